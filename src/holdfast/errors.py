@@ -1,0 +1,159 @@
+"""Everything Holdfast raises, as one tree.
+
+::
+
+    HoldfastError
+    ├── ConfigError            config             the configuration is wrong; lists every fault at once
+    ├── DatabaseUnavailable    unavailable        PostgreSQL could not be reached, the call may be repeated
+    ├── SchemaError            schema             the database's schema does not fit this release
+    ├── InvalidInput           invalid            an argument is wrong; nothing was done
+    │   └── InvalidPayload     invalid-payload    a payload does not fit its job type
+    ├── NotFound               not-found          no such job
+    ├── Conflict               conflict           the request contradicts what is stored
+    │   ├── KeyConflict        idempotency-key    the key belongs to a job of another type or payload
+    │   └── AlreadyFinal       already-final      the job has ended; nothing can be changed any more
+    ├── WaitTimeout            timeout            `wait` ended before the job did
+    └── HandlerSignal          (what a handler raises to say what is to become of its job)
+        ├── Fatal              fatal              dead at once
+        ├── Retry              retry              again, after the given delay
+        ├── Snooze             snooze             later, without costing an attempt
+        └── Hold               hold               held for a person, resumable
+
+Codes are stable: they are the `type` of the HTTP problems and the `code` in logs.
+A lost lease and a repeated idempotency key are results, not exceptions.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+__all__ = [
+    "AlreadyFinal",
+    "ConfigError",
+    "Conflict",
+    "DatabaseUnavailable",
+    "Fatal",
+    "HandlerSignal",
+    "Hold",
+    "HoldfastError",
+    "InvalidInput",
+    "InvalidPayload",
+    "KeyConflict",
+    "NotFound",
+    "Retry",
+    "SchemaError",
+    "Snooze",
+    "WaitTimeout",
+]
+
+
+class HoldfastError(Exception):
+    """The root of all errors that Holdfast raises."""
+
+    code: str = "error"
+
+
+class ConfigError(HoldfastError):
+    """The configuration is wrong."""
+
+    code = "config"
+
+
+class DatabaseUnavailable(HoldfastError):
+    """PostgreSQL could not be reached."""
+
+    code = "unavailable"
+
+
+class SchemaError(HoldfastError):
+    """The schema is missing, or of another version than this release needs."""
+
+    code = "schema"
+
+
+class InvalidInput(HoldfastError):
+    """An argument is wrong; nothing was done."""
+
+    code = "invalid"
+
+
+class InvalidPayload(InvalidInput):
+    """A payload does not fit the annotations of its job type."""
+
+    code = "invalid-payload"
+
+
+class NotFound(HoldfastError):
+    """No such job."""
+
+    code = "not-found"
+
+
+class Conflict(HoldfastError):
+    """The request contradicts what is stored."""
+
+    code = "conflict"
+
+
+class KeyConflict(Conflict):
+    """The idempotency key already belongs to a job of another type or payload."""
+
+    code = "idempotency-key"
+
+
+class AlreadyFinal(Conflict):
+    """The job has ended; nothing about it can be changed any more."""
+
+    code = "already-final"
+
+
+class WaitTimeout(HoldfastError):
+    """The job had not ended when the time given to `wait` was over."""
+
+    code = "timeout"
+
+
+class HandlerSignal(HoldfastError):
+    """What a handler raises to say what is to become of its job."""
+
+    code = "handler"
+
+
+class Fatal(HandlerSignal):
+    """The job is dead at once, whatever is left of its budget."""
+
+    code = "fatal"
+
+
+class Hold(HandlerSignal):
+    """The job is held in state `error` for a person, who may resume it."""
+
+    code = "hold"
+
+
+class Retry(HandlerSignal):
+    """The job failed and runs again after `delay`."""
+
+    code = "retry"
+
+    def __init__(self, message: str = "retry requested", *, delay: timedelta | float | None = None) -> None:
+        super().__init__(message)
+        self.delay_seconds = _seconds(delay)
+
+
+class Snooze(HandlerSignal):
+    """The job runs again after `delay`; its budget is not touched."""
+
+    code = "snooze"
+
+    def __init__(self, delay: timedelta | float, message: str = "snoozed") -> None:
+        super().__init__(message)
+        self.delay_seconds = _seconds(delay) or 0.0
+
+
+def _seconds(delay: timedelta | float | None) -> float | None:
+    """A delay as seconds; negative ones mean now."""
+    if delay is None:
+        return None
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    return max(0.0, seconds)

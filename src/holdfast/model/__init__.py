@@ -1,0 +1,1 @@
+"""Values without I/O: states, jobs, outcomes, retry policies and options."""

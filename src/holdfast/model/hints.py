@@ -1,0 +1,77 @@
+"""Where a worker's claims have come to, so that it need not walk over dead entries of `ready` again.
+
+Entries are claimed in the order of (rank, seq) within a stream, and new ones get larger seqs. After a claim
+the worker looks only behind the last entry it took, per stream and rank. That may miss an entry with a
+smaller seq: one whose transaction committed late, or one that another worker's failed claim left behind.
+So the caller asks now and then for an older view (`since`), and for none at all (`everything`).
+
+A range is (stream, from_rank, from_seq, to_rank): entries after (from_rank, from_seq), rank below to_rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.model.job import Claim
+
+__all__ = ["Hints", "Ranges"]
+
+Ranges = tuple[list[int], list[int], list[int], list[int]]
+_TOP = 2_147_483_647
+
+#: More ranks than this in one stream, and the hints of that stream start afresh.
+_RANKS_KEPT = 16
+
+
+class Hints:
+    """The last (rank → seq) taken per stream, now and as it was at the last two marks."""
+
+    def __init__(self) -> None:
+        self._now: dict[int, dict[int, int]] = {}
+        self._marks: list[dict[int, dict[int, int]]] = [{}, {}]
+
+    def learn(self, claims: Iterable[Claim]) -> None:
+        """Remember what a claim took."""
+        for claim in claims:
+            ranks = self._now.setdefault(claim.stream.id, {})
+            if claim.seq > ranks.get(claim.rank, 0):
+                ranks[claim.rank] = claim.seq
+            if len(ranks) > _RANKS_KEPT:
+                del self._now[claim.stream.id]
+
+    def mark(self) -> None:
+        """Set a mark; `recent` looks back to the one before the last."""
+        self._marks = [self._marks[1], {stream: dict(ranks) for stream, ranks in self._now.items()}]
+
+    def ranges(self, streams: Sequence[int]) -> Ranges:
+        """What lies behind the last claims."""
+        return _ranges(streams, self._now)
+
+    def recent(self, streams: Sequence[int]) -> Ranges:
+        """What lies behind the claims up to the mark before the last."""
+        return _ranges(streams, self._marks[0])
+
+    @staticmethod
+    def everything(streams: Sequence[int]) -> Ranges:
+        """All of the streams."""
+        return _ranges(streams, {})
+
+
+def _ranges(streams: Sequence[int], hints: dict[int, dict[int, int]]) -> Ranges:
+    ids: list[int] = []
+    from_ranks: list[int] = []
+    from_seqs: list[int] = []
+    to_ranks: list[int] = []
+    for stream in streams:
+        rank, seq = -1, 0
+        for next_rank, next_seq in sorted(hints.get(stream, {}).items()):
+            ids.append(stream)
+            from_ranks.append(rank)
+            from_seqs.append(seq)
+            to_ranks.append(next_rank)
+            rank, seq = next_rank, next_seq
+        ids.append(stream)
+        from_ranks.append(rank)
+        from_seqs.append(seq)
+        to_ranks.append(_TOP)
+    return ids, from_ranks, from_seqs, to_ranks

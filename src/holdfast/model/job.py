@@ -1,0 +1,122 @@
+"""What is known of a job, of its attempts and events, and what a worker gets with a claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from holdfast.model.states import State, Status, public_status
+
+__all__ = ["Attempt", "Claim", "Enqueued", "Event", "Job", "Stream"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as the database has it at one moment."""
+
+    id: UUID
+    type: str
+    queue: str
+    lane: str
+    tenant: str
+    state: State
+    reason: str | None
+    priority: int
+    attempt: int
+    failures: int
+    max_attempts: int
+    target: str | None
+    idempotency_key: str | None
+    dedup_key: str | None
+    correlation_id: str
+    parent_id: UUID | None
+    retry_of: UUID | None
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    last_error: str | None
+    last_error_at: datetime | None
+    target_count: int | None
+    lease_owner: str | None
+    lease_expires_at: datetime | None
+    interrupt: str | None
+    payload: dict[str, Any]
+    result: Any
+
+    @property
+    def status(self) -> Status:
+        """What clients are told of the state."""
+        return public_status(self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One ended attempt."""
+
+    job_id: UUID
+    attempt: int
+    worker: str
+    started_at: datetime
+    finished_at: datetime
+    queue_ms: int | None
+    duration_ms: int | None
+    outcome: str
+    error_type: str | None
+    error_message: str | None
+    traceback: str | None
+    log_excerpt: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One of the rarer moves, with who and why."""
+
+    job_id: UUID
+    at: datetime
+    event: str
+    by: str | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enqueued:
+    """The answer to one intent: `created`, `existing` (a key's job was there already) or `conflict`."""
+
+    job_id: UUID
+    state: State
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """The jobs of one type, in one queue, of one tenant."""
+
+    id: int
+    tenant: str
+    queue: str
+    type: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Claim:
+    """A leased attempt, as a worker gets it. `payload` is still JSON text."""
+
+    job_id: UUID
+    attempt: int
+    stream: Stream
+    rank: int
+    seq: int
+    payload: str
+    correlation_id: str
+    target: str | None
+    failures: int
+    max_attempts: int | None
+    created_at: datetime
+    ready_at: datetime
+    claimed_at: datetime
+    lease_seconds: float

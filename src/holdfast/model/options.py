@@ -1,0 +1,92 @@
+"""The options of an enqueue, checked before anything is sent, and in the shape that the engine takes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from holdfast.errors import InvalidInput
+
+__all__ = ["OPTIONS", "Intent", "engine_options"]
+
+OPTIONS = (
+    "priority",
+    "run_at",
+    "delay",
+    "idempotency_key",
+    "dedup_key",
+    "correlation_id",
+    "parent",
+    "max_attempts",
+    "target",
+    "tenant",
+    "queue",
+    "hold",
+    "target_count",
+    "created_by",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """One job to be recorded; `options` are those of the engine, `payload` is JSON text."""
+
+    id: UUID
+    type: str
+    payload: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tenant: str = "default"
+    created_by: str | None = None
+
+
+def engine_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options of one job and put them into the engine's names and JSON types."""
+    engine: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise InvalidInput(_unknown(name))
+        if value is None or name in ("tenant", "created_by"):
+            continue
+        engine["parent_id" if name == "parent" else name] = _checked(name, value)
+    if "run_at" in engine and "delay" in engine:
+        raise InvalidInput("give run_at or delay, not both")
+    return engine
+
+
+def _checked(name: str, value: Any) -> Any:
+    match name:
+        case "priority" | "max_attempts" | "target_count":
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InvalidInput(f"{name} must be a whole number, not {value!r}")
+            if value < (0 if name == "priority" else 1):
+                raise InvalidInput(f"{name} must be {0 if name == 'priority' else 1} or more, not {value}")
+            return value
+        case "run_at":
+            if not isinstance(value, datetime) or value.tzinfo is None:
+                raise InvalidInput("run_at must be a datetime with a time zone, such as datetime.now(UTC)")
+            return value.isoformat()
+        case "delay":
+            seconds = value.total_seconds() if isinstance(value, timedelta) else value
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds != seconds:
+                raise InvalidInput(f"delay must be seconds or a timedelta, not {value!r}")
+            return max(0.0, float(seconds))
+        case "parent":
+            return str(getattr(value, "id", value))
+        case "hold":
+            if not isinstance(value, bool):
+                raise InvalidInput(f"hold must be True or False, not {value!r}")
+            return value
+        case _:
+            if not isinstance(value, str) or not value:
+                raise InvalidInput(f"{name} must be a text that is not empty, not {value!r}")
+            return value
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, OPTIONS, n=1)
+    advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(OPTIONS)}"
+    return f"unknown option {name!r}; {advice}"

@@ -1,0 +1,79 @@
+"""How an attempt ended, by named constructors: nobody fills in the fields of a transition by hand."""
+
+from __future__ import annotations
+
+import traceback as tracebacks
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Outcome"]
+
+Kind = Literal["success", "failed", "timeout", "snoozed", "released", "canceled", "paused"]
+FailureKind = Literal["retryable", "retry", "fatal", "hold"]
+
+#: What is kept of messages and tracebacks; more than this helps nobody.
+MESSAGE_LIMIT = 4_000
+TRACEBACK_LIMIT = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What happened to one attempt. What becomes of the job is the engine's to decide."""
+
+    kind: Kind
+    result: str | None = None
+    failure: FailureKind = "retryable"
+    error_type: str | None = None
+    message: str | None = None
+    traceback: str | None = None
+    delay_seconds: float | None = None
+
+    @classmethod
+    def success(cls, result: str | None) -> Outcome:
+        """The handler returned; `result` is JSON text."""
+        return cls(kind="success", result=result)
+
+    @classmethod
+    def failed(
+        cls, error: BaseException, *, failure: FailureKind = "retryable", delay_seconds: float | None = None
+    ) -> Outcome:
+        """The handler raised."""
+        return cls(
+            kind="failed",
+            failure=failure,
+            error_type=type(error).__name__,
+            message=_clean(str(error) or type(error).__name__, MESSAGE_LIMIT),
+            traceback=_clean("".join(tracebacks.format_exception(error)), TRACEBACK_LIMIT),
+            delay_seconds=delay_seconds,
+        )
+
+    @classmethod
+    def timed_out(cls, seconds: float) -> Outcome:
+        """The handler took longer than it may."""
+        return cls(kind="timeout", error_type="Timeout", message=f"the handler ran longer than {seconds:g} s")
+
+    @classmethod
+    def snoozed(cls, delay_seconds: float, note: str) -> Outcome:
+        """The handler wants to run later."""
+        return cls(kind="snoozed", delay_seconds=delay_seconds, message=note)
+
+    @classmethod
+    def released(cls, note: str) -> Outcome:
+        """The job was not run, or not to its end, and is handed back."""
+        return cls(kind="released", message=note)
+
+    @classmethod
+    def canceled(cls, note: str) -> Outcome:
+        """The handler ended because the job was canceled."""
+        return cls(kind="canceled", message=note)
+
+    @classmethod
+    def paused(cls, note: str) -> Outcome:
+        """The handler ended because the job was paused, or its worker drained."""
+        return cls(kind="paused", message=note)
+
+
+def _clean(text: str, limit: int) -> str:
+    """Text that PostgreSQL takes: no NUL, no lone surrogates, bounded."""
+    text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"

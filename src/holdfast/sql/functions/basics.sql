@@ -1,0 +1,100 @@
+-- Small pieces that the verbs share. None of them moves a job.
+
+-- A UUID of version 7: milliseconds since the epoch, then a fraction of them, then random bits.
+create or replace function uuid_v7() returns uuid
+language plpgsql volatile parallel safe
+as $$
+declare
+  micros bigint := extract(epoch from clock_timestamp()) * 1000000;
+begin
+  return encode(
+    overlay(
+      overlay(uuid_send(gen_random_uuid()) placing substring(int8send(micros / 1000) from 3) from 1 for 6)
+      placing int2send((28672 + (micros % 1000) * 4)::int2) from 7 for 2),
+    'hex')::uuid;
+end
+$$;
+
+-- The value in force of a setting: the row, else the session's environment, else the default.
+create or replace function setting(name text) returns text
+language sql stable parallel safe
+set search_path from current
+as $$
+  select coalesce(s.value, nullif(current_setting('holdfast.' || lower(s.name), true), ''), s.default_value)
+  from settings s
+  where s.name = setting.name
+$$;
+
+-- Where a job stands within its stream: before it only aged jobs (0) and those of lower priority number.
+create or replace function ready_rank(priority integer, returned boolean) returns integer
+language sql immutable parallel safe
+as $$
+  select 2 * priority + case when returned then 1 else 2 end
+$$;
+
+-- The delay before the next attempt: min(max, base × factor^(failures - 1)), plus up to `jitter` of it.
+create or replace function backoff_seconds(
+  failures integer, base double precision, factor double precision, max double precision, jitter double precision
+) returns double precision
+language sql volatile parallel safe
+as $$
+  select least(max, base * power(factor, least(failures - 1, 100))) * (1 + random() * jitter)
+$$;
+
+-- What becomes of a running job, given what happened to its attempt. Pure; every rule is here.
+create or replace function next_state(
+  outcome text, kind text, interrupt text, on_failure text,
+  failures integer, max_attempts integer, delay_seconds double precision
+) returns text
+language sql immutable parallel safe
+as $$
+  select case
+    when outcome = 'success' then 'success'
+    when kind = 'hold' then 'error'
+    when outcome = 'canceled' or interrupt = 'cancel' then 'canceled'
+    when outcome = 'paused' or interrupt = 'pause' then 'paused'
+    when outcome = 'released' then 'queued'
+    when outcome = 'snoozed' then case when delay_seconds > 0 then 'scheduled' else 'queued' end
+    when kind = 'fatal' then 'dead'
+    when on_failure = 'hold' and (kind is distinct from 'retry' or failures >= max_attempts) then 'error'
+    when failures >= max_attempts then 'dead'
+    when outcome = 'lost' then 'queued'
+    else 'retry'
+  end
+$$;
+
+-- A notification is a hint: nothing depends on its arrival. A NOTIFY serialises commits, so in an implicit
+-- transaction at most one per topic is under way at a time; workers look again shortly after each.
+create or replace function wake(channel text, topics integer[]) returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+  heard text;
+begin
+  if transaction_timestamp() = statement_timestamp() then
+    select string_agg(topic::text, ',') into heard
+    from unnest(topics[1:64]) as topic
+    where pg_try_advisory_xact_lock(hashtext(current_schema() || '.' || channel), topic);
+  else
+    heard := array_to_string(topics[1:64], ',');
+  end if;
+  if cardinality(topics) > 64 then
+    heard := '';
+  end if;
+  if heard is not null then
+    perform pg_notify(current_schema() || '.' || channel, heard);
+  end if;
+end
+$$;
+
+-- Count what was found inconsistent.
+create or replace function note_repair(kind text, times bigint) returns void
+language sql
+set search_path from current
+as $$
+  insert into repairs as r (kind, count)
+  values (note_repair.kind, times)
+  on conflict on constraint repairs_pkey do update
+    set count = r.count + excluded.count, last_at = now()
+$$;

@@ -1,0 +1,293 @@
+-- Lease jobs to a worker. Moves: queued → running (attempt + 1). Roles: worker.
+--
+-- A claim looks at the heads of the given streams without locking, takes the lowest rank among them, and
+-- locks a share from each of up to eight streams that stand there, oldest first; then the next rank. So
+-- priority is strict across streams, and what other workers hold is skipped. The jobs of streams that were
+-- not asked for are never visited.
+--
+-- A range (stream, from_rank, from_seq, to_rank) is where to look in a stream: entries after
+-- (from_rank, from_seq) with a rank below to_rank. A worker that remembers where its last claim ended
+-- passes what lies behind it, and so does not walk over entries that are dead but cannot be vacuumed yet.
+
+create or replace function claim_from(
+  worker        text,
+  max_jobs      integer,
+  lease_seconds double precision,
+  streams       integer[],
+  from_ranks    integer[],
+  from_seqs     bigint[],
+  to_ranks      integer[]
+) returns table (
+  job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
+  target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
+  claimed_at timestamptz, lease_seconds_given double precision)
+language plpgsql security definer
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  wanted    integer := max_jobs;
+  lowest    integer;
+  following integer;
+  ties      integer;
+  tied      integer[];
+  ceiling   integer;
+  share     integer;
+  tids      tid[];
+  origins   integer[];
+  origin    integer;
+begin
+  for round in 1..16 loop
+    exit when wanted <= 0;
+
+    select
+      min(head.lowest),
+      min(head.rank) filter (where head.rank > head.lowest),
+      count(*) filter (where head.rank = head.lowest),
+      (array_agg(head.range order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)]
+    into lowest, following, ties, tied
+    from (
+      select range.position as range, first.rank, first.seq, min(first.rank) over () as lowest
+      from unnest(streams, from_ranks, from_seqs, to_ranks) with ordinality
+        as range (stream, from_rank, from_seq, to_rank, position)
+      cross join lateral (
+        select r.rank, r.seq
+        from ready r
+        where r.stream = range.stream
+          and (r.rank, r.seq) > (range.from_rank, range.from_seq)
+          and r.rank < range.to_rank
+        order by r.rank, r.seq
+        limit 1) first
+    ) head;
+    exit when lowest is null;
+
+    ceiling := case when ties = 1 then coalesce(following, 2147483647) else lowest end;
+    share := (wanted + cardinality(tied) - 1) / cardinality(tied);
+
+    select array_agg(entry.tid), array_agg(entry.range)
+    into tids, origins
+    from (
+      select locked.tid, range
+      from unnest(tied) as range
+      cross join lateral (
+        select r.ctid as tid
+        from ready r
+        where r.stream = streams[range]
+          and (r.rank, r.seq) > (from_ranks[range], from_seqs[range])
+          and r.rank < to_ranks[range]
+          and r.rank <= ceiling
+        order by r.rank, r.seq
+        limit share
+        for update skip locked) locked
+      limit wanted) entry;
+
+    if tids is not null then
+      return query select * from start_jobs(worker, tids, lease_seconds);
+      wanted := wanted - cardinality(tids);
+    end if;
+    exit when wanted <= 0;
+
+    -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
+    -- visible there belongs to others.
+    foreach origin in array tied loop
+      if coalesce(cardinality(array_positions(origins, origin)), 0) < share then
+        from_ranks[origin] := ceiling;
+        from_seqs[origin] := 9223372036854775807;
+      end if;
+    end loop;
+  end loop;
+end
+$$;
+
+-- Claim by names, for callers that keep no hints. Null queues or tenants mean all of them.
+create or replace function claim(
+  worker        text,
+  types         text[],
+  max_jobs      integer default 1,
+  queues        text[] default null,
+  tenants       text[] default null,
+  lease_seconds double precision default null
+) returns table (
+  job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text,
+  target text, lease_expires_at timestamptz)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  eligible integer[];
+begin
+  select array_agg(s.id) into eligible
+  from streams s
+  where s.type = any (types)
+    and (queues is null or s.queue = any (queues))
+    and (tenants is null or s.tenant = any (tenants));
+  if eligible is null then
+    return;
+  end if;
+  return query
+  select c.job_id, c.attempt, s.type, s.queue, s.tenant, c.payload, c.correlation_id, c.target,
+    c.claimed_at + make_interval(secs => c.lease_seconds_given)
+  from claim_from(
+    worker, max_jobs, claim.lease_seconds, eligible,
+    array_fill(-1, array[cardinality(eligible)]),
+    array_fill(0::bigint, array[cardinality(eligible)]),
+    array_fill(2147483647, array[cardinality(eligible)])) c
+  join streams s on s.id = c.stream;
+end
+$$;
+
+-- Turn locked entries of `ready` into leases. An entry whose job does not fit is dropped and counted.
+create or replace function start_jobs(worker text, tids tid[], lease_seconds double precision)
+returns table (
+  job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
+  target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
+  claimed_at timestamptz, lease_seconds_given double precision)
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  default_seconds double precision := setting('LEASE_SEC_DEFAULT');
+  started         integer;
+begin
+  return query
+  with taken as (
+    delete from ready r
+    where r.ctid = any (tids)
+    returning r.job_id, r.stream, r.rank, r.seq, r.ready_at
+  ), begun as (
+    update jobs j
+    set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
+    from taken
+    where j.id = taken.job_id and j.state = 'queued' and j.stream = taken.stream
+    returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
+      j.failures, j.max_attempts, j.created_at, taken.ready_at, j.type
+  ), leased as (
+    insert into leases as l (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
+    select b.id, b.attempt, b.stream, length.seconds, now(), b.ready_at,
+      now() + make_interval(secs => length.seconds), start_jobs.worker
+    from begun b
+    left join job_types t on t.name = b.type
+    cross join lateral (
+      select coalesce(start_jobs.lease_seconds, t.lease_seconds, default_seconds) as seconds) length
+    on conflict on constraint leases_pkey do update
+      set attempt = excluded.attempt, stream = excluded.stream, lease_seconds = excluded.lease_seconds,
+        claimed_at = excluded.claimed_at, ready_at = excluded.ready_at, expires_at = excluded.expires_at,
+        worker = excluded.worker, interrupt = null, interrupted_by = null, interrupt_note = null
+    returning l.job_id, l.lease_seconds
+  )
+  select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
+    b.max_attempts, b.created_at, b.ready_at, now(), l.lease_seconds::double precision
+  from begun b
+  join leased l on l.job_id = b.id;
+
+  get diagnostics started = row_count;
+  if started < cardinality(tids) then
+    perform note_repair('ready-dropped', cardinality(tids) - started);
+  end if;
+end
+$$;
+
+-- Claim one job by its id: when queued (and head of its target), when its retry is due, or when its lease
+-- has lapsed. No row when it cannot be claimed.
+create or replace function claim_by_id(
+  worker text, id uuid, lease_seconds double precision default null, only_tenant text default null
+) returns table (
+  job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text,
+  target text, lease_expires_at timestamptz)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  job   jobs;
+  entry tid;
+begin
+  select j.* into job
+  from jobs j
+  where j.id = claim_by_id.id and (only_tenant is null or j.tenant = only_tenant);
+  if not found then
+    return;
+  end if;
+  if job.state = 'running' then
+    perform lapse(array[job.id], null);
+  elsif job.state = 'retry' and job.run_at <= now() then
+    perform promote_jobs(array[job.id]);
+  end if;
+
+  select j.* into job from jobs j where j.id = claim_by_id.id and j.state = 'queued';
+  if not found then
+    return;
+  end if;
+  select r.ctid into entry
+  from ready r
+  where r.stream = job.stream
+    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
+    and r.seq = coalesce(
+      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
+      job.seq)
+    and r.job_id = job.id
+  for update skip locked;
+  if not found then
+    return;
+  end if;
+  return query
+  select s.job_id, s.attempt, job.type, job.queue, job.tenant, s.payload, s.correlation_id, s.target,
+    s.claimed_at + make_interval(secs => s.lease_seconds_given)
+  from start_jobs(worker, array[entry], claim_by_id.lease_seconds) s;
+end
+$$;
+
+-- Prolong a worker's leases, all in one statement, and tell which of them somebody wants to interrupt.
+-- A row per lease still held; what is missing was lost. A lease that another transaction is settling or
+-- sweeping right now is reported as it stands, unprolonged. Moves: none. Roles: worker.
+create or replace function renew(worker text, job_ids uuid[], attempts integer[])
+returns table (job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
+language sql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  with asked as (
+    select * from unnest(job_ids, attempts) as a (job_id, attempt)
+  ), free as materialized (
+    select l.job_id
+    from asked
+    join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
+    order by l.job_id
+    for update of l skip locked
+  ), prolonged as (
+    update leases l
+    set expires_at = now() + make_interval(secs => l.lease_seconds)
+    from free
+    where l.job_id = free.job_id
+    returning l.job_id, l.expires_at
+  )
+  select l.job_id, l.attempt, extract(epoch from coalesce(p.expires_at, l.expires_at) - now())::double precision, l.interrupt
+  from asked
+  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
+  left join prolonged p on p.job_id = l.job_id
+$$;
+
+-- Which of a worker's jobs somebody wants to interrupt; the cheap look between renewals. Roles: worker.
+create or replace function interrupted(worker text, job_ids uuid[], attempts integer[])
+returns table (job_id uuid, attempt integer, interrupt text)
+language sql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  select l.job_id, l.attempt, l.interrupt
+  from unnest(job_ids, attempts) as asked (job_id, attempt)
+  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt
+  where l.worker = interrupted.worker and l.interrupt is not null
+$$;

@@ -1,0 +1,380 @@
+-- Record intents. Moves: (nothing) → created | scheduled | queued. Roles: api, worker, operator.
+--
+-- Options of a job, as a JSON object: priority, run_at or delay (seconds), idempotency_key, dedup_key,
+-- correlation_id, parent_id, max_attempts, target, queue, hold, target_count.
+-- Each job answers with one row: `created`; `existing`, when its idempotency or dedup key already has a
+-- job; or `conflict`, when the key's job is of another type or payload (then nothing was recorded for it).
+-- Nothing here takes a lock that a claim or a settlement waits for.
+
+create or replace function enqueue_many(
+  types      text[],
+  payloads   jsonb[],
+  options    jsonb[] default null,
+  tenant     text default 'default',
+  created_by text default null,
+  ids        uuid[] default null
+) returns table (item integer, job_id uuid, state text, outcome text)
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+  perform check_enqueue(types, payloads, options, tenant);
+  return query select * from record_jobs(types, payloads, options, tenant, created_by, ids);
+end
+$$;
+
+create or replace function enqueue(
+  type            text,
+  payload         jsonb default '{}',
+  priority        integer default null,
+  run_at          timestamptz default null,
+  delay           double precision default null,
+  idempotency_key text default null,
+  dedup_key       text default null,
+  correlation_id  text default null,
+  parent_id       uuid default null,
+  max_attempts    integer default null,
+  target          text default null,
+  queue           text default null,
+  hold            boolean default null,
+  target_count    bigint default null,
+  tenant          text default 'default',
+  created_by      text default null
+) returns table (job_id uuid, state text, outcome text)
+language sql security definer
+set search_path from current
+as $$
+  select e.job_id, e.state, e.outcome
+  from enqueue_many(
+    array[enqueue.type],
+    array[enqueue.payload],
+    array[jsonb_strip_nulls(jsonb_build_object(
+      'priority', priority, 'run_at', run_at, 'delay', delay, 'idempotency_key', idempotency_key,
+      'dedup_key', dedup_key, 'correlation_id', correlation_id, 'parent_id', parent_id,
+      'max_attempts', max_attempts, 'target', target, 'queue', queue, 'hold', hold,
+      'target_count', target_count))],
+    enqueue.tenant, enqueue.created_by) e
+$$;
+
+-- Refuse what is wrong before anything is written, and say what to do.
+create or replace function check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text)
+returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+  wrong text;
+begin
+  if cardinality(types) <> cardinality(payloads)
+    or cardinality(types) <> coalesce(cardinality(options), cardinality(types)) then
+    raise exception 'types, payloads and options must have the same length' using errcode = 'HF002';
+  elsif coalesce(length(tenant), 0) not between 1 and 200 then
+    raise exception 'tenant must have 1 to 200 characters' using errcode = 'HF002';
+  end if;
+
+  select case
+      when coalesce(length(type), 0) not between 1 and 200 then 'a job type must have 1 to 200 characters'
+      when starts_with(type, 'holdfast.') then format('job types beginning with "holdfast." are reserved: %s', type)
+      when payload is null or jsonb_typeof(payload) <> 'object' then format('the payload of %s must be a JSON object', type)
+    end into wrong
+  from unnest(types, payloads) as job (type, payload)
+  where coalesce(length(type), 0) not between 1 and 200
+    or starts_with(type, 'holdfast.')
+    or payload is null
+    or jsonb_typeof(payload) <> 'object'
+  limit 1;
+
+  if wrong is null and options is not null then
+    select case
+          when unknown.key is not null then format(
+            'unknown option %s; known are priority, run_at, delay, idempotency_key, dedup_key, correlation_id, '
+            'parent_id, max_attempts, target, queue, hold, target_count', quote_ident(unknown.key))
+          when jsonb_typeof(option) <> 'object' then 'options must be a JSON object'
+          when (option ->> 'priority')::integer not between 0 and 1000000000 then 'priority must be 0 or more, at most 1000000000'
+          when (option ->> 'max_attempts')::integer < 1 then 'max_attempts must be 1 or more'
+          when (option ->> 'idempotency_key') !~ '^[\x21-\x7e]{1,255}$' then 'idempotency_key must be 1 to 255 visible ASCII characters'
+          when length(option ->> 'dedup_key') not between 1 and 255 then 'dedup_key must have 1 to 255 characters'
+          when length(option ->> 'correlation_id') not between 1 and 255 then 'correlation_id must have 1 to 255 characters'
+          when length(option ->> 'target') not between 1 and 255 then 'target must have 1 to 255 characters'
+          when length(option ->> 'queue') not between 1 and 200 then 'queue must have 1 to 200 characters'
+          when option ->> 'queue' = 'holdfast' then 'the queue "holdfast" is reserved'
+          when option ? 'run_at' and option ? 'delay' then 'give run_at or delay, not both'
+        end into wrong
+    from unnest(options) as option
+    left join lateral (
+      select key
+      from jsonb_object_keys(case when jsonb_typeof(option) = 'object' then option end) as key
+      where key not in ('priority', 'run_at', 'delay', 'idempotency_key', 'dedup_key', 'correlation_id',
+        'parent_id', 'max_attempts', 'target', 'queue', 'hold', 'target_count')
+      limit 1) unknown on true
+    where option is not null
+    order by 1 nulls last
+    limit 1;
+  end if;
+
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
+end
+$$;
+
+-- The recording itself, for callers that were checked. Positions are answered in order.
+create or replace function record_jobs(
+  types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]
+) returns table (item integer, job_id uuid, state text, outcome text)
+language plpgsql
+set search_path from current
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  positions integer[];
+  found_ids uuid[];
+  states    text[];
+  missed    integer[];
+  woken     integer[];
+  soon      boolean;
+  called    boolean;
+begin
+  insert into streams (tenant, queue, type)
+  select distinct record_jobs.tenant, wish.queue, wish.type
+  from (
+    select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
+    from unnest(types, options) as job (type, option)
+    left join job_types t on t.name = job.type
+  ) wish
+  where not exists (
+    select from streams s where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant)
+  order by 1, 2, 3
+  on conflict do nothing;
+
+  with asked as (
+    select
+      job.position::integer as position,
+      coalesce(job.id, uuid_v7()) as id,
+      nextval('places') as seq,
+      job.type,
+      job.payload,
+      job.option,
+      coalesce(job.option ->> 'queue', t.queue, 'default') as queue,
+      coalesce(
+        (job.option ->> 'run_at')::timestamptz,
+        now() + make_interval(secs => (job.option ->> 'delay')::double precision),
+        now()) as run_at,
+      coalesce((job.option ->> 'hold')::boolean, false) as hold
+    from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
+    left join job_types t on t.name = job.type
+  ), wish as materialized (
+    select
+      asked.*,
+      s.id as stream,
+      case when asked.hold then 'created' when asked.run_at > now() then 'scheduled' else 'queued' end as state
+    from asked
+    join streams s on s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+  ), recorded as (
+    insert into jobs (
+      id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
+      fingerprint, dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, payload)
+    select
+      id, seq, run_at, stream,
+      coalesce((option ->> 'priority')::integer, 100),
+      (option ->> 'max_attempts')::integer,
+      state,
+      record_jobs.tenant,
+      type,
+      queue,
+      option ->> 'target',
+      option ->> 'idempotency_key',
+      case when option ->> 'idempotency_key' is not null then job_fingerprint(type, payload) end,
+      option ->> 'dedup_key',
+      option ->> 'correlation_id',
+      (option ->> 'parent_id')::uuid,
+      (option ->> 'retry_of')::uuid,
+      record_jobs.created_by,
+      (option ->> 'target_count')::bigint,
+      payload
+    from wish
+    order by option ->> 'idempotency_key', option ->> 'dedup_key', position
+    on conflict do nothing
+    returning id, seq, stream, state, priority, target, run_at
+  ), lined as (
+    insert into ready (stream, rank, seq, job_id)
+    select stream, 2 * priority + 2, seq, id
+    from recorded
+    where state = 'queued' and target is null
+  ), deferred as (
+    insert into due (run_at, job_id)
+    select run_at, id
+    from recorded
+    where state = 'scheduled'
+  ), queued_behind as (
+    insert into waiting (tenant, target, turn, place, job_id)
+    select record_jobs.tenant, target, 1, seq, id
+    from recorded
+    where state = 'queued' and target is not null
+  ), calling as (
+    insert into calls (tenant, target)
+    select distinct record_jobs.tenant, target
+    from recorded
+    where state = 'queued' and target is not null
+  )
+  select
+    array_agg(wish.position order by wish.position),
+    array_agg(r.id order by wish.position),
+    array_agg(r.state order by wish.position),
+    array_agg(wish.position order by wish.position) filter (where r.id is null),
+    array_agg(distinct r.stream) filter (where r.state = 'queued' and r.target is null),
+    coalesce(bool_or(r.state = 'scheduled' and r.run_at < now() + interval '2 seconds'), false),
+    coalesce(bool_or(r.state = 'queued' and r.target is not null), false)
+  into positions, found_ids, states, missed, woken, soon, called
+  from wish
+  left join recorded r using (id);
+
+  if woken is not null then
+    perform wake('ready', woken);
+  end if;
+  if soon or called then
+    perform wake('duty', array[0]);
+  end if;
+
+  return query
+  select done.position, done.id, done.state, 'created'
+  from unnest(positions, found_ids, states) as done (position, id, state)
+  where done.id is not null;
+
+  if missed is not null then
+    return query
+    select m.position, found.job_id, found.state, found.outcome
+    from unnest(missed) as m (position)
+    cross join lateral existing_job(
+      types[m.position], payloads[m.position], options[m.position], record_jobs.tenant,
+      record_jobs.created_by, ids[m.position]) found;
+  end if;
+end
+$$;
+
+-- The job that stood in the way of an insert. If it has gone in the meantime, the insert is tried anew.
+create or replace function existing_job(
+  type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid
+) returns table (job_id uuid, state text, outcome text)
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  other jobs;
+begin
+  select j.* into other
+  from jobs j
+  where j.tenant = existing_job.tenant and j.idempotency_key = option ->> 'idempotency_key';
+  if found then
+    return query select other.id, other.state, case
+      when other.fingerprint = job_fingerprint(existing_job.type, existing_job.payload) then 'existing'
+      else 'conflict'
+    end;
+    return;
+  end if;
+
+  select j.* into other
+  from jobs j
+  where j.tenant = existing_job.tenant and j.type = existing_job.type and j.dedup_key = option ->> 'dedup_key';
+  if not found then
+    select j.* into other
+    from jobs j
+    where j.id = existing_job.id and j.tenant = existing_job.tenant and j.type = existing_job.type;
+  end if;
+  if found then
+    return query select other.id, other.state, 'existing';
+    return;
+  end if;
+
+  if exists (select from jobs j where j.id = existing_job.id) then
+    raise exception 'the id % belongs to another job', existing_job.id using errcode = 'HF002';
+  end if;
+  return query
+  select r.job_id, r.state, r.outcome
+  from record_jobs(
+    array[existing_job.type], array[existing_job.payload], array[existing_job.option], existing_job.tenant,
+    existing_job.created_by, array[existing_job.id]) r;
+end
+$$;
+
+-- What makes two intents the same: type and payload.
+create or replace function job_fingerprint(type text, payload jsonb) returns bytea
+language sql immutable parallel safe
+as $$
+  select sha256(convert_to(type || ' ' || payload::text, 'UTF8'))
+$$;
+
+-- Release held jobs. Moves: created → queued | scheduled. Roles: api, worker, operator.
+create or replace function release_held(job_ids uuid[], by text default null, tenant text default null)
+returns table (job_id uuid, outcome text)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  woken  integer[];
+  called boolean;
+  soon   boolean;
+  moved  uuid[];
+begin
+  with held as materialized (
+    select j.id
+    from jobs j
+    where j.id = any (job_ids)
+      and j.state = 'created'
+      and (release_held.tenant is null or j.tenant = release_held.tenant)
+    order by j.id
+    for update
+  ), released as (
+    update jobs j
+    set state = case when j.run_at > now() then 'scheduled' else 'queued' end,
+      seq = nextval('places'),
+      reason = 'released',
+      updated_at = now()
+    from held
+    where j.id = held.id and j.state = 'created'
+    returning j.id, j.seq, j.stream, j.state, j.priority, j.tenant, j.target, j.run_at
+  ), lined as (
+    insert into ready (stream, rank, seq, job_id)
+    select stream, ready_rank(priority, false), seq, id from released where state = 'queued' and target is null
+  ), deferred as (
+    insert into due (run_at, job_id)
+    select run_at, id from released where state = 'scheduled'
+  ), queued_behind as (
+    insert into waiting (tenant, target, turn, place, job_id)
+    select tenant, target, 1, seq, id from released where state = 'queued' and target is not null
+  ), calling as (
+    insert into calls (tenant, target)
+    select distinct tenant, target from released where state = 'queued' and target is not null
+  ), noted as (
+    insert into job_events (job_id, event, by)
+    select id, 'released', release_held.by from released
+  )
+  select
+    array_agg(id),
+    array_agg(distinct stream) filter (where state = 'queued' and target is null),
+    coalesce(bool_or(state = 'queued' and target is not null), false),
+    coalesce(bool_or(state = 'scheduled' and run_at < now() + interval '2 seconds'), false)
+  into moved, woken, called, soon
+  from released;
+
+  if woken is not null then
+    perform wake('ready', woken);
+  end if;
+  if called or soon then
+    perform wake('duty', array[0]);
+  end if;
+
+  return query
+  select asked.id, case
+    when asked.id = any (moved) then 'released'
+    when j.id is null then 'not-found'
+    when j.state in ('success', 'dead', 'canceled') then 'already-final'
+    else 'not-held'
+  end
+  from unnest(job_ids) as asked (id)
+  left join jobs j on j.id = asked.id and (release_held.tenant is null or j.tenant = release_held.tenant);
+end
+$$;

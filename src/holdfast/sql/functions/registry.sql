@@ -1,0 +1,126 @@
+-- What processes tell about themselves: workers, job types, leaders. Moves: none. Roles: worker.
+
+create or replace function register_worker(
+  id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]
+) returns void
+language sql security definer
+set search_path from current
+as $$
+  insert into workers as w (id, host, pid, version, lanes, types, queues)
+  values (register_worker.id, register_worker.host, register_worker.pid, register_worker.version,
+    register_worker.lanes, register_worker.types, register_worker.queues)
+  on conflict on constraint workers_pkey do update set heartbeat_at = now()
+$$;
+
+create or replace function beat(id text, draining boolean) returns boolean
+language sql security definer
+set search_path from current
+as $$
+  update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
+$$;
+
+create or replace function unregister_worker(id text) returns void
+language sql security definer
+set search_path from current
+as $$
+  delete from workers w where w.id = unregister_worker.id
+$$;
+
+-- Forget workers that have been silent for a day. None of their jobs depends on it.
+create or replace function forget_workers() returns integer
+language sql security definer
+set search_path from current
+as $$
+  with gone as (delete from workers w where w.heartbeat_at < now() - interval '1 day' returning 1)
+  select count(*)::integer from gone
+$$;
+
+create or replace function publish_types(definitions jsonb) returns void
+language sql security definer
+set search_path from current
+as $$
+  insert into job_types as t (
+    name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
+    lease_seconds, on_failure, version, payload_schema)
+  select
+    d.name, d.queue, d.lane, d.max_attempts, d.backoff_base, d.backoff_factor, d.backoff_max, d.backoff_jitter,
+    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema
+  from jsonb_to_recordset(definitions) as d (
+    name text, queue text, lane text, max_attempts integer, backoff_base real, backoff_factor real,
+    backoff_max real, backoff_jitter real, timeout_seconds real, lease_seconds real, on_failure text,
+    version integer, payload_schema jsonb)
+  order by d.name
+  on conflict on constraint job_types_pkey do update
+    set queue = excluded.queue, lane = excluded.lane, max_attempts = excluded.max_attempts,
+      backoff_base = excluded.backoff_base, backoff_factor = excluded.backoff_factor,
+      backoff_max = excluded.backoff_max, backoff_jitter = excluded.backoff_jitter,
+      timeout_seconds = excluded.timeout_seconds, lease_seconds = excluded.lease_seconds,
+      on_failure = excluded.on_failure, version = excluded.version,
+      payload_schema = excluded.payload_schema, updated_at = now()
+    where (t.queue, t.lane, t.max_attempts, t.backoff_base, t.backoff_factor, t.backoff_max, t.backoff_jitter,
+        t.timeout_seconds, t.lease_seconds, t.on_failure, t.version, t.payload_schema)
+      is distinct from (excluded.queue, excluded.lane, excluded.max_attempts, excluded.backoff_base,
+        excluded.backoff_factor, excluded.backoff_max, excluded.backoff_jitter, excluded.timeout_seconds,
+        excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema)
+    and excluded.version >= t.version
+$$;
+
+-- The streams a worker may take from. Null queues or tenants mean all of them. Those of types that begin
+-- with "holdfast." belong to maintenance.
+create or replace function eligible_streams(types text[], queues text[] default null, tenants text[] default null)
+returns table (id integer, tenant text, queue text, type text)
+language sql security definer stable
+set search_path from current
+as $$
+  select s.id, s.tenant, s.queue, s.type
+  from streams s
+  where s.type = any (types)
+    and not starts_with(s.type, 'holdfast.')
+    and (queues is null or s.queue = any (queues))
+    and (tenants is null or s.tenant = any (tenants))
+$$;
+
+-- Whether anything is left that a worker for these streams could still do: something ready, running or
+-- retrying, or standing in the line of a target that can move.
+create or replace function work_left(streams integer[]) returns boolean
+language sql security definer stable
+set search_path from current
+set enable_seqscan = off
+as $$
+  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
+    or exists (select from leases l where l.stream = any (streams))
+    or exists (select from due d join jobs j on j.id = d.job_id where j.state = 'retry' and j.stream = any (streams))
+    or exists (select from calls)
+    or exists (select from streams s join lateral (select from ready r where r.stream = s.id limit 1) r on true
+      where s.queue = 'holdfast')
+$$;
+
+-- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock.
+create or replace function lead(name text, candidate text, seconds double precision) returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  update leaders l
+  set holder = candidate,
+    term = l.term + case when l.holder = candidate then 0 else 1 end,
+    expires_at = now() + make_interval(secs => seconds)
+  where l.name = lead.name and (l.holder = candidate or l.expires_at < now());
+  if found then
+    return true;
+  end if;
+  insert into leaders (name, holder, term, expires_at)
+  values (lead.name, candidate, 1, now() + make_interval(secs => seconds))
+  on conflict do nothing;
+  return found;
+end
+$$;
+
+create or replace function resign(name text, candidate text) returns void
+language sql security definer
+set search_path from current
+as $$
+  update leaders l set expires_at = '-infinity' where l.name = resign.name and l.holder = candidate;
+  select pg_notify(current_schema() || '.duty', '');
+$$;

@@ -1,0 +1,273 @@
+-- What clients may ask of a job: cancel, pause, resume, delete, retry. A request is a job of its own (type
+-- `holdfast.<verb>`) that maintenance executes; recording it flags the lease of a running job at once.
+-- The roles api, worker and operator may ask; only maintenance moves.
+
+create or replace function request(
+  verb text, job_ids uuid[], by text default null, note text default null, only_tenant text default null
+) returns table (job_id uuid, outcome text, request_id uuid)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  job     jobs;
+  wanted  uuid;
+  answer  text;
+  created uuid;
+begin
+  if verb not in ('cancel', 'pause', 'resume', 'delete', 'retry') then
+    raise exception 'unknown request %; known are cancel, pause, resume, delete and retry', verb using errcode = 'HF002';
+  end if;
+  foreach wanted in array job_ids loop
+    select j.* into job
+    from jobs j
+    where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+    answer := case
+      when not found then 'not-found'
+      when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
+      when job.state in ('success', 'dead', 'canceled') then 'already-final'
+      when verb in ('cancel', 'delete') then 'accepted'
+      when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
+      when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
+      when verb = 'retry' and job.state in ('scheduled', 'queued', 'retry', 'paused', 'error') then 'accepted'
+      else 'not-possible'
+    end;
+    created := null;
+    if answer = 'accepted' and verb = 'retry' and job.state in ('success', 'dead', 'canceled') then
+      created := run_again(job, by);
+      answer := 'new-job';
+    elsif answer = 'accepted' then
+      if verb in ('cancel', 'pause', 'delete') then
+        perform flag_lease(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note);
+      end if;
+      select r.job_id into created
+      from record_jobs(
+        array['holdfast.' || verb],
+        array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note))],
+        array['{"queue": "holdfast"}'::jsonb], job.tenant, by, null) r;
+      perform wake('duty', array[0]);
+    end if;
+    return query select wanted, answer, created;
+  end loop;
+end
+$$;
+
+-- A new job with the intent of one that has ended.
+create or replace function run_again(job jobs, by text) returns uuid
+language sql
+set search_path from current
+as $$
+  select r.job_id
+  from record_jobs(
+    array[job.type], array[job.payload],
+    array[jsonb_strip_nulls(jsonb_build_object(
+      'priority', job.priority, 'queue', job.queue, 'target', job.target, 'max_attempts', job.max_attempts,
+      'correlation_id', coalesce(job.correlation_id, job.id::text), 'parent_id', job.parent_id,
+      'retry_of', job.id, 'target_count', job.target_count))],
+    job.tenant, coalesce(by, job.created_by), null) r
+$$;
+
+-- Ask the worker that runs a job to stop. A cancel outranks a pause; the flag dies with its attempt.
+create or replace function flag_lease(id uuid, wish text, by text, note text) returns boolean
+language plpgsql
+set search_path from current
+as $$
+begin
+  update leases l
+  set interrupt = wish, interrupted_by = by, interrupt_note = note
+  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish = 'cancel'));
+  if found then
+    perform pg_notify(current_schema() || '.interrupt', id::text);
+  end if;
+  return found or exists (select from leases l where l.job_id = id);
+end
+$$;
+
+-- Execute recorded requests. A request that cannot be executed yet is snoozed, one that raises is buried;
+-- none of them holds up the others. Roles: worker.
+create or replace function execute_requests(max_requests integer default 100) returns integer
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  ask     record;
+  verdict text;
+  done    integer := 0;
+  fault   text;
+begin
+  for ask in
+    select c.job_id, c.attempt, c.type, c.payload
+    from claim(
+      'maintenance',
+      array['holdfast.cancel', 'holdfast.pause', 'holdfast.resume', 'holdfast.delete', 'holdfast.retry'],
+      max_requests) c
+  loop
+    begin
+      verdict := execute_request(
+        substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, ask.payload ->> 'by', ask.payload ->> 'note');
+    exception
+      when serialization_failure then
+        verdict := 'later';
+      when others then
+        get stacked diagnostics fault = message_text;
+        verdict := null;
+    end;
+    if verdict is null then
+      perform fail('maintenance', array[ask.job_id], array[ask.attempt], array['fatal'], array['RequestFailed'], array[fault]);
+    elsif verdict = 'later' then
+      perform snooze('maintenance', array[ask.job_id], array[ask.attempt], array[0.5]::double precision[]);
+    else
+      perform complete('maintenance', array[ask.job_id], array[ask.attempt], array[jsonb_build_object('outcome', verdict)]);
+    end if;
+    done := done + 1;
+  end loop;
+  return done;
+end
+$$;
+
+-- One request on one job. Side rows are taken before the job's row; every update names the state it saw, so
+-- that a job that moved meanwhile is looked at again.
+create or replace function execute_request(verb text, id uuid, by text, note text) returns text
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  job  jobs;
+  goal text;
+begin
+  for round in 1..5 loop
+    select j.* into job from jobs j where j.id = execute_request.id;
+    if not found then
+      return 'not-found';
+    elsif job.state in ('success', 'dead', 'canceled') then
+      if verb = 'delete' then
+        perform erase(job.id, by);
+        return 'erased';
+      end if;
+      return 'already-final';
+    elsif job.state = 'running' then
+      if verb in ('resume', 'retry') then
+        return 'not-possible';
+      elsif flag_lease(job.id, case when verb = 'pause' then 'pause' else 'cancel' end, by, note) then
+        return case when verb = 'delete' then 'later' else 'flagged' end;
+      end if;
+      continue;
+    end if;
+
+    goal := case
+      when verb in ('cancel', 'delete') then 'canceled'
+      when verb = 'pause' and job.state in ('scheduled', 'queued', 'retry') then 'paused'
+      when verb in ('resume', 'retry') and job.state = 'error' then 'queued'
+      when verb in ('resume', 'retry') and job.state = 'paused' then
+        case when verb = 'resume' and job.run_at > now() then 'scheduled' else 'queued' end
+      when verb = 'retry' and job.state in ('scheduled', 'retry') then 'queued'
+    end;
+    if goal is null then
+      return 'not-possible';
+    elsif move_waiting(job, goal, by, note) then
+      if verb = 'delete' then
+        perform erase(job.id, by);
+      end if;
+      return goal;
+    end if;
+  end loop;
+  return 'later';
+end
+$$;
+
+-- Move a job that is not running. False when it moved meanwhile, or a claim holds its entry right now.
+create or replace function move_waiting(job jobs, goal text, by text, note text) returns boolean
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  moved    jobs;
+  heads_it boolean;
+begin
+  heads_it := job.target is not null and exists (
+    select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id);
+
+  if job.state = 'queued' then
+    perform from waiting w
+    where w.tenant = job.tenant and w.target = job.target and w.turn in (0, 1) and w.place = job.seq
+    for update skip locked;
+    if not found or job.target is null then
+      delete from ready r
+      where r.ctid in (
+        select e.ctid
+        from ready e
+        where e.stream = job.stream
+          and e.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
+          and e.seq = coalesce(
+            (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
+            job.seq)
+        for update skip locked);
+      if not found then
+        return false;
+      end if;
+    end if;
+  elsif job.state in ('scheduled', 'retry') then
+    delete from due d where d.run_at = job.run_at and d.job_id = job.id;
+  end if;
+
+  update jobs j
+  set state = goal,
+    seq = case
+      when goal = 'queued' and (job.target is null or (job.state = 'scheduled' and not heads_it)) then nextval('places')
+      else j.seq
+    end,
+    run_at = case when goal = 'queued' then least(j.run_at, now()) else j.run_at end,
+    failures = case when job.state in ('paused', 'error') and goal <> 'canceled' then 0 else j.failures end,
+    reason = case goal when 'canceled' then 'canceled' when 'paused' then 'paused' else 'resumed' end,
+    updated_at = now(),
+    finished_at = case when goal = 'canceled' then now() end,
+    dedup_key = case when goal = 'canceled' then null else j.dedup_key end
+  where j.id = job.id and j.state = job.state and j.seq = job.seq and j.run_at = job.run_at
+  returning j.* into moved;
+  if not found then
+    raise exception 'job % changed while its entry was held', job.id using errcode = '40001';
+  end if;
+
+  insert into job_events (job_id, event, by, note)
+  values (job.id, case goal when 'queued' then 'resumed' when 'scheduled' then 'resumed' else goal end, move_waiting.by, move_waiting.note);
+
+  if goal = 'scheduled' then
+    insert into due (run_at, job_id) values (moved.run_at, moved.id);
+  elsif goal = 'queued' and moved.target is null then
+    insert into ready (stream, rank, seq, job_id)
+    values (moved.stream, ready_rank(moved.priority, false), moved.seq, moved.id);
+    perform wake('ready', array[moved.stream]);
+  end if;
+
+  if job.target is not null then
+    if not heads_it then
+      delete from waiting w
+      where w.tenant = job.tenant and w.target = job.target and w.turn in (0, 1) and w.place = job.seq;
+      if goal in ('queued', 'paused') then
+        insert into waiting (tenant, target, turn, place, job_id)
+        values (job.tenant, job.target, case goal when 'paused' then 0 else 1 end, moved.seq, moved.id);
+      end if;
+    end if;
+    perform seat(array[job.tenant], array[job.target]);
+  end if;
+  return true;
+end
+$$;
+
+-- Forget what an ended job was about, and keep its tombstone. Moves: none.
+create or replace function erase(id uuid, by text) returns void
+language sql
+set search_path from current
+as $$
+  update jobs j
+  set payload = '{}', result = null, last_error = null, updated_at = now()
+  where j.id = erase.id and j.state in ('success', 'dead', 'canceled');
+  update job_attempts t
+  set error_message = null, traceback = null, log_excerpt = null
+  where t.job_id = erase.id;
+  update dead_letters d set error_message = null where d.job_id = erase.id;
+  insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
+$$;

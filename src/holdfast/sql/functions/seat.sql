@@ -1,0 +1,126 @@
+-- Who is next for a target. The only writer of `heads`, and the only door to `ready` for jobs with a
+-- target. Called by settlement and maintenance, never by enqueueing. Moves: none.
+--
+-- A head stays head while it is queued, running, retrying, snoozed, paused or in error. When it has ended,
+-- the first in line follows: a paused job before all others, so that it blocks. A paused job also takes the
+-- seat of a head that is queued but not yet claimed.
+
+create or replace function seat(tenants text[], targets text[]) returns void
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  asked record;
+  woken integer[] := '{}';
+  line  integer;
+begin
+  for asked in
+    select distinct a.tenant, a.target
+    from unnest(tenants, targets) as a (tenant, target)
+    order by 1, 2
+  loop
+    -- The row may be deleted between the two statements by whoever found the line empty.
+    loop
+      insert into heads (tenant, target) values (asked.tenant, asked.target) on conflict do nothing;
+      perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update;
+      exit when found;
+    end loop;
+    line := seat_one(asked.tenant, asked.target);
+    if line is not null then
+      woken := woken || line;
+    end if;
+  end loop;
+  if cardinality(woken) > 0 then
+    perform wake('ready', array(select distinct unnest(woken)));
+  end if;
+end
+$$;
+
+-- One target, whose row in `heads` is locked. Answers the stream that got something to claim.
+create or replace function seat_one(tenant text, target text) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  head      record;
+  candidate record;
+  new_seq   bigint;
+begin
+  loop
+    select h.job_id, h.place, j.state, j.reason, j.stream, j.priority,
+      exists (
+        select from ready r
+        where r.stream = j.stream
+          and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
+          and r.seq = h.seq) as lined,
+      h.seq
+    into head
+    from heads h
+    left join jobs j on j.id = h.job_id
+    where h.tenant = seat_one.tenant and h.target = seat_one.target;
+
+    select w.turn, w.place, w.job_id into candidate
+    from waiting w
+    where w.tenant = seat_one.tenant and w.target = seat_one.target
+    order by w.turn, w.place
+    limit 1;
+
+    if head.state in ('running', 'retry', 'paused', 'error')
+      or (head.state = 'scheduled' and head.reason = 'snoozed') then
+      return null;
+    end if;
+
+    if head.state = 'queued' then
+      if candidate.turn = 0 then
+        if head.lined then
+          delete from ready r
+          where r.ctid in (
+            select e.ctid
+            from ready e
+            where e.stream = head.stream
+              and e.rank in (0, ready_rank(head.priority, true), ready_rank(head.priority, false))
+              and e.seq = head.seq
+            for update skip locked);
+          if not found then
+            return null;
+          end if;
+        end if;
+        insert into waiting (tenant, target, turn, place, job_id)
+        values (seat_one.tenant, seat_one.target, 1, head.place, head.job_id);
+      elsif head.lined then
+        return null;
+      else
+        new_seq := nextval('places');
+        insert into ready (stream, rank, seq, job_id)
+        values (head.stream, ready_rank(head.priority, head.reason in ('released', 'lost')), new_seq, head.job_id);
+        update heads h set seq = new_seq where h.tenant = seat_one.tenant and h.target = seat_one.target;
+        return head.stream;
+      end if;
+    end if;
+
+    if candidate.job_id is null then
+      delete from heads h where h.tenant = seat_one.tenant and h.target = seat_one.target;
+      return null;
+    end if;
+
+    delete from waiting w
+    where w.tenant = seat_one.tenant
+      and w.target = seat_one.target
+      and w.turn = candidate.turn
+      and w.place = candidate.place;
+    if found then
+      update heads h
+      set job_id = candidate.job_id, place = candidate.place, seq = null
+      where h.tenant = seat_one.tenant and h.target = seat_one.target;
+    end if;
+  end loop;
+end
+$$;

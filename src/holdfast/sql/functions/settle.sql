@@ -1,0 +1,297 @@
+-- Say how attempts ended. Every settlement names job and attempt: it counts only while that lease exists,
+-- even past its expiry. Once the lease was swept or taken over, the answer is `lease-lost` and nothing
+-- changes. A settlement that already counted and is sent again (its answer was lost) is answered alike.
+
+-- Moves: running → success. Roles: worker.
+create or replace function complete(
+  worker       text,
+  job_ids      uuid[],
+  attempts     integer[],
+  results      jsonb[] default null,
+  durations_ms integer[] default null
+) returns table (job_id uuid, attempt integer, state text)
+language plpgsql security definer
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  settled uuid[];
+  tenants text[];
+  targets text[];
+begin
+  with report as (
+    select * from unnest(job_ids, attempts, results, durations_ms) as r (job_id, attempt, result, duration_ms)
+  ), held as materialized (
+    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.result, report.duration_ms
+    from report
+    join leases l on l.job_id = report.job_id and l.attempt = report.attempt
+    order by l.job_id
+    for update of l
+  ), gone as (
+    delete from leases l
+    using held
+    where l.job_id = held.job_id and l.attempt = held.attempt
+    returning held.*
+  ), ended as (
+    update jobs j
+    set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
+    from gone
+    where j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms
+  ), logged as (
+    insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker)
+    select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
+      coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker
+    from ended e
+    on conflict do nothing
+  )
+  select
+    array_agg(e.id),
+    array_agg(e.tenant) filter (where e.target is not null),
+    array_agg(e.target) filter (where e.target is not null)
+  into settled, tenants, targets
+  from ended e;
+
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  if cardinality(settled) = cardinality(job_ids) then
+    return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
+  else
+    return query select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}'));
+  end if;
+end
+$$;
+
+create or replace function milliseconds(length interval) returns integer
+language sql immutable parallel safe
+as $$
+  select greatest(0, least(2147483647, extract(epoch from length) * 1000))::integer
+$$;
+
+-- Failures of all kinds. `kind` is retryable (the default), retry (the handler asked for one), fatal or
+-- hold; `outcome` is failed or timeout. Moves: running → retry | dead | error | paused | canceled. Roles: worker.
+create or replace function fail(
+  worker         text,
+  job_ids        uuid[],
+  attempts       integer[],
+  kinds          text[] default null,
+  error_types    text[] default null,
+  error_messages text[] default null,
+  tracebacks     text[] default null,
+  log_excerpts   text[] default null,
+  delays         double precision[] default null,
+  outcomes       text[] default null,
+  durations_ms   integer[] default null
+) returns table (job_id uuid, attempt integer, state text)
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+  if exists (select from unnest(outcomes) as o (outcome) where outcome not in ('failed', 'timeout'))
+    or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
+    raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
+  end if;
+  return query
+  select * from settle(
+    worker, job_ids, attempts, coalesce(outcomes, array_fill('failed'::text, array[cardinality(job_ids)])),
+    kinds, error_types, error_messages, tracebacks, log_excerpts, delays, durations_ms);
+end
+$$;
+
+-- Later, without costing an attempt. Moves: running → scheduled | queued | paused | canceled. Roles: worker.
+create or replace function snooze(
+  worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] default null
+) returns table (job_id uuid, attempt integer, state text)
+language sql security definer
+set search_path from current
+as $$
+  select * from settle(
+    worker, job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]),
+    null, null, notes, null, null, delays, null)
+$$;
+
+-- Hand back what was not run, or not to its end. Costs no attempt, keeps its place before newer jobs of
+-- the same priority. Moves: running → queued | paused | canceled. Roles: worker.
+create or replace function release(worker text, job_ids uuid[], attempts integer[], note text default null)
+returns table (job_id uuid, attempt integer, state text)
+language sql security definer
+set search_path from current
+as $$
+  select * from settle(
+    worker, job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
+    null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
+$$;
+
+-- The handler ended because it was told to. Moves: running → canceled | paused. Roles: worker.
+create or replace function stop(
+  worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[] default null
+) returns table (job_id uuid, attempt integer, state text)
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+  if exists (select from unnest(outcomes) as o (outcome) where outcome not in ('canceled', 'paused')) then
+    raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
+  end if;
+  return query
+  select * from settle(worker, job_ids, attempts, outcomes, null, null, notes, null, null, null, null);
+end
+$$;
+
+-- All endings but success, for callers that were checked: lock and drop the leases, decide, move, log.
+create or replace function settle(
+  worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[],
+  error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]
+) returns table (job_id uuid, attempt integer, state text)
+language plpgsql
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
+  settled uuid[];
+  states  text[];
+  tenants text[];
+  targets text[];
+  woken   integer[];
+  soon    boolean;
+begin
+  with report as (
+    select *
+    from unnest(job_ids, attempts, outcomes, kinds, error_types, error_messages, tracebacks, log_excerpts,
+      delays, durations_ms)
+      as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
+  ), held as materialized (
+    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
+      report.outcome, report.kind, report.error_type, report.error_message, report.traceback, report.log_excerpt,
+      report.delay, report.duration_ms
+    from report
+    join leases l on l.job_id = report.job_id and l.attempt = report.attempt
+    order by l.job_id
+    for update of l
+  ), gone as (
+    delete from leases l
+    using held
+    where l.job_id = held.job_id and l.attempt = held.attempt
+    returning held.*
+  ), verdict as materialized (
+    select gone.*, cost.failures, next.state,
+      case next.state
+        when 'retry' then now() + make_interval(secs => coalesce(gone.delay, backoff_seconds(
+          cost.failures, coalesce(t.backoff_base, 1), coalesce(t.backoff_factor, 2), coalesce(t.backoff_max, 300),
+          coalesce(t.backoff_jitter, 0.1))))
+        when 'scheduled' then now() + make_interval(secs => gone.delay)
+        else now()
+      end as run_at,
+      gone.outcome in ('failed', 'timeout', 'lost') or next.state = 'error' as faulty
+    from gone
+    join jobs j on j.id = gone.job_id
+    left join job_types t on t.name = j.type
+    cross join lateral (
+      select
+        j.failures + case when gone.outcome in ('failed', 'timeout', 'lost') then 1 else 0 end as failures,
+        coalesce(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
+    cross join lateral (
+      select next_state(gone.outcome, gone.kind, gone.interrupt, coalesce(t.on_failure, 'retry'),
+        cost.failures, cost.max_attempts, gone.delay) as state) next
+  ), moved as (
+    update jobs j
+    set state = v.state,
+      failures = v.failures,
+      run_at = case when v.state in ('retry', 'scheduled') then v.run_at else j.run_at end,
+      seq = case when v.state = 'queued' and j.target is null then nextval('places') else j.seq end,
+      reason = v.outcome,
+      updated_at = now(),
+      finished_at = case when v.state in ('dead', 'canceled') then now() end,
+      dedup_key = case when v.state in ('dead', 'canceled') then null else j.dedup_key end,
+      last_error = case when v.faulty then coalesce(v.error_message, j.last_error) else j.last_error end,
+      last_error_at = case when v.faulty then now() else j.last_error_at end
+    from verdict v
+    where j.id = v.job_id and j.state = 'running' and j.attempt = v.attempt
+    returning j.id, j.attempt, j.state, j.seq, j.stream, j.priority, j.tenant, j.target, j.type, j.run_at,
+      v.outcome, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
+      v.duration_ms, v.interrupt, v.interrupted_by, v.interrupt_note
+  ), lined as (
+    insert into ready (stream, rank, seq, job_id)
+    select stream, ready_rank(priority, true), seq, id from moved where state = 'queued' and target is null
+  ), deferred as (
+    insert into due (run_at, job_id)
+    select run_at, id from moved where state in ('retry', 'scheduled')
+  ), buried as (
+    insert into dead_letters (job_id, tenant, type, error_type, error_message)
+    select id, tenant, type, error_type, coalesce(error_message, outcome) from moved where state = 'dead'
+    on conflict do nothing
+  ), noted as (
+    insert into job_events (job_id, event, by, note)
+    select id, state, interrupted_by, coalesce(interrupt_note, error_message)
+    from moved
+    where state in ('paused', 'canceled', 'error')
+  ), logged as (
+    insert into job_attempts (
+      job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, error_type, error_message, traceback,
+      log_excerpt)
+    select id, attempt, claimed_at, milliseconds(claimed_at - ready_at),
+      coalesce(duration_ms, milliseconds(now() - claimed_at)), outcome, worker, error_type, error_message,
+      traceback, log_excerpt
+    from moved
+    on conflict do nothing
+  )
+  select
+    array_agg(id),
+    array_agg(state),
+    array_agg(tenant) filter (where target is not null),
+    array_agg(target) filter (where target is not null),
+    array_agg(distinct stream) filter (where state = 'queued' and target is null),
+    coalesce(bool_or(state in ('retry', 'scheduled') and run_at < now() + interval '2 seconds'), false)
+  into settled, states, tenants, targets, woken, soon
+  from moved;
+
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  if woken is not null then
+    perform wake('ready', woken);
+  end if;
+  if soon then
+    perform wake('duty', array[0]);
+  end if;
+
+  return query
+  select a.id, a.number, s.state
+  from unnest(job_ids, attempts) as a (id, number)
+  join unnest(settled, states) as s (id, state) on s.id = a.id;
+  if coalesce(cardinality(settled), 0) < cardinality(job_ids) then
+    return query
+    select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}')) answer
+    where answer.job_id <> all (coalesce(settled, '{}'));
+  end if;
+end
+$$;
+
+-- Answers for a batch of which some leases were gone. An attempt that this worker closed itself is a repeat.
+create or replace function settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[])
+returns table (job_id uuid, attempt integer, state text)
+language sql
+set search_path from current
+as $$
+  select a.id, a.number, case
+    when a.id = any (settled) then 'success'
+    when t.worker = settlement_answer.worker and t.outcome <> 'lost' then coalesce(j.state, 'lease-lost')
+    else 'lease-lost'
+  end
+  from unnest(job_ids, attempts) as a (id, number)
+  left join job_attempts t on t.job_id = a.id and t.attempt = a.number
+  left join jobs j on j.id = a.id
+$$;

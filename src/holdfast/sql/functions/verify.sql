@@ -1,0 +1,81 @@
+-- The invariants, as one read of the live database: a row per offence, none when all is well.
+-- Moves: none. Roles: worker, operator.
+
+create or replace function verify(max_offences integer default 100)
+returns table (invariant text, job_id uuid, detail text)
+language sql security definer stable
+set search_path from current
+as $$
+  (select 'open jobs have their side row', b.job_id, b.fault
+   from broken_jobs('00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff') b
+   limit max_offences)
+  union all
+  (select 'a lease belongs to a running attempt', l.job_id, format('lease of attempt %s, job is %s, attempt %s', l.attempt, j.state, j.attempt)
+   from leases l
+   left join jobs j on j.id = l.job_id
+   where j.state is distinct from 'running' or j.attempt <> l.attempt
+   limit max_offences)
+  union all
+  (select 'a ready entry belongs to a queued job', r.job_id, format('stream %s, job is %s', r.stream, coalesce(j.state, 'missing'))
+   from ready r
+   left join jobs j on j.id = r.job_id
+   where j.state is distinct from 'queued'
+   limit max_offences)
+  union all
+  (select 'a job stands in ready once', r.job_id, format('%s entries', count(*))
+   from ready r
+   group by r.job_id
+   having count(*) > 1
+   limit max_offences)
+  union all
+  (select 'a due entry belongs to a scheduled or retrying job', d.job_id, coalesce(j.state, 'missing')
+   from due d
+   left join jobs j on j.id = d.job_id and j.run_at = d.run_at
+   where j.state is null or j.state not in ('scheduled', 'retry')
+   limit max_offences)
+  union all
+  (select 'one job of a target is under way', min(j.id::text)::uuid, format('target %s of %s: %s jobs', j.target, j.tenant, count(*))
+   from jobs j
+   join leases l on l.job_id = j.id
+   where j.target is not null
+   group by j.tenant, j.target
+   having count(*) > 1
+   limit max_offences)
+  union all
+  (select 'only the head of a target is ready', r.job_id, format('target %s of %s', j.target, j.tenant)
+   from ready r
+   join jobs j on j.id = r.job_id and j.target is not null
+   left join heads h on h.tenant = j.tenant and h.target = j.target
+   where h.job_id is distinct from j.id
+   limit max_offences)
+  union all
+  (select 'a dead job has a dead letter', j.id, null
+   from jobs j
+   where j.state = 'dead' and not exists (select from dead_letters d where d.job_id = j.id)
+   limit max_offences)
+  union all
+  (select 'an ended job knows when', j.id, j.state
+   from jobs j
+   where (j.state in ('success', 'dead', 'canceled')) <> (j.finished_at is not null)
+   limit max_offences)
+  union all
+  (select 'every ended attempt left a row', j.id, format('%s rows for attempt %s, %s', count(t.job_id), j.attempt, j.state)
+   from jobs j
+   left join job_attempts t on t.job_id = j.id
+   where j.attempt > 0
+   group by j.id, j.attempt, j.state
+   having count(t.job_id) <> j.attempt - case when j.state = 'running' then 1 else 0 end
+   limit max_offences)
+  union all
+  (select 'failures stay within the budget', j.id, format('%s of %s', j.failures, coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer))
+   from jobs j
+   left join job_types t on t.name = j.type
+   where j.failures > coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer)
+     or (j.state in ('queued', 'retry') and j.failures >= coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer))
+   limit max_offences)
+  union all
+  (select 'an ended job keeps no dedup key', j.id, j.dedup_key
+   from jobs j
+   where j.state in ('success', 'dead', 'canceled') and j.dedup_key is not null
+   limit max_offences)
+$$;

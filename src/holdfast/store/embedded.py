@@ -1,0 +1,298 @@
+"""The embedded PostgreSQL: a real server in the home folder, for whoever has no database URL.
+
+Rules it keeps:
+
+1. A user is a process that holds `users.lock` shared; the server runs while there is one (see the keeper).
+2. Nothing listens on the network: one socket in a folder 0700, and a random password beside it, 0600.
+3. Nothing is durable by luck: fsync and synchronous commit stay on, and recovery is waited for.
+4. A keeper is launched only under `start.lock`, so that any number of processes make one server.
+5. Whatever goes wrong is said in one sentence, with what PostgreSQL said and what to do.
+
+The folder `HOME/postgres` has `data`, `password`, `server.log`, `run` (the socket), and the three locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from holdfast.store import embedded_binaries, embedded_keeper
+from holdfast.store.embedded_binaries import DATABASE, USER, EmbeddedError, explain
+from holdfast.store.embedded_keeper import Postmaster, find_postmaster, is_locked, open_file, wait_for_lock
+
+__all__ = ["EmbeddedError", "EmbeddedPostgres", "EmbeddedStatus", "status"]
+
+PATIENCE_SECONDS = 120.0
+LAUNCHES = 3
+SETTINGS = {
+    "listen_addresses": "",
+    "port": "5432",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "max_wal_size": "2GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "cluster_name": "holdfast",
+}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedStatus:
+    """What is known of a home folder's server without touching it."""
+
+    running: bool
+    pid: int | None
+    version: str | None
+    data_directory: Path
+    url: str | None
+
+
+def status(home: Path) -> EmbeddedStatus:
+    """Look at the server of a home folder; starts nothing and makes nothing."""
+    folder = Path(os.path.realpath(home)) / "postgres"
+    data = folder / "data"
+    with _readable_errors(folder):
+        postmaster = find_postmaster(data)
+        return EmbeddedStatus(
+            running=postmaster is not None,
+            pid=postmaster.pid if postmaster else None,
+            version=embedded_binaries.data_version(data),
+            data_directory=data,
+            url=_url(folder, postmaster) if postmaster else None,
+        )
+
+
+class EmbeddedPostgres:
+    """One user's hold on the embedded server of a home folder.
+
+    The hold ends with `release` or with the process, however it dies. A forked child that does not exec
+    shares it: the server then stays until the child has ended too. `settings` and `stop_after_seconds` count
+    where this user is the one who starts the server.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        binaries: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        stop_after_seconds: float = 1.0,
+    ) -> None:
+        self._folder = Path(os.path.realpath(home)) / "postgres"
+        self._data = self._folder / "data"
+        self._log = self._folder / "server.log"
+        self._keeper_lock = self._folder / "keeper.lock"
+        self._binaries = binaries
+        self._settings = SETTINGS | dict(settings or {})
+        self._stop_after_seconds = stop_after_seconds
+        self._mutex = threading.RLock()
+        self._hold: int | None = None
+        self._url: str | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @property
+    def url(self) -> str:
+        """The URL for asyncpg, psycopg and libpq."""
+        if self._url is None:
+            raise EmbeddedError("The embedded PostgreSQL was not started here: call start() first.")
+        return self._url
+
+    def start(self) -> str:
+        """Become a user and return the URL once the server takes connections; harmless to repeat."""
+        with self._mutex, _readable_errors(self._folder):
+            embedded_binaries.prepare_folder(self._folder)
+            is_first = self._hold is None
+            self._take_hold()
+            try:
+                self._url = _url(self._folder, self._await_server())
+            except BaseException:
+                if is_first:
+                    self.release()
+                raise
+            return self._url
+
+    def release(self) -> None:
+        """Give up the hold; after the last one the keeper stops the server."""
+        with self._mutex:
+            if self._hold is not None:
+                # Not LOCK_UN, which would take the hold from forked children as well.
+                os.close(self._hold)
+            self._hold = self._url = None
+
+    def stop(self) -> None:
+        """Stop the server now, whoever uses it, and wait until it is gone."""
+        with self._mutex, _readable_errors(self._folder):
+            self.release()
+            if not self._folder.exists():
+                return
+            with self._start_lock():
+                self._stop_keeper()
+                pid = self.postmaster_pid()
+                if pid is not None:
+                    steps = embedded_keeper.STOP_STEPS
+                    embedded_keeper.end_process(pid, lambda: self.postmaster_pid() is not None, steps)
+
+    def postmaster_pid(self) -> int | None:
+        """The process id of the running server."""
+        postmaster = find_postmaster(self._data)
+        return postmaster.pid if postmaster else None
+
+    def _take_hold(self) -> None:
+        if self._hold is not None:
+            return
+        hold = open_file(self._folder / "users.lock", os.O_RDWR)
+        # A keeper that is stopping the server has this lock until both are gone.
+        if not wait_for_lock(hold, fcntl.LOCK_SH, seconds=PATIENCE_SECONDS):
+            os.close(hold)
+            raise EmbeddedError(
+                f"PostgreSQL in {self._folder} is stopping and does not end: see {self._log}."
+            )
+        os.utime(hold)
+        self._hold = hold
+
+    def _await_server(self) -> Postmaster:
+        """The server, once it answers; a keeper is launched where there is none."""
+        launches = 0
+        log_start = self._log_size()
+        progress = (0, 0)
+        began = news_at = time.monotonic()
+        while time.monotonic() < news_at + PATIENCE_SECONDS:
+            postmaster = find_postmaster(self._data)
+            if not is_locked(self._keeper_lock):
+                if launches == LAUNCHES or (launches and "gives up" in self._log_since(log_start)):
+                    break
+                launches += self._launch()
+            elif postmaster is not None and postmaster.status == "ready" and _answers(postmaster):
+                return postmaster
+            elif postmaster is not None and progress != (postmaster.pid, self._log_size()):
+                # A recovery that gets on writes to the log; a server that dies and is started again does too.
+                if postmaster.pid == progress[0]:
+                    news_at = time.monotonic()
+                if news_at > began + 1:
+                    logger.info("Waiting for PostgreSQL: %s", explain(self._log_since(progress[1])))
+                progress = (postmaster.pid, self._log_size())
+            time.sleep(0.01)
+        reason = explain(self._log_since(log_start))
+        raise EmbeddedError(f"PostgreSQL did not come up, see {self._log}: {reason}")
+
+    def _launch(self) -> bool:
+        """Start a keeper, with all that it needs; False when another process was faster."""
+        with self._start_lock():
+            if is_locked(self._keeper_lock):
+                return False
+            binaries = self._binaries or embedded_binaries.find_binaries()
+            sockets = embedded_binaries.prepare_socket_folder(self._folder)
+            identity = embedded_binaries.choose_identity(self._folder, sockets, binaries)
+            embedded_binaries.prepare_data(self._folder, binaries, identity)
+            command = [*identity.prefix, str(binaries / "postgres"), *self._server_options(sockets)]
+            keeper = [sys.executable, "-I", "-S", embedded_keeper.__file__, str(self._folder)]
+            keeper += [str(self._stop_after_seconds), str(identity.user or "-"), str(identity.group or "-")]
+            log = open_file(self._log, os.O_RDWR | os.O_APPEND)
+            try:
+                done = subprocess.run(
+                    [*keeper, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env=embedded_binaries.server_environment(),
+                    start_new_session=True,
+                    check=False,
+                )
+            finally:
+                os.close(log)
+            if done.returncode:
+                raise EmbeddedError(f"PostgreSQL's keeper could not start: see {self._log}.")
+            return True
+
+    def _server_options(self, sockets: Path) -> list[str]:
+        # The setting is a list: quoted, the path may hold any character.
+        quoted = str(sockets).replace('"', '""')
+        settings = {"unix_socket_directories": f'"{quoted}"'} | self._settings
+        options = ["-D", str(self._data)]
+        return options + [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+
+    def _stop_keeper(self) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        if is_locked(self._keeper_lock):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(self._keeper_lock.read_text()), signal.SIGINT)
+        while is_locked(self._keeper_lock):
+            if time.monotonic() > deadline:
+                raise EmbeddedError(f"PostgreSQL in {self._folder} does not stop: see {self._log}.")
+            time.sleep(0.01)
+
+    @contextlib.contextmanager
+    def _start_lock(self) -> Iterator[None]:
+        lock = open_file(self._folder / "start.lock", os.O_RDWR)
+        try:
+            if not wait_for_lock(lock, fcntl.LOCK_EX, seconds=PATIENCE_SECONDS):
+                raise EmbeddedError(f"Another start of PostgreSQL in {self._folder} does not end.")
+            yield
+        finally:
+            os.close(lock)
+
+    def _log_size(self) -> int:
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def _log_since(self, position: int) -> str:
+        if not self._log.exists():
+            return ""
+        text = self._log.read_bytes()
+        return text[position if position <= len(text) else 0 :].decode(errors="replace")
+
+
+def _url(folder: Path, postmaster: Postmaster) -> str:
+    password = (folder / "password").read_text()
+    host = quote(postmaster.socket_folder, safe="/")
+    return f"postgresql://{USER}:{password}@/{DATABASE}?host={host}&port={postmaster.port}"
+
+
+def _answers(postmaster: Postmaster) -> bool:
+    """Whether the server takes connections: it asks for the password, or refuses for a reason of its own."""
+    parameters = f"user\0{USER}\0database\0{DATABASE}\0\0".encode()
+    version_3 = (196608).to_bytes(4, "big")
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(5)
+        try:
+            connection.connect(f"{postmaster.socket_folder}/.s.PGSQL.{postmaster.port}")
+            connection.sendall((len(parameters) + 8).to_bytes(4, "big") + version_3 + parameters)
+            reply = connection.recv(1024)
+        except OSError:
+            return False
+    return reply[:1] == b"R" or (reply[:1] == b"E" and b"C57P03\0" not in reply)
+
+
+@contextlib.contextmanager
+def _readable_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = "make it writable for this user, or set HOLDFAST_HOME to another folder"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = "free some space, or set HOLDFAST_HOME to another disk"
+        reason = f"The embedded PostgreSQL cannot use {error.filename or folder} ({error.strerror})"
+        raise EmbeddedError(f"{reason}: {advice}.") from error
