@@ -208,7 +208,7 @@ class EmbeddedPostgres:
             identity = embedded_binaries.choose_identity(self._folder, sockets, binaries)
             embedded_binaries.prepare_data(self._folder, binaries, identity)
             command = [*identity.prefix, str(binaries / "postgres"), *self._server_options(sockets)]
-            keeper = [sys.executable, "-I", "-S", embedded_keeper.__file__, str(self._folder)]
+            keeper = [sys.executable, "-I", "-S", embedded_keeper.__file__, str(self._folder), str(sockets)]
             keeper += [str(self._stop_after_seconds), str(identity.user or "-"), str(identity.group or "-")]
             log = open_file(self._log, os.O_RDWR | os.O_APPEND)
             try:

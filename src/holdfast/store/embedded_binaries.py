@@ -189,8 +189,8 @@ def prepare_data(folder: Path, binaries: Path, identity: Identity) -> None:
         create_cluster(folder, binaries, identity)
     elif old != new:
         raise EmbeddedError(
-            f"{data} was made by PostgreSQL {old}, and the programs are PostgreSQL {new}: stay with the release "
-            f"that has PostgreSQL {old}, or dump the data with it and restore it into another HOLDFAST_HOME."
+            f"{data} was made by PostgreSQL {old}, and the programs are PostgreSQL {new}: stay with the "
+            f"release for {old}, or dump the data with it and restore it into another HOLDFAST_HOME."
         )
     elif not (folder / "password").exists():
         raise EmbeddedError(f"{folder / 'password'} is missing: restore it, or set HOLDFAST_HOME.")

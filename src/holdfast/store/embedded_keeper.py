@@ -34,6 +34,7 @@ ORPHAN_STEPS = ((signal.SIGQUIT, 2.0), (signal.SIGKILL, 2.0))
 LONGEST_PAUSE_SECONDS = 5.0
 LOG = 2
 LOG_LIMIT_BYTES = 10_000_000
+_KNOWS_FOLDERS = Path("/proc/self/cwd").exists()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +117,11 @@ def is_locked(path: Path) -> bool:
 class Server:
     """The postmaster of one data folder: a child of this keeper, or one that an earlier keeper left."""
 
-    def __init__(self, data: Path, command: Sequence[str], user: int | None, group: int | None) -> None:
+    def __init__(
+        self, data: Path, sockets: Path, command: Sequence[str], user: int | None, group: int | None
+    ) -> None:
         self._data = data
+        self._sockets = sockets
         self._command = command
         self._user = user
         self._group = group
@@ -133,7 +137,7 @@ class Server:
             _say(f"adopts the server with process id {self._pid}")
             return
         try:
-            _end_orphans(self._data)
+            self._clear_remains()
             self._child = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -164,12 +168,24 @@ class Server:
 
     def stop(self) -> None:
         """Stop the server and wait until it is gone: fast, then immediate, then by force."""
-        postmaster = read_postmaster(self._data)
         if self.alive():
             end_process(self._pid, self.alive, STOP_STEPS)
-        if postmaster is not None and Path(postmaster.socket_folder).name.startswith("holdfast-"):
+        if self._sockets.parent != self._data.parent:
             with contextlib.suppress(OSError):
-                Path(postmaster.socket_folder).rmdir()
+                self._sockets.rmdir()
+
+    def _clear_remains(self) -> None:
+        """Remove what a killed server left and PostgreSQL would stumble over, where the system can tell."""
+        if not _KNOWS_FOLDERS:
+            return
+        for entry in Path("/proc").glob("[0-9]*"):
+            pid = int(entry.name)
+            with contextlib.suppress(OSError):
+                if (entry / "exe").readlink().name == "postgres" and (entry / "cwd").samefile(self._data):
+                    end_process(pid, functools.partial(_works_in, pid, self._data), ORPHAN_STEPS)
+        # PostgreSQL takes any process with the old id for its server: a zombie, or a stranger after a reboot.
+        for remains in (self._data / "postmaster.pid", *self._sockets.glob(".s.PGSQL.*")):
+            remains.unlink(missing_ok=True)
 
 
 class Keeper:
@@ -259,8 +275,8 @@ class Keeper:
 
 
 def main() -> int:
-    """Become the keeper of a folder: `FOLDER STOP_AFTER_SECONDS USER GROUP COMMAND…` (`-` for no user)."""
-    folder, stop_after_seconds, user, group, *command = sys.argv[1:]
+    """Become a folder's keeper: `FOLDER SOCKETS STOP_AFTER_SECONDS USER GROUP COMMAND…` (`-`: no user)."""
+    folder, sockets, stop_after_seconds, user, group, *command = sys.argv[1:]
     lock = open_file(Path(folder) / "keeper.lock", os.O_RDWR)
     if not wait_for_lock(lock, fcntl.LOCK_EX, seconds=2):
         return 0
@@ -272,6 +288,7 @@ def main() -> int:
         os._exit(0)
     server = Server(
         Path(folder) / "data",
+        Path(sockets),
         command,
         None if user == "-" else int(user),
         None if group == "-" else int(group),
@@ -285,7 +302,7 @@ def _works_in(pid: int, data: Path) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
         return False
-    if not Path("/proc/self/cwd").exists():
+    if not _KNOWS_FOLDERS:
         return True
     try:
         return Path(f"/proc/{pid}/cwd").samefile(data)
@@ -293,18 +310,6 @@ def _works_in(pid: int, data: Path) -> bool:
         return True
     except OSError:
         return False
-
-
-def _end_orphans(data: Path) -> None:
-    """End the backends of a killed postmaster: while one lives, PostgreSQL refuses to start a new server."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            is_orphan = (entry / "exe").readlink().name == "postgres" and (entry / "cwd").samefile(data)
-        except OSError:
-            continue
-        if is_orphan:
-            pid = int(entry.name)
-            end_process(pid, functools.partial(_works_in, pid, data), ORPHAN_STEPS)
 
 
 def _signal_pipe() -> int:

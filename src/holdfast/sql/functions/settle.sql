@@ -295,3 +295,24 @@ as $$
   left join job_attempts t on t.job_id = a.id and t.attempt = a.number
   left join jobs j on j.id = a.id
 $$;
+
+-- A worker whose claim broke off cannot know what it was given. It names what it holds; its other leases
+-- are handed back. Moves: running → queued | paused | canceled. Roles: worker.
+create or replace function release_unknown(worker text, job_ids uuid[]) returns integer
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  ids     uuid[];
+  numbers integer[];
+begin
+  select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
+  from leases l
+  where l.worker = release_unknown.worker and l.job_id <> all (job_ids);
+  if ids is null then
+    return 0;
+  end if;
+  perform from release(release_unknown.worker, ids, numbers, 'the answer to the claim was lost');
+  return cardinality(ids);
+end
+$$;

@@ -1,0 +1,197 @@
+"""The client's verbs over a store. Every call is one statement; ids may be given as UUID, text or job."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from holdfast.definitions.payload import encode_plain
+from holdfast.definitions.registry import Registry
+from holdfast.errors import AlreadyFinal, Conflict, InvalidInput, KeyConflict, NotFound, WaitTimeout
+from holdfast.model.ids import new_job_id
+from holdfast.model.job import Attempt, Enqueued, Event, Job
+from holdfast.model.options import Intent, engine_options
+from holdfast.model.states import State, Status, public_status
+from holdfast.store.jobs import JobStore
+
+__all__ = ["Client", "JobId", "JobRef"]
+
+#: How many jobs one statement records; larger batches are split.
+BATCH = 2000
+
+_FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.25
+
+
+class _HasId(Protocol):
+    @property
+    def id(self) -> UUID: ...
+
+
+JobId = UUID | str | _HasId
+
+
+class JobRef:
+    """A recorded job: its id, type and the state it was recorded in (or found in, when it existed)."""
+
+    __slots__ = ("existing", "id", "outcome", "state", "type")
+
+    def __init__(self, job_type: str, answer: Enqueued) -> None:
+        self.id = answer.job_id
+        self.type = job_type
+        self.state: State = answer.state
+        self.outcome = answer.outcome
+        self.existing = answer.outcome == "existing"
+
+    @property
+    def status(self) -> Status:
+        """What clients are told of the state."""
+        return public_status(self.state)
+
+    def __repr__(self) -> str:
+        return f"JobRef(id={self.id}, type={self.type!r}, state={self.state.value!r}, outcome={self.outcome!r})"
+
+
+class Client:
+    """Enqueue, browse, ask and wait."""
+
+    def __init__(self, store: JobStore, registry: Registry) -> None:
+        self._store = store
+        self._registry = registry
+
+    async def enqueue(self, job_type: str, payload: Any = None, **options: Any) -> JobRef:
+        """Record one job. A key that has a job of another type or payload raises KeyConflict."""
+        intent = self.intent(job_type, payload, options)
+        (answer,) = await self._store.enqueue([intent])
+        if answer.outcome == "conflict":
+            raise KeyConflict(
+                f"the idempotency key {options.get('idempotency_key')!r} belongs to job {answer.job_id}, "
+                "which has another type or payload"
+            )
+        return JobRef(job_type, answer)
+
+    async def enqueue_many(self, jobs: Iterable[Sequence[Any]]) -> list[JobRef]:
+        """Record many jobs: (type, payload) or (type, payload, options) each; answers come in that order.
+
+        All are checked before any is recorded. A conflicting key is an answer with outcome `conflict`.
+        """
+        intents = []
+        for job in jobs:
+            job_type, payload, options = (*job, None, None)[:3] if isinstance(job, tuple | list) else (job, None, None)
+            if not isinstance(job_type, str) or (options is not None and not isinstance(options, Mapping)):
+                raise InvalidInput('a job is ("type", {payload}) or ("type", {payload}, {options})')
+            intents.append(self.intent(job_type, payload, options or {}))
+        answers: list[Enqueued] = []
+        for start in range(0, len(intents), BATCH):
+            answers += await self._store.enqueue(intents[start : start + BATCH])
+        return [JobRef(intent.type, answer) for intent, answer in zip(intents, answers, strict=True)]
+
+    def intent(self, job_type: str, payload: Any, options: Mapping[str, Any]) -> Intent:
+        """A job to be recorded, checked as far as this process can."""
+        if not isinstance(job_type, str) or not job_type:
+            raise InvalidInput("a job type must be a text that is not empty")
+        known = self._registry.get(job_type)
+        payload = {} if payload is None else payload
+        text = encode_plain(job_type, payload) if known is None else known.payload.encode(payload)
+        engine = engine_options(options)
+        if known is not None and "queue" not in engine and known.queue != "default":
+            engine["queue"] = known.queue
+        return Intent(
+            id=new_job_id(),
+            type=job_type,
+            payload=text,
+            options=engine,
+            tenant=options.get("tenant") or "default",
+            created_by=options.get("created_by"),
+        )
+
+    async def get(self, job_id: JobId) -> Job:
+        """The job as it stands; NotFound if there is none."""
+        found = await self._store.get([_uuid(job_id)])
+        if not found:
+            raise NotFound(f"there is no job {_uuid(job_id)}")
+        return found[0]
+
+    async def find(self, **filters: Any) -> list[Job]:
+        """Jobs, newest first: states, types, queues, tenant, target, correlation_id, before, limit."""
+        return await self._store.list(**filters)
+
+    async def attempts(self, job_id: JobId) -> Sequence[Attempt]:
+        """Every ended attempt of a job, oldest first."""
+        return await self._store.attempts(_uuid(job_id))
+
+    async def events(self, job_id: JobId) -> Sequence[Event]:
+        """The rarer moves of a job, oldest first."""
+        return await self._store.events(_uuid(job_id))
+
+    async def backlog(self) -> dict[str, int]:
+        """How much stands where."""
+        return await self._store.backlog()
+
+    async def wait(self, job_id: JobId, timeout: float | None = None) -> Job:
+        """Wait until the job has ended; WaitTimeout if it has not within `timeout` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = _FIRST_LOOK
+        while True:
+            job = await self.get(job_id)
+            if job.state.terminal:
+                return job
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise WaitTimeout(f"job {job.id} is still {job.state.value} after {timeout:g} s")
+            await asyncio.sleep(pause if left is None else min(pause, left))
+            pause = min(_LONGEST_LOOK, pause * 1.5)
+
+    async def cancel(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
+        """Ask that a job be canceled, for good. AlreadyFinal if it has ended."""
+        await self._request("cancel", job_id, by, reason)
+
+    async def pause(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
+        """Ask that a job be paused: a running handler is interrupted, its target is blocked."""
+        await self._request("pause", job_id, by, reason)
+
+    async def resume(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
+        """Ask that a paused job, or one held in error, go on, with a fresh budget."""
+        await self._request("resume", job_id, by, reason)
+
+    async def delete(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
+        """Ask that a job be canceled if it is open, and its payload, result and logs be erased."""
+        await self._request("delete", job_id, by, reason)
+
+    async def retry(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> UUID:
+        """Run again: a waiting job now, a held one by resuming it, an ended one as a new job, whose id is answered."""
+        return await self._request("retry", job_id, by, reason)
+
+    async def release(self, job_id: JobId, *, by: str | None = None) -> None:
+        """Release a job that was recorded with `hold`."""
+        wanted = _uuid(job_id)
+        ((_, outcome),) = await self._store.release_held([wanted], by=by, tenant=None)
+        _judge("release", wanted, outcome)
+
+    async def _request(self, verb: str, job_id: JobId, by: str | None, reason: str | None) -> UUID:
+        wanted = _uuid(job_id)
+        ((_, outcome, created),) = await self._store.request(verb, [wanted], by=by, note=reason, tenant=None)
+        _judge(verb, wanted, outcome)
+        return created if outcome == "new-job" and created is not None else wanted
+
+
+def _judge(verb: str, job_id: UUID, outcome: str) -> None:
+    match outcome:
+        case "not-found":
+            raise NotFound(f"there is no job {job_id}")
+        case "already-final":
+            raise AlreadyFinal(f"job {job_id} has ended; it cannot be changed any more")
+        case "not-possible" | "not-held":
+            raise Conflict(f"job {job_id} is in a state that does not allow to {verb} it")
+
+
+def _uuid(job_id: JobId) -> UUID:
+    if isinstance(job_id, UUID):
+        return job_id
+    text = job_id if isinstance(job_id, str) else job_id.id
+    try:
+        return UUID(str(text))
+    except ValueError:
+        raise NotFound(f"{text!r} is not a job id") from None

@@ -1,0 +1,214 @@
+"""`HOLDFAST_*` → one frozen Config, checked once, with all faults reported at once.
+
+Precedence: an argument in code, then the environment, then the default. Engine settings (those that have a
+row in the database) are only defaults here: a row in the database wins over the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+__all__ = ["ENTRIES", "Config", "Entry"]
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _number(low: float, high: float = 1e9) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        number = float(value)
+        if not low <= number <= high:
+            raise ValueError(f"must be from {low:g} to {high:g}")
+        return number
+
+    return parse
+
+
+def _whole(low: int, high: int = 10**9) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(f"must be from {low} to {high}")
+        return number
+
+    return parse
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value
+
+    return parse
+
+
+def _schema(value: str) -> str:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", value):
+        raise ValueError("must be 1 to 40 lower-case letters, digits and underscores, not beginning with a digit")
+    return value
+
+
+def _url(value: str) -> str:
+    scheme, separator, rest = value.partition("://")
+    if not separator or scheme.split("+")[0] not in ("postgres", "postgresql"):
+        raise ValueError("must look like postgresql://user:password@host:5432/database")
+    return f"postgresql://{rest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One configurable thing: its name in the environment is `HOLDFAST_` and `name` in capitals."""
+
+    name: str
+    default: Any
+    parse: Callable[[str], Any]
+    description: str
+    engine: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return f"HOLDFAST_{self.name.upper()}"
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(name="database_url", default=None, parse=_url, description="PostgreSQL to use; none means the embedded one"),
+    Entry(name="direct_url", default=None, parse=_url, description="the same server past a pooler, for LISTEN"),
+    Entry(name="home", default=Path(".holdfast"), parse=Path, description="folder of the embedded PostgreSQL"),
+    Entry(name="schema", default="holdfast", parse=_schema, description="schema of the engine in the database"),
+    Entry(name="host", default="127.0.0.1", parse=_text, description="address that the HTTP server binds"),
+    Entry(name="port", default=8080, parse=_whole(0, 65535), description="port of the HTTP server"),
+    Entry(name="lanes", default="fast=3,general=5", parse=_text, description="slots per lane of a worker process"),
+    Entry(name="batch_size", default=20, parse=_whole(1, 1000), description="most jobs that one claim takes"),
+    Entry(name="poll_interval", default=1.0, parse=_number(0.01, 3600), description="seconds between looks for work"),
+    Entry(name="heartbeat_seconds", default=2.0, parse=_number(0.05, 3600), description="seconds between heartbeats"),
+    Entry(name="fast_timeout_seconds", default=120.0, parse=_number(0), description="timeout of the fast lane"),
+    Entry(name="general_timeout_seconds", default=1200.0, parse=_number(0), description="timeout of the general lane"),
+    Entry(
+        name="shutdown_grace_period_seconds",
+        default=300.0,
+        parse=_number(0),
+        description="how long running jobs may go on after SIGTERM",
+    ),
+    Entry(
+        name="drain_policy",
+        default="pause",
+        parse=_choice("pause", "requeue"),
+        description="what becomes of jobs with a target that a drain cuts short",
+    ),
+    Entry(name="log_format", default="auto", parse=_choice("auto", "json", "text"), description="form of log lines"),
+    Entry(name="log_level", default="INFO", parse=_choice("DEBUG", "INFO", "WARNING", "ERROR"), description="least level logged"),
+    Entry(
+        name="lease_sec_default", default=30.0, parse=_number(0.1), description="length of a lease in seconds", engine=True
+    ),
+    Entry(
+        name="max_attempts_default",
+        default=3,
+        parse=_whole(1),
+        description="failures and lost leases that a job may have",
+        engine=True,
+    ),
+    Entry(
+        name="ageing_seconds", default=900.0, parse=_number(0), description="a job that waited longer goes first", engine=True
+    ),
+    Entry(
+        name="retention_days",
+        default=7.0,
+        parse=_number(0),
+        description="how long succeeded and canceled jobs are kept",
+        engine=True,
+    ),
+    Entry(
+        name="retention_dead_days",
+        default=30.0,
+        parse=_number(0),
+        description="how long dead jobs are kept once acknowledged",
+        engine=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything that a process is told from outside."""
+
+    database_url: str | None
+    direct_url: str | None
+    home: Path
+    schema: str
+    host: str
+    port: int
+    lanes: str
+    batch_size: int
+    poll_interval: float
+    heartbeat_seconds: float
+    fast_timeout_seconds: float
+    general_timeout_seconds: float
+    shutdown_grace_period_seconds: float
+    drain_policy: str
+    log_format: str
+    log_level: str
+    lease_sec_default: float
+    max_attempts_default: int
+    ageing_seconds: float
+    retention_days: float
+    retention_dead_days: float
+    origins: Mapping[str, str]
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str] | None = None, **arguments: Any) -> Config:
+        """Read the environment; arguments that are not None win over it."""
+        environment = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        faults: list[str] = []
+        for entry in ENTRIES:
+            raw, origin = arguments.pop(entry.name, None), "argument"
+            if raw is None:
+                raw, origin = environment.get(entry.variable) or None, "environment"
+            if raw is None:
+                values[entry.name], origins[entry.name] = entry.default, "default"
+                continue
+            try:
+                values[entry.name] = entry.parse(str(raw))
+            except ValueError as fault:
+                name = entry.variable if origin == "environment" else entry.name
+                faults.append(f"{name} is {_shown(entry.name, str(raw))!r}: {fault}")
+            origins[entry.name] = origin
+        if arguments:
+            raise TypeError(f"unknown configuration: {', '.join(sorted(arguments))}")
+        if faults:
+            raise ConfigError("; ".join(faults))
+        return cls(**values, origins=origins)
+
+    def engine_environment(self) -> dict[str, str]:
+        """Engine settings that were given to this process, as session parameters for the database."""
+        return {
+            f"holdfast.{entry.name}": str(getattr(self, entry.name))
+            for entry in ENTRIES
+            if entry.engine and self.origins.get(entry.name) != "default"
+        }
+
+    def shown(self) -> list[tuple[str, str, str, str]]:
+        """(variable, value, origin, description) of every entry, with passwords hidden."""
+        return [
+            (e.variable, _shown(e.name, str(getattr(self, e.name) or "")), self.origins[e.name], e.description)
+            for e in ENTRIES
+        ]
+
+
+def _shown(name: str, value: str) -> str:
+    """A value that may be printed: no passwords."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", value) if name.endswith("url") else value
+
+
+assert {f.name for f in fields(Config)} == {e.name for e in ENTRIES} | {"origins"}  # noqa: S101 - one list each way

@@ -1,0 +1,102 @@
+"""A job type: a handler and what is declared about it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from holdfast.definitions.payload import Payload
+from holdfast.errors import InvalidInput
+from holdfast.model.retry import RetryPolicy
+
+__all__ = ["JobType", "declare"]
+
+Lane = Literal["fast", "general"]
+Executor = Literal["async", "thread"]
+OnFailure = Literal["retry", "hold"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobType:
+    """What `@hf.job` declares. Workers publish it, so that the engine knows it too."""
+
+    name: str
+    handler: Callable[..., Any]
+    payload: Payload
+    queue: str
+    lane: Lane
+    retry: RetryPolicy
+    timeout_seconds: float | None
+    lease_seconds: float | None
+    on_failure: OnFailure
+    executor: Executor
+    version: int
+
+    def published(self) -> dict[str, Any]:
+        """The row that workers publish."""
+        return {
+            "name": self.name,
+            "queue": self.queue,
+            "lane": self.lane,
+            "max_attempts": self.retry.max_attempts,
+            "backoff_base": self.retry.base,
+            "backoff_factor": self.retry.factor,
+            "backoff_max": self.retry.max,
+            "backoff_jitter": self.retry.jitter,
+            "timeout_seconds": self.timeout_seconds,
+            "lease_seconds": self.lease_seconds,
+            "on_failure": self.on_failure,
+            "version": self.version,
+            "payload_schema": self.payload.schema(),
+        }
+
+
+def declare(
+    name: str,
+    handler: Callable[..., Any],
+    *,
+    queue: str = "default",
+    lane: Lane = "general",
+    retry: RetryPolicy | None = None,
+    timeout: float | None = None,
+    lease: float | None = None,
+    on_failure: OnFailure = "retry",
+    executor: Executor | None = None,
+    version: int = 1,
+) -> JobType:
+    """A job type from its declaration; what is wrong with it is said at once."""
+    asynchronous = inspect.iscoroutinefunction(handler)
+    executor = executor or ("async" if asynchronous else "thread")
+    faults = [
+        fault
+        for wrong, fault in (
+            (not name or len(name) > 200, "a name must have 1 to 200 characters"),
+            (name.startswith("holdfast."), 'names beginning with "holdfast." are reserved'),
+            (lane not in ("fast", "general"), f"lane must be fast or general, not {lane!r}"),
+            (on_failure not in ("retry", "hold"), f"on_failure must be retry or hold, not {on_failure!r}"),
+            (executor not in ("async", "thread"), f"executor must be async or thread, not {executor!r}"),
+            (executor == "async" and not asynchronous, "executor async needs an `async def` handler"),
+            (executor == "thread" and asynchronous, "executor thread needs a plain `def` handler"),
+            (timeout is not None and timeout <= 0, "timeout must be more than 0 seconds"),
+            (lease is not None and lease <= 0, "lease must be more than 0 seconds"),
+            (not inspect.signature(handler).parameters, "the handler must take the context as its first parameter"),
+        )
+        if wrong
+    ]
+    if faults:
+        raise InvalidInput(f"job type {name!r}: {'; '.join(faults)}")
+    return JobType(
+        name=name,
+        handler=handler,
+        payload=Payload(name, handler),
+        queue=queue,
+        lane=lane,
+        retry=retry or RetryPolicy(),
+        timeout_seconds=timeout,
+        lease_seconds=lease,
+        on_failure=on_failure,
+        executor=executor,
+        version=version,
+    )

@@ -1,0 +1,147 @@
+"""Payloads, typed by a handler's annotations: checked when enqueued and again when run.
+
+A handler takes `ctx` and then either one payload (a pydantic model, a dataclass, a TypedDict or a plain
+dict) or keyword arguments. Both become one pydantic validator; in the database a payload is a JSON object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, get_origin, get_type_hints, is_typeddict
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic_core import PydanticSerializationError, to_json
+
+from holdfast.errors import InvalidInput, InvalidPayload
+
+__all__ = ["Payload", "encode_plain", "encode_result"]
+
+#: JSON writes NUL as \u0000, which PostgreSQL's jsonb cannot hold.
+_NUL = "\\u0000"
+
+
+class Payload:
+    """How the payload of one handler is checked, written and read."""
+
+    def __init__(self, job_type: str, handler: Callable[..., Any]) -> None:
+        self._job_type = job_type
+        parameters = list(inspect.signature(handler).parameters.values())[1:]
+        hints = get_type_hints(handler, include_extras=True)
+        self._names: list[str] | None = None
+        self._single: str | None = None
+        if len(parameters) == 1 and _is_whole(hints.get(parameters[0].name), parameters[0].name):
+            self._single = parameters[0].name
+            annotation = hints.get(self._single, dict[str, Any])
+            self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        else:
+            self._names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+            open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+            fields: dict[str, Any] = {
+                p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
+                for p in parameters
+                if p.name in self._names
+            }
+            model = create_model(
+                f"{job_type} payload",
+                __config__=ConfigDict(
+                    extra="allow" if open_ended else "forbid", arbitrary_types_allowed=True, protected_namespaces=()
+                ),
+                **fields,
+            )
+            self._adapter = TypeAdapter(model)
+
+    def schema(self) -> dict[str, Any] | None:
+        """The payload's JSON schema, for those who want to know; None where a type has none."""
+        try:
+            return self._adapter.json_schema()
+        except Exception:  # noqa: BLE001 - foreign types may fail in any way, and a schema is a courtesy
+            return None
+
+    def encode(self, value: Any) -> str:
+        """Check a payload (or the keyword arguments as a mapping) and write it as JSON text."""
+        try:
+            checked = self._adapter.validate_python(value)
+            text = self._adapter.dump_json(checked).decode()
+        except ValidationError as fault:
+            raise InvalidPayload(f"{self._job_type}: {_readable(fault)}") from None
+        except (PydanticSerializationError, UnicodeEncodeError) as fault:
+            raise InvalidPayload(f"{self._job_type}: the payload cannot be written as JSON: {fault}") from None
+        if not text.startswith("{"):
+            raise InvalidPayload(f"{self._job_type}: the payload must be an object, not {text[:40]}")
+        return _storable(text, f"the payload of {self._job_type}")
+
+    def bind(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """What `handler.enqueue(...)` was called with, as one payload."""
+        if self._single is not None:
+            if len(arguments) == 1 and not keywords:
+                return arguments[0]
+            if not arguments and set(keywords) == {self._single}:
+                return keywords[self._single]
+            if not arguments:
+                return dict(keywords)
+            raise InvalidPayload(f"{self._job_type} takes one payload")
+        names = self._names or []
+        if len(arguments) > len(names):
+            raise InvalidPayload(f"{self._job_type} takes at most {len(names)} arguments, got {len(arguments)}")
+        return {**dict(zip(names, arguments, strict=False)), **keywords}
+
+    def call_arguments(self, text: str) -> dict[str, Any]:
+        """Read a stored payload and make the handler's keyword arguments of it."""
+        try:
+            value = self._adapter.validate_json(text)
+        except ValidationError as fault:
+            raise InvalidPayload(
+                f"the stored payload no longer fits the handler of {self._job_type}: {_readable(fault)}"
+            ) from None
+        if self._single is not None:
+            return {self._single: value}
+        return {**{name: getattr(value, name) for name in self._names or []}, **(value.model_extra or {})}
+
+
+def encode_plain(job_type: str, payload: Any) -> str:
+    """The payload of a type that this process does not know, as JSON text."""
+    if not isinstance(payload, Mapping):
+        raise InvalidPayload(f"{job_type}: the payload must be a mapping, not {type(payload).__name__}")
+    try:
+        text = json.dumps(dict(payload), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise InvalidPayload(f"{job_type}: the payload cannot be written as JSON: {fault}") from None
+    return _storable(text, f"the payload of {job_type}")
+
+
+def encode_result(value: Any) -> str | None:
+    """What a handler returned, as JSON text."""
+    if value is None:
+        return None
+    try:
+        return _storable(to_json(value, inf_nan_mode="null").decode(), "the result")
+    except (PydanticSerializationError, UnicodeError, RecursionError) as fault:
+        raise InvalidInput(f"the result cannot be written as JSON: {fault}") from None
+
+
+def _storable(text: str, what: str) -> str:
+    if _NUL in text and "\x00" in json.dumps(json.loads(text), ensure_ascii=False).replace(_NUL, "\x00"):
+        raise InvalidPayload(f"{what} contains a NUL character, which PostgreSQL cannot store")
+    return text
+
+
+def _is_whole(annotation: Any, name: str) -> bool:
+    """Whether a single parameter stands for the whole payload."""
+    if annotation is None or annotation is inspect.Parameter.empty or annotation is Any:
+        return name == "payload"
+    kind = get_origin(annotation) or annotation
+    return bool(
+        is_typeddict(kind)
+        or dataclasses.is_dataclass(kind)
+        or (isinstance(kind, type) and (issubclass(kind, BaseModel | dict) or kind is Mapping))
+    )
+
+
+def _readable(fault: ValidationError) -> str:
+    """One line for people: where, and what is wrong."""
+    lines = [f"{'.'.join(str(part) for part in e['loc']) or 'payload'}: {e['msg']}" for e in fault.errors()[:5]]
+    return "; ".join(lines)

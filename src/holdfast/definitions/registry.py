@@ -1,0 +1,34 @@
+"""The job types of an app, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.definitions.job_type import JobType
+from holdfast.errors import InvalidInput
+
+__all__ = ["Registry"]
+
+
+class Registry:
+    """Job types by name; a name is declared once."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, JobType] = {}
+
+    def add(self, job_type: JobType) -> None:
+        """Declare a type."""
+        known = self._types.get(job_type.name)
+        if known is not None and known.handler.__qualname__ != job_type.handler.__qualname__:
+            raise InvalidInput(f"job type {job_type.name!r} is declared twice: {known.handler} and {job_type.handler}")
+        self._types[job_type.name] = job_type
+
+    def get(self, name: str) -> JobType | None:
+        """The type of that name, if this process knows it."""
+        return self._types.get(name)
+
+    def __iter__(self) -> Iterator[JobType]:
+        return iter(self._types.values())
+
+    def __len__(self) -> int:
+        return len(self._types)

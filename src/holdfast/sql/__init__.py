@@ -1,0 +1,1 @@
+"""The engine: migrations, functions and named reads, as data."""

@@ -1,0 +1,36 @@
+-- name: enqueue_many
+-- Record intents; one row per position.
+select item, job_id, state, outcome
+from holdfast.enqueue_many($1::text[], $2::text[]::jsonb[], $3::text[]::jsonb[], $4, $5, $6::uuid[]);
+
+-- name: release_held
+-- created → queued | scheduled.
+select job_id, outcome from holdfast.release_held($1::uuid[], $2, $3);
+
+-- name: request
+-- Ask maintenance to cancel, pause, resume, delete or retry jobs.
+select job_id, outcome, request_id from holdfast.request($1, $2::uuid[], $3, $4, $5);
+
+-- name: get_jobs
+-- Jobs by id.
+select * from holdfast.get_jobs($1::uuid[], $2);
+
+-- name: list_jobs
+-- Jobs, newest first, page by page.
+select * from holdfast.list_jobs($1::text[], $2::text[], $3::text[], $4, $5, $6, $7, $8);
+
+-- name: get_attempts
+-- Every ended attempt of a job.
+select * from holdfast.get_attempts($1);
+
+-- name: get_events
+-- The rarer moves of a job.
+select * from holdfast.get_events($1);
+
+-- name: backlog
+-- How much stands where.
+select measure, count from holdfast.backlog();
+
+-- name: verify
+-- Offences against the invariants.
+select invariant, job_id, detail from holdfast.verify($1);

@@ -1,0 +1,53 @@
+-- name: current_step
+-- The newest migration that was applied.
+select coalesce(max(step), 0) from holdfast.schema_steps;
+
+-- name: roles
+-- Which of the engine's roles exist, and which this login may assume.
+select r.name, p.oid is not null as exists, coalesce(pg_has_role(current_user, p.oid, 'member'), false) as member
+from unnest($1::text[]) as r (name)
+left join pg_roles p on p.rolname = r.name;
+
+-- name: login
+-- What this login may do.
+select current_user as name, r.rolsuper as superuser, r.rolcreaterole as may_create_roles,
+  has_database_privilege(current_database(), 'create') as may_create_schemas, current_database() as database
+from pg_roles r
+where r.rolname = current_user;
+
+-- name: function_checksums
+-- What function files were applied, with their checksums.
+select name, checksum from holdfast.schema_functions;
+
+-- name: postmaster_start
+-- When the server came up.
+select pg_postmaster_start_time();
+
+-- name: has_steps
+-- Whether the schema was ever migrated.
+select to_regclass(format('%I.schema_steps', $1::text)) is not null;
+
+-- name: applied_steps
+-- Every migration that was applied.
+select step, name, release, applied_at from holdfast.schema_steps order by step;
+
+-- name: lock_migrations
+-- One migration at a time, per schema.
+select pg_advisory_xact_lock(hashtext('holdfast migrations'), hashtext($1));
+
+-- name: record_step
+-- A migration was applied.
+insert into holdfast.schema_steps (step, name, release) values ($1, $2, $3);
+
+-- name: record_function
+-- A function file was applied.
+insert into holdfast.schema_functions as f (name, checksum, release)
+values ($1, $2, $3)
+on conflict on constraint schema_functions_pkey do update
+  set checksum = excluded.checksum, release = excluded.release, applied_at = now();
+
+-- name: newest_release
+-- The newest release that wrote functions here.
+select release from holdfast.schema_functions
+union
+select release from holdfast.schema_steps;

@@ -1,0 +1,64 @@
+-- name: claim_from
+-- Lease jobs from ranges of streams.
+select job_id, attempt, stream, rank, seq, payload, correlation_id, target, failures, max_attempts, created_at,
+  ready_at, claimed_at, lease_seconds_given
+from holdfast.claim_from($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[]);
+
+-- name: eligible_streams
+-- The streams that a worker may take from.
+select id, tenant, queue, type from holdfast.eligible_streams($1::text[], $2::text[], $3::text[]);
+
+-- name: work_left
+-- Whether a worker for these streams could still do something.
+select holdfast.work_left($1::integer[]);
+
+-- name: renew
+-- Prolong leases; a row per lease still held.
+select job_id, attempt, lease_remaining, interrupt from holdfast.renew($1, $2::uuid[], $3::integer[]);
+
+-- name: interrupted
+-- Leases that somebody wants to interrupt.
+select job_id, attempt, interrupt from holdfast.interrupted($1, $2::uuid[], $3::integer[]);
+
+-- name: complete
+-- running → success.
+select job_id, attempt, state from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[]);
+
+-- name: fail
+-- running → retry | dead | error | paused | canceled.
+select job_id, attempt, state
+from holdfast.fail($1, $2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+  $9::double precision[], $10::text[], $11::integer[]);
+
+-- name: snooze
+-- running → scheduled | queued.
+select job_id, attempt, state
+from holdfast.snooze($1, $2::uuid[], $3::integer[], $4::double precision[], $5::text[]);
+
+-- name: release
+-- running → queued.
+select job_id, attempt, state from holdfast.release($1, $2::uuid[], $3::integer[], $4);
+
+-- name: stop
+-- running → canceled | paused.
+select job_id, attempt, state from holdfast.stop($1, $2::uuid[], $3::integer[], $4::text[], $5::text[]);
+
+-- name: register_worker
+-- Make a worker known.
+select holdfast.register_worker($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[]);
+
+-- name: beat
+-- A worker is alive.
+select holdfast.beat($1, $2);
+
+-- name: unregister_worker
+-- A worker has gone, in good order.
+select holdfast.unregister_worker($1);
+
+-- name: publish_types
+-- Tell the database what is known of job types.
+select holdfast.publish_types($1::text::jsonb);
+
+-- name: release_unknown
+-- Hand back leases whose claim was never answered.
+select holdfast.release_unknown($1, $2::uuid[]);

@@ -1,0 +1,27 @@
+-- Who may call what. Tables belong to the owner alone; every right is a right on a function.
+-- Applied with every migration; role names are those of the schema in use.
+
+revoke all on all functions in schema holdfast from public, holdfast_api, holdfast_worker, holdfast_operator;
+grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operator;
+
+-- Everybody records intents, asks, and reads.
+grant execute on function
+  holdfast.enqueue, holdfast.enqueue_many, holdfast.release_held, holdfast.request,
+  holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events, holdfast.backlog
+to holdfast_api, holdfast_worker, holdfast_operator;
+
+-- Only workers move jobs, and do maintenance.
+grant execute on function
+  holdfast.claim, holdfast.claim_from, holdfast.claim_by_id, holdfast.renew, holdfast.interrupted,
+  holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.release, holdfast.release_unknown, holdfast.stop,
+  holdfast.eligible_streams, holdfast.work_left, holdfast.register_worker, holdfast.beat,
+  holdfast.unregister_worker, holdfast.publish_types,
+  holdfast.lead, holdfast.resign, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
+  holdfast.execute_requests, holdfast.reconcile, holdfast.drop_strays, holdfast.headless_targets,
+  holdfast.retire, holdfast.forget_workers
+to holdfast_worker;
+
+grant execute on function holdfast.verify to holdfast_worker, holdfast_operator;
+
+-- The current step is read by every process that starts.
+grant select on holdfast.schema_steps to holdfast_api, holdfast_worker, holdfast_operator;

@@ -1,0 +1,141 @@
+"""Connections to one database in one role: a small pool, named statements, one place that repeats.
+
+Each face of Holdfast connects as its own role (`<schema>_api`, `<schema>_worker`, `<schema>_operator`), so
+that PostgreSQL itself refuses what the face may not do. Through a pooler in transaction mode (a direct URL
+is set as well) nothing is kept per session: there the login itself must be a member of one role only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from holdfast.config import Config
+from holdfast.errors import DatabaseUnavailable, SchemaError
+from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
+from holdfast.store.statements import migrations, queries
+
+__all__ = ["Database", "Pause", "connect"]
+
+_REPEATS = 5
+
+
+class Pause:
+    """Jittered, growing pauses between attempts to reach the database again."""
+
+    def __init__(self, first: float = 0.05, longest: float = 2.0) -> None:
+        self._first, self._longest, self._next = first, longest, first
+
+    def seconds(self) -> float:
+        """How long to wait now; the next one is longer."""
+        current, self._next = self._next, min(self._longest, self._next * 2)
+        return current * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
+
+    def reset(self) -> None:
+        """The database answered."""
+        self._next = self._first
+
+
+async def connect(config: Config, *, role: str | None, name: str, direct: bool = False) -> asyncpg.Connection:
+    """One connection outside any pool, past the pooler if there is one and `direct` is asked for."""
+    arguments = _arguments(config, role=role, name=name, direct=direct)
+    try:
+        return await asyncpg.connect(**arguments)
+    except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+        raise translated(fault) from fault
+
+
+class Database:
+    """A pool of connections in one role. Open it before use; it may be opened again after `close`."""
+
+    def __init__(self, config: Config, *, role: str | None, size: int = 4) -> None:
+        self.config = config
+        self.role = role
+        self._size = size
+        self._pool: asyncpg.Pool | None = None
+        self._sql = queries(config.schema)
+
+    async def open(self) -> None:
+        """Connect, and refuse to work with a schema that is missing or older than this release."""
+        arguments = _arguments(self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False)
+        try:
+            await check_schema(self.config)
+            self._pool = await asyncpg.create_pool(
+                **arguments, min_size=1, max_size=self._size, max_inactive_connection_lifetime=300
+            )
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+            raise translated(fault) from fault
+
+    async def close(self) -> None:
+        """Give all connections back; those still in use are cut after a moment."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            await asyncio.wait_for(pool.close(), 5)
+        except TimeoutError:
+            pool.terminate()
+
+    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """The rows of a named statement."""
+        return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
+
+    async def value(self, statement: str, *arguments: Any) -> Any:
+        """The first value of the first row of a named statement."""
+        return await self._run("fetchval", statement, arguments)
+
+    async def row(self, statement: str, *arguments: Any) -> asyncpg.Record | None:
+        """The first row of a named statement."""
+        return await self._run("fetchrow", statement, arguments)  # type: ignore[no-any-return]
+
+    async def _run(self, method: str, statement: str, arguments: Sequence[Any]) -> Any:
+        """Run one statement; deadlocks and serialisation failures are repeated here and nowhere else."""
+        if self._pool is None:
+            raise DatabaseUnavailable("the database is not open: use `async with hf:`")
+        for repeat in range(_REPEATS):
+            try:
+                async with self._pool.acquire(timeout=30) as conn:
+                    return await getattr(conn, method)(self._sql[statement], *arguments, timeout=60)
+            except REPEATABLE as fault:
+                if repeat == _REPEATS - 1:
+                    raise translated(fault) from fault
+                await asyncio.sleep(random.uniform(0, 0.02 * 2**repeat))  # noqa: S311 - jitter is no secret
+            except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+                raise translated(fault) from fault
+        raise AssertionError("unreachable")
+
+
+async def check_schema(config: Config) -> None:
+    """Raise SchemaError, with advice, unless the schema is of this release or a newer one."""
+    sql = queries(config.schema)
+    needed = migrations()[-1][0]
+    conn = await asyncpg.connect(**_arguments(config, role=None, name="holdfast check", direct=False))
+    try:
+        if not await conn.fetchval(sql["has_steps"], config.schema):
+            raise SchemaError(f"the schema {config.schema!r} does not exist yet; run `holdfast migrate`")
+        step = await conn.fetchval(sql["current_step"])
+        if step < needed:
+            raise SchemaError(f"the schema is at step {step}, this release needs {needed}; run `holdfast migrate`")
+    finally:
+        await conn.close()
+
+
+def _arguments(config: Config, *, role: str | None, name: str, direct: bool) -> dict[str, Any]:
+    """How to connect. Behind a pooler neither prepared statements nor session parameters survive."""
+    if config.database_url is None:
+        raise DatabaseUnavailable("no database URL: set HOLDFAST_DATABASE_URL, or open an app, which starts one")
+    pooled = config.direct_url is not None and not direct
+    settings = {"application_name": name, "jit": "off"}
+    if role is not None:
+        settings["role"] = f"{config.schema}_{role}"
+    settings |= config.engine_environment()
+    return {
+        "dsn": config.direct_url if direct and config.direct_url else config.database_url,
+        "timeout": 10,
+        "statement_cache_size": 0 if pooled else 256,
+        "server_settings": {} if pooled else settings,
+    }

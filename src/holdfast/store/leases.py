@@ -1,0 +1,123 @@
+"""What a worker does to jobs: claim, renew, settle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from holdfast.model.hints import Ranges
+from holdfast.model.job import Claim, Stream
+from holdfast.model.outcome import Outcome
+from holdfast.store.database import Database
+
+__all__ = ["LeaseStore", "Settlement"]
+
+#: (job, attempt, outcome, duration in milliseconds)
+Settlement = tuple[UUID, int, Outcome, int]
+
+
+class LeaseStore:
+    """The worker's verbs, as statements of the engine."""
+
+    def __init__(self, database: Database, worker: str) -> None:
+        self._database = database
+        self._worker = worker
+
+    async def claim(
+        self, ranges: Ranges, streams: Mapping[int, Stream], limit: int, lease_seconds: float | None
+    ) -> list[Claim]:
+        """Lease up to `limit` jobs."""
+        rows = await self._database.rows("claim_from", self._worker, limit, lease_seconds, *ranges)
+        return [
+            Claim(
+                job_id=row[0],
+                attempt=row[1],
+                stream=streams[row[2]],
+                rank=row[3],
+                seq=row[4],
+                payload=row[5],
+                correlation_id=row[6] or str(row[0]),
+                target=row[7],
+                failures=row[8],
+                max_attempts=row[9],
+                created_at=row[10],
+                ready_at=row[11],
+                claimed_at=row[12],
+                lease_seconds=row[13],
+            )
+            for row in rows
+        ]
+
+    async def streams(
+        self, types: Sequence[str], queues: Sequence[str] | None, tenants: Sequence[str] | None
+    ) -> dict[int, Stream]:
+        """The streams that hold jobs of these types."""
+        rows = await self._database.rows("eligible_streams", types, queues, tenants)
+        return {row["id"]: Stream(**dict(row)) for row in rows}
+
+    async def work_left(self, streams: Sequence[int]) -> bool:
+        """Whether anything could still be done for these streams."""
+        return bool(await self._database.value("work_left", list(streams)))
+
+    async def release_unknown(self, known: Sequence[UUID]) -> int:
+        """Hand back what this worker was given without learning of it."""
+        return int(await self._database.value("release_unknown", self._worker, list(known)))
+
+    async def settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+        """Say how attempts ended; the resulting state of each, or `lease-lost`."""
+        states: dict[tuple[UUID, int], str] = {}
+        done = [entry for entry in batch if entry[2].kind == "success"]
+        if done:
+            results = [entry[2].result for entry in done]
+            rows = await self._database.rows(
+                "complete", self._worker, *_keys(done), results if any(results) else None, [entry[3] for entry in done]
+            )
+            states |= {(row[0], row[1]): row[2] for row in rows}
+        for kinds, statement in (
+            (("failed", "timeout"), self._fail),
+            (("snoozed",), self._snooze),
+            (("released",), self._release),
+            (("canceled", "paused"), self._stop),
+        ):
+            some = [entry for entry in batch if entry[2].kind in kinds]
+            if some:
+                states |= await statement(some)
+        return states
+
+    async def _fail(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+        outcomes = [entry[2] for entry in batch]
+        rows = await self._database.rows(
+            "fail",
+            self._worker,
+            *_keys(batch),
+            [o.failure for o in outcomes],
+            [o.error_type for o in outcomes],
+            [o.message for o in outcomes],
+            [o.traceback for o in outcomes],
+            None,
+            [o.delay_seconds for o in outcomes],
+            [o.kind for o in outcomes],
+            [entry[3] for entry in batch],
+        )
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    async def _snooze(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+        delays = [entry[2].delay_seconds for entry in batch]
+        notes = [entry[2].message for entry in batch]
+        rows = await self._database.rows("snooze", self._worker, *_keys(batch), delays, notes)
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    async def _release(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+        rows = await self._database.rows("release", self._worker, *_keys(batch), batch[0][2].message)
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    async def _stop(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+        outcomes = [entry[2] for entry in batch]
+        rows = await self._database.rows(
+            "stop", self._worker, *_keys(batch), [o.kind for o in outcomes], [o.message for o in outcomes]
+        )
+        return {(row[0], row[1]): row[2] for row in rows}
+
+
+def _keys(batch: Sequence[Settlement]) -> tuple[list[UUID], list[int]]:
+    return [entry[0] for entry in batch], [entry[1] for entry in batch]

@@ -1,0 +1,155 @@
+"""Bring a database to this release: numbered steps, then the functions that changed, then the rights.
+
+All of it happens in one transaction under one lock, so that ten processes may start at once and a failure
+leaves nothing half done. A process older than the database's release changes nothing. Everything belongs to
+`<schema>_owner`; where the login may not create roles, the statements for an administrator are given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import asyncpg
+
+from holdfast.config import Config
+from holdfast.errors import SchemaError
+from holdfast.store.database import connect
+from holdfast.store.faults import CONNECTION_FAULTS, translated
+from holdfast.store.statements import functions, migrations, queries, script
+from holdfast.version import __version__
+
+__all__ = ["ROLES", "Plan", "migrate", "migration_sql", "plan"]
+
+ROLES = ("owner", "api", "worker", "operator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What stands between a database and this release."""
+
+    applied: tuple[tuple[int, str], ...]
+    pending: tuple[tuple[int, str], ...]
+    changed_functions: tuple[str, ...]
+    newer_release: str | None
+
+    @property
+    def current(self) -> bool:
+        """Whether nothing is to be done."""
+        return not self.pending and not self.changed_functions
+
+
+async def plan(config: Config) -> Plan:
+    """What `migrate` would do."""
+    async with _connection(config) as conn:
+        return await _plan(conn, config)
+
+
+async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
+    """Apply what is missing; the plan that was carried out."""
+    sql = queries(config.schema)
+    async with _connection(config) as conn, conn.transaction():
+        await conn.execute("set local lock_timeout = '10s'")
+        await conn.fetchval(sql["lock_migrations"], config.schema)
+        before = await _plan(conn, config)
+        if before.newer_release is not None and not before.current:
+            raise SchemaError(
+                f"the database was migrated by the newer release {before.newer_release}; "
+                f"this one ({__version__}) changes nothing"
+            )
+        if before.current:
+            return before
+        await _roles(conn, config)
+        await conn.execute(f'create schema if not exists "{config.schema}" authorization "{config.schema}_owner"')
+        await conn.execute(f'set local role "{config.schema}_owner"')
+        await conn.execute(f'set local search_path = "{config.schema}", pg_catalog, pg_temp')
+        await conn.execute("set local check_function_bodies = off")
+        await conn.execute(script("bootstrap", config.schema))
+        for step, name, text in migrations():
+            if (step, name) in before.pending and (up_to is None or step <= up_to):
+                await conn.execute(text)
+                await conn.execute(sql["record_step"], step, name, __version__)
+        for name, text in functions().items():
+            if name in before.changed_functions:
+                await conn.execute(text)
+                await conn.execute(sql["record_function"], name, _checksum(text), __version__)
+        await conn.execute(script("rights", config.schema))
+        return before
+
+
+def migration_sql(config: Config) -> str:
+    """The whole schema as one script for psql, run by a login that may create roles."""
+    parts = [
+        "begin;",
+        script("roles", config.schema),
+        f'create schema if not exists "{config.schema}" authorization "{config.schema}_owner";',
+        f'set local role "{config.schema}_owner";',
+        f'set local search_path = "{config.schema}", pg_catalog, pg_temp;',
+        "set local check_function_bodies = off;",
+        script("bootstrap", config.schema),
+    ]
+    for step, name, text in migrations():
+        parts += [text, f"insert into schema_steps (step, name, release) values ({step}, '{name}', '{__version__}');"]
+    for name, text in functions().items():
+        values = f"('{name}', '{_checksum(text)}', '{__version__}')"
+        parts += [text, f"insert into schema_functions (name, checksum, release) values {values};"]
+    return "\n".join([*parts, script("rights", config.schema), "commit;"])
+
+
+async def _plan(conn: asyncpg.Connection, config: Config) -> Plan:
+    sql = queries(config.schema)
+    applied: list[tuple[int, str]] = []
+    checksums: dict[str, str] = {}
+    releases: list[str] = []
+    if await conn.fetchval(sql["has_steps"], config.schema):
+        applied = [(row["step"], row["name"]) for row in await conn.fetch(sql["applied_steps"])]
+        checksums = {row["name"]: row["checksum"] for row in await conn.fetch(sql["function_checksums"])}
+        releases = [row["release"] for row in await conn.fetch(sql["newest_release"])]
+    newest = max(releases, key=_release, default=__version__)
+    return Plan(
+        applied=tuple(applied),
+        pending=tuple((s, n) for s, n, _ in migrations() if s not in {step for step, _ in applied}),
+        changed_functions=tuple(n for n, text in functions().items() if checksums.get(n) != _checksum(text)),
+        newer_release=newest if _release(newest) > _release(__version__) else None,
+    )
+
+
+async def _roles(conn: asyncpg.Connection, config: Config) -> None:
+    """Create the engine's roles, or say who has to."""
+    sql = queries(config.schema)
+    names = [f"{config.schema}_{role}" for role in ROLES]
+    if all(row["exists"] and row["member"] for row in await conn.fetch(sql["roles"], names)):
+        return
+    login = await conn.fetchrow(sql["login"])
+    if not (login["superuser"] or login["may_create_roles"]):
+        statements = "\n".join([f"  create role {name} nologin;" for name in names])
+        raise SchemaError(
+            f"the login {login['name']!r} may not create roles. Let an administrator run:\n{statements}\n"
+            f"  grant {', '.join(names)} to {login['name']};\n"
+            f"  grant create on database {login['database']} to {login['name']};\n"
+            "and run `holdfast migrate` again."
+        )
+    await conn.execute(script("roles", config.schema))
+
+
+@asynccontextmanager
+async def _connection(config: Config) -> AsyncIterator[asyncpg.Connection]:
+    conn = await connect(config, role=None, name="holdfast migrate", direct=True)
+    try:
+        if conn.get_server_version() < (15, 0):
+            raise SchemaError("Holdfast needs PostgreSQL 15 or newer")
+        yield conn
+    except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+        raise translated(fault) from fault
+    finally:
+        await conn.close()
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

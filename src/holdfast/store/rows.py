@@ -1,0 +1,34 @@
+"""Rows become values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import asyncpg
+
+from holdfast.model.job import Attempt, Event, Job
+from holdfast.model.states import State
+
+__all__ = ["attempt_of", "event_of", "job_of"]
+
+
+def job_of(row: asyncpg.Record) -> Job:
+    """A job from a row of `job_details`."""
+    values = dict(row)
+    values["state"] = State(values["state"])
+    values["payload"] = json.loads(values["payload"])
+    values["result"] = None if values["result"] is None else json.loads(values["result"])
+    return Job(**values)
+
+
+def attempt_of(row: asyncpg.Record) -> Attempt:
+    """An attempt from a row of `job_attempts`."""
+    return Attempt(**dict(row))
+
+
+def event_of(row: asyncpg.Record) -> Event:
+    """An event from a row of `job_events`."""
+    values: dict[str, Any] = dict(row)
+    del values["id"]
+    return Event(**values)

@@ -1,0 +1,52 @@
+"""The SQL files, by name: named queries for the schema in use, migrations and functions for `migrate`.
+
+Files are written for the schema `holdfast`; in queries the name is replaced by the one in use, migrations
+and functions name no schema at all and are applied with a search_path.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+__all__ = ["functions", "migrations", "queries", "script"]
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+@cache
+def queries(schema: str) -> dict[str, str]:
+    """Every named query, for one schema."""
+    found: dict[str, str] = {}
+    for text in _read("queries").values():
+        parts = _NAME.split(text)
+        for name, body in zip(parts[1::2], parts[2::2], strict=True):
+            lines = [line for line in body.splitlines() if not line.startswith("--")]
+            sql = "\n".join(lines).strip().rstrip(";")
+            found[name] = sql if schema == "holdfast" else sql.replace("holdfast.", f'"{schema}".')
+    return found
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """(step, name, sql) of every migration, in order."""
+    return [(int(name[:4]), name.removesuffix(".sql"), sql) for name, sql in sorted(_read("migrations").items())]
+
+
+def functions() -> dict[str, str]:
+    """Function files by name, in the order they are applied."""
+    return {name.removesuffix(".sql"): sql for name, sql in sorted(_read("functions").items())}
+
+
+def script(name: str, schema: str) -> str:
+    """A file that stands alone (`bootstrap`, `roles`, `rights`), for one schema."""
+    text = files("holdfast.sql").joinpath(f"{name}.sql").read_text("utf-8")
+    return text if schema == "holdfast" else re.sub(r"holdfast(?=[._])|(?<=schema )holdfast\b", schema, text)
+
+
+def _read(folder: str) -> dict[str, str]:
+    return {
+        entry.name: entry.read_text("utf-8")
+        for entry in files("holdfast.sql").joinpath(folder).iterdir()
+        if entry.name.endswith(".sql")
+    }
