@@ -25,7 +25,7 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 
 USER_SCRIPT = """
-import asyncio, signal, sys
+import asyncio, sys
 from pathlib import Path
 import asyncpg
 from holdfast.store.embedded import EmbeddedError, EmbeddedPostgres
@@ -38,10 +38,9 @@ async def ask(url):
 server = EmbeddedPostgres(Path(sys.argv[1]), stop_after_seconds=0.2)
 try:
     print(server.start(), flush=True)
+    sys.stdin.read()
 except EmbeddedError as error:
     sys.exit(f"refused: {error}")
-try:
-    sys.stdin.read()
 except KeyboardInterrupt:
     asyncio.run(ask(server.url))
 """
@@ -371,6 +370,26 @@ def test_users_may_come_while_the_server_is_stopping(home: Path) -> None:
         eventually(lambda stops=stops: log.read_text().count("stops the server") > stops)  # type: ignore[misc]
     assert answers(server.start())
     server.release()
+
+
+def test_short_visits_keep_the_server(home: Path) -> None:
+    visitor = EmbeddedPostgres(home, stop_after_seconds=0.6)
+    visitor.start()
+    postmaster = visitor.postmaster_pid()
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        visitor.release()
+        time.sleep(0.05)
+        visitor.start()
+        assert visitor.postmaster_pid() == postmaster
+    visitor.release()
+
+
+def test_server_ends_with_its_folder(home: Path) -> None:
+    with server_for(home):
+        pids = [keeper_pid(home), *server_processes(home)]
+        shutil.rmtree(home)
+        eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
 def test_interrupted_terminal_does_not_stop_the_server(home: Path, join: Callable[[Path], User]) -> None:

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Services that run until they are told to stop, and the order in which they stop."""

@@ -1,0 +1,81 @@
+"""A loop that looks again after a while or when it is woken, survives the database, and stops when told.
+
+Subclasses say what one round does (`round`), and how long to wait after it. A round that cannot reach the
+database, or that the database refuses, is repeated with growing, jittered pauses, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from abc import ABC, abstractmethod
+
+from holdfast.errors import HoldfastError
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import DatabaseBack, DatabaseLost
+
+__all__ = ["Outage", "Service"]
+
+
+class Outage:
+    """Tells of the beginning and the end of a time without database, once each, and how long to pause."""
+
+    def __init__(self, part: str, bus: Bus) -> None:
+        self._part, self._bus = part, bus
+        self._since: float | None = None
+        self._pause = 0.05
+
+    def lost(self, fault: Exception) -> float:
+        """The database was out of reach; how long to wait before the next try."""
+        if self._since is None:
+            self._since = time.monotonic()
+            self._bus.emit(DatabaseLost(part=self._part, fault=str(fault)))
+        pause, self._pause = self._pause, min(1.0, self._pause * 2)
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
+
+    def over(self) -> None:
+        """The database answered."""
+        if self._since is not None:
+            self._bus.emit(DatabaseBack(part=self._part, seconds=time.monotonic() - self._since))
+            self._since, self._pause = None, 0.05
+
+
+class Service(ABC):
+    """One background loop with an owner."""
+
+    name = "service"
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._woken = asyncio.Event()
+        self.stopping = asyncio.Event()
+
+    @abstractmethod
+    async def round(self) -> float:
+        """Do what is to be done now; how many seconds to wait before the next round."""
+
+    async def run(self) -> None:
+        """Rounds until `stop`."""
+        outage = Outage(self.name, self._bus)
+        while not self.stopping.is_set():
+            self._woken.clear()
+            try:
+                pause = await self.round()
+                outage.over()
+            except HoldfastError as fault:
+                pause = outage.lost(fault)
+            if pause > 0 and not self.stopping.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._woken.wait()
+
+    def wake(self) -> None:
+        """Look now."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End after the round that is under way."""
+        self.stopping.set()
+        self._woken.set()

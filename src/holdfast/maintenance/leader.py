@@ -1,0 +1,94 @@
+"""Leads maintenance, if nobody else does: one row with holder, term and expiry on the database's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+
+from holdfast.config import Config
+from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.lifecycle.service import Service
+from holdfast.maintenance.duties import Duties
+from holdfast.store.database import Database
+from holdfast.store.lifeline import Lifeline
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import LeaderChanged
+
+__all__ = ["Maintenance"]
+
+_NAME = "maintenance"
+_TERM_SECONDS = 5.0
+_RENEW_SECONDS = 1.5
+
+
+class Maintenance(Service):
+    """Tries to lead; while it leads, does the duties as they fall due."""
+
+    name = "maintenance"
+
+    def __init__(self, config: Config, database: Database, bus: Bus) -> None:
+        super().__init__(bus)
+        self._config, self._database = config, database
+        self._holder = secrets.token_hex(8)
+        self._leading = False
+        self._renew_at = 0.0
+        self._connected_since = time.monotonic()
+        self._ear: Lifeline | None = None
+        self._duties = Duties(database, bus, connected_since=lambda: self._connected_since)
+
+    async def round(self) -> float:
+        """Renew the term if it is time, then do what is due."""
+        try:
+            return await self._lead()
+        except DatabaseUnavailable:
+            self._lose_touch()
+            raise
+
+    async def run(self) -> None:
+        """Rounds until `stop`, then let another lead at once."""
+        try:
+            await super().run()
+        finally:
+            if self._leading:
+                with contextlib.suppress(HoldfastError, TimeoutError):
+                    async with asyncio.timeout(2):
+                        await self._database.value("resign", _NAME, self._holder)
+            if self._ear is not None:
+                await self._ear.close()
+
+    async def _lead(self) -> float:
+        now = time.monotonic()
+        if self._ear is None or self._ear.closed:
+            self._connected_since = now
+            self._ear = await Lifeline.open(self._config)
+            await self._ear.listen(("duty",), lambda _topic, _payload: self._hurry())
+        if now >= self._renew_at:
+            leading = bool(await self._database.value("lead", _NAME, self._holder, _TERM_SECONDS))
+            self._renew_at = now + _RENEW_SECONDS
+            if leading != self._leading:
+                self._leading = leading
+                self._bus.emit(LeaderChanged(holder=self._holder, leading=leading))
+                self._duties.hurry()
+        if not self._leading:
+            return self._renew_at - time.monotonic()
+        for duty in self._duties.all:
+            if time.monotonic() >= duty.due and not self.stopping.is_set():
+                duty.due = time.monotonic() + await duty.work()
+        upcoming = min(self._renew_at, *(duty.due for duty in self._duties.all))
+        return max(0.0, upcoming - time.monotonic())
+
+    def _hurry(self) -> None:
+        if self._leading:
+            self._duties.hurry()
+            self.wake()
+        else:
+            self._renew_at = 0.0
+            self.wake()
+
+    def _lose_touch(self) -> None:
+        """The time without database counts for no lease: patience starts anew."""
+        self._connected_since = time.monotonic()
+        self._renew_at = 0.0
+        self._leading = False

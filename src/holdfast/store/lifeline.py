@@ -1,0 +1,79 @@
+"""A worker's connection for what must not wait: renewals, heartbeats and notifications.
+
+It is a single connection outside the pool, past any pooler, used from one event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import asyncpg
+
+from holdfast.config import Config
+from holdfast.store.database import connect
+from holdfast.store.faults import CONNECTION_FAULTS, translated
+from holdfast.store.statements import queries
+
+__all__ = ["Lifeline"]
+
+
+class Lifeline:
+    """Renew, beat and listen on one connection."""
+
+    def __init__(self, conn: asyncpg.Connection, config: Config, worker: str | None) -> None:
+        self._conn, self._worker = conn, worker
+        self._sql = queries(config.schema)
+        self._schema = config.schema
+
+    @classmethod
+    async def open(cls, config: Config, worker: str | None = None) -> Lifeline:
+        """Connect; raises DatabaseUnavailable when that fails."""
+        return cls(await connect(config, role="worker", name="holdfast lifeline", direct=True), config, worker)
+
+    async def listen(self, topics: Sequence[str], heard: Callable[[str, str], None]) -> None:
+        """Call `heard(topic, payload)` for every notification."""
+        for topic in topics:
+
+            def callback(_conn: object, _pid: int, channel: str, payload: object) -> None:
+                heard(channel.rpartition(".")[2], str(payload))
+
+            try:
+                await self._conn.add_listener(f"{self._schema}.{topic}", callback)
+            except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+                raise translated(fault) from fault
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has gone."""
+        return self._conn.is_closed()
+
+    async def renew(
+        self, job_ids: Sequence[UUID], attempts: Sequence[int]
+    ) -> dict[tuple[UUID, int], tuple[float, str | None]]:
+        """Prolong leases: remaining seconds and a wish to interrupt, for each that is still held."""
+        rows = await self._rows("renew", self._worker, list(job_ids), list(attempts))
+        return {(row[0], row[1]): (row[2], row[3]) for row in rows}
+
+    async def interrupted(self, job_ids: Sequence[UUID], attempts: Sequence[int]) -> dict[tuple[UUID, int], str]:
+        """Which of these attempts somebody wants to interrupt."""
+        rows = await self._rows("interrupted", self._worker, list(job_ids), list(attempts))
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    async def beat(self, *, draining: bool) -> bool:
+        """Say that the worker is alive; False if the database does not know it (any more)."""
+        return bool(await self._rows("beat", self._worker, draining))
+
+    async def close(self) -> None:
+        """Close, without waiting long."""
+        try:
+            await self._conn.close(timeout=2)
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError):
+            self._conn.terminate()
+
+    async def _rows(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        try:
+            return await self._conn.fetch(self._sql[statement], *arguments, timeout=10)  # type: ignore[no-any-return]
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+            self._conn.terminate()
+            raise translated(fault) from fault

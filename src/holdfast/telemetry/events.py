@@ -1,0 +1,85 @@
+"""Everything worth telling, as typed events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+__all__ = ["AttemptEnded", "DatabaseBack", "DatabaseLost", "Event", "LeaderChanged", "LeaseLost", "Mended", "WorkerChanged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The root of all events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnded(Event):
+    """An attempt was settled: how long it took, why it failed, how often it was retried, what became of the job."""
+
+    job_id: UUID
+    type: str
+    tenant: str
+    queue: str
+    attempt: int
+    outcome: str
+    state: str
+    failures: int
+    duration_seconds: float
+    queue_seconds: float
+    correlation_id: str
+    worker: str
+    error_type: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(Event):
+    """A settlement or renewal came too late: the job belongs to somebody else; the result was dropped."""
+
+    job_id: UUID
+    type: str
+    attempt: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerChanged(Event):
+    """A worker started, drains, or stopped."""
+
+    worker: str
+    change: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderChanged(Event):
+    """This process began or ceased to lead maintenance."""
+
+    holder: str
+    leading: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended(Event):
+    """Maintenance found something amiss and put it right."""
+
+    what: str
+    job_id: UUID | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseLost(Event):
+    """A part of this process cannot reach the database and keeps trying."""
+
+    part: str
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseBack(Event):
+    """The database answers again."""
+
+    part: str
+    seconds: float

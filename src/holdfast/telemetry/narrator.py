@@ -1,0 +1,93 @@
+"""Events become log lines: JSON for machines, a readable line on a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.telemetry.events import AttemptEnded, DatabaseBack, DatabaseLost, Event, LeaderChanged, LeaseLost, Mended, WorkerChanged
+
+__all__ = ["narrate", "set_up_logging"]
+
+_log = logging.getLogger("holdfast")
+_QUIET_OUTCOMES = ("success", "snoozed", "released", "canceled", "paused")
+
+
+def set_up_logging(form: str, level: str) -> None:
+    """Log lines of this process go to standard error, as `form` says (json, text, or what fits the place)."""
+    handler = logging.StreamHandler(sys.stderr)
+    as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    handler.setFormatter(_Readable() if as_text else _Json())
+    _log.handlers[:] = [handler]
+    _log.setLevel(level)
+    _log.propagate = False
+
+
+def narrate(event: Event) -> None:
+    """One log line per event."""
+    level = logging.INFO
+    match event:
+        case AttemptEnded():
+            level = logging.INFO if event.outcome in _QUIET_OUTCOMES else logging.WARNING
+            message = f"{event.type} {event.outcome} → {event.state}"
+        case LeaseLost():
+            level, message = logging.WARNING, f"{event.type}: lease lost, result dropped"
+        case WorkerChanged():
+            message = f"worker {event.change}{': ' if event.detail else ''}{event.detail}"
+        case LeaderChanged():
+            message = "leads maintenance" if event.leading else "no longer leads maintenance"
+        case Mended():
+            level, message = logging.WARNING, f"mended: {event.what}"
+        case DatabaseLost():
+            level, message = logging.WARNING, f"{event.part} lost the database and keeps trying: {event.fault}"
+        case DatabaseBack():
+            message = f"{event.part} has the database again after {event.seconds:.1f} s"
+        case _:
+            message = type(event).__name__
+    if _log.isEnabledFor(level):
+        _log.log(level, message, extra={"event": event})
+
+
+class _Json(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record, with the fields of its event."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        event = getattr(record, "event", None)
+        if event is not None:
+            line["event"] = type(event).__name__
+            line |= {f.name: getattr(event, f.name) for f in fields(event) if getattr(event, f.name) is not None}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class _Readable(logging.Formatter):
+    """A line for people, coloured."""
+
+    _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Time, message, and what matters of the event."""
+        colour = self._COLOURS.get(record.levelname, "") if sys.stderr.isatty() else ""
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        event = getattr(record, "event", None)
+        detail = ""
+        if isinstance(event, AttemptEnded):
+            detail = f"  {event.job_id} attempt {event.attempt}, {event.duration_seconds * 1000:.0f} ms"
+            if event.error:
+                detail += f"  {event.error_type}: {event.error.splitlines()[0][:100]}"
+        elif isinstance(event, LeaseLost | Mended) and event.job_id:
+            detail = f"  {event.job_id}"
+        line = f"{time}  {colour}{record.getMessage()}{chr(27) + '[0m' if colour else ''}{detail}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

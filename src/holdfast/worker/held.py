@@ -1,0 +1,78 @@
+"""The attempts that a worker holds, from claim to settlement.
+
+Shared between the event loop, which adds, interrupts and removes, and the thread that keeps the leases,
+which reads a copy and writes `lease_end`. Each of these is one atomic step of the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Literal
+from uuid import UUID
+
+from holdfast.model.job import Claim
+
+__all__ = ["Held", "HeldAttempts", "Interrupt"]
+
+#: Why a handler is to stop: asked by somebody, the worker drains, or its lease is over.
+Interrupt = Literal["cancel", "pause", "drain", "lease"]
+
+
+class Held:
+    """One attempt in this worker's hands."""
+
+    __slots__ = ("claim", "duration", "interrupt", "lane", "lease_end", "started", "stopped", "stuck", "task")
+
+    def __init__(self, claim: Claim, lane: str, asked_at: float) -> None:
+        self.claim = claim
+        self.lane = lane
+        #: By the monotonic clock, counted from before the claim was sent: never later than the database's.
+        self.lease_end = asked_at + claim.lease_seconds
+        self.started: float | None = None
+        self.duration = 0.0
+        self.task: asyncio.Task[None] | None = None
+        self.interrupt: Interrupt | None = None
+        self.stopped = threading.Event()
+        self.stuck = False
+
+    def stop(self, why: Interrupt) -> None:
+        """Ask the handler to end. Only the first reason counts, but a cancel outranks a pause."""
+        if self.interrupt is None or (self.interrupt == "pause" and why == "cancel"):
+            self.interrupt = why
+            self.stopped.set()
+            if self.task is not None:
+                self.task.cancel()
+
+
+class HeldAttempts:
+    """All attempts held, by job."""
+
+    def __init__(self) -> None:
+        self._held: dict[UUID, Held] = {}
+
+    def add(self, held: Held) -> None:
+        """A claim was given to us."""
+        self._held[held.claim.job_id] = held
+
+    def remove(self, held: Held) -> None:
+        """It was settled, or lost."""
+        if self._held.get(held.claim.job_id) is held:
+            del self._held[held.claim.job_id]
+
+    def get(self, job_id: UUID) -> Held | None:
+        """The attempt held of that job."""
+        return self._held.get(job_id)
+
+    def all(self) -> list[Held]:
+        """A copy, safe to walk in any thread."""
+        return list(self._held.values())
+
+    def overdue(self) -> list[Held]:
+        """Running attempts of jobs with a target whose lease is over by our own clock."""
+        now = time.monotonic()
+        return [h for h in self.all() if h.claim.target is not None and h.task is not None and h.lease_end < now]
+
+    def __len__(self) -> int:
+        return len(self._held)

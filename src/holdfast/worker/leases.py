@@ -1,0 +1,147 @@
+"""Keeps a worker's leases, from a thread with an event loop of its own, which no busy handler can starve.
+
+1. renews all leases in one statement, once the first of them has less than half left;
+2. between renewals looks for wishes to interrupt, every heartbeat;
+3. says every heartbeat that the worker lives;
+4. listens for wake-ups and interruptions, and hands them to the worker's event loop;
+5. reconnects for ever. Held leases are tried again at once: one is lost only when the database says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import cast
+from uuid import UUID
+
+from holdfast.config import Config
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle.service import Outage
+from holdfast.store.lifeline import Lifeline
+from holdfast.telemetry.bus import Bus
+from holdfast.worker.held import Held, HeldAttempts, Interrupt
+
+__all__ = ["LeaseKeeper"]
+
+
+class LeaseKeeper:
+    """The thread that keeps leases. `loop` is the worker's event loop, where its callbacks run."""
+
+    def __init__(
+        self,
+        config: Config,
+        worker: str,
+        held: HeldAttempts,
+        bus: Bus,
+        *,
+        on_wake: Callable[[str, str], None],
+        on_lost: Callable[[Held], None],
+        on_unknown: Callable[[], None],
+    ) -> None:
+        self._config, self._worker, self._held = config, worker, held
+        self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
+        self._outage = Outage("lease keeper", bus)
+        self._main = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="holdfast-leases", daemon=True)
+        self._own: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._stopping = False
+        self.draining = False
+
+    def start(self) -> None:
+        """Begin to keep leases."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; leases are not kept any more."""
+        self._stopping = True
+        self._poke()
+        self._thread.join(5)
+
+    def look(self) -> None:
+        """Look for interruptions now."""
+        self._poke()
+
+    def _poke(self) -> None:
+        if self._own is not None and self._wake is not None and not self._own.is_closed():
+            self._own.call_soon_threadsafe(self._wake.set)
+
+    def _run(self) -> None:
+        asyncio.run(self._keep())
+
+    async def _keep(self) -> None:
+        self._own, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        while not self._stopping:
+            try:
+                lifeline = await Lifeline.open(self._config, self._worker)
+            except HoldfastError as fault:
+                await self._pause(self._outage.lost(fault))
+                continue
+            try:
+                await lifeline.listen(("ready", "interrupt"), self._heard)
+                self._outage.over()
+                self._tell(self._on_wake, "ready", "")
+                while not self._stopping and not lifeline.closed:
+                    await self._round(lifeline)
+                    await self._pause(self._tick())
+            except HoldfastError as fault:
+                await self._pause(self._outage.lost(fault))
+            finally:
+                await lifeline.close()
+
+    async def _round(self, lifeline: Lifeline) -> None:
+        held = self._held.all()
+        if held:
+            job_ids = [h.claim.job_id for h in held]
+            attempts = [h.claim.attempt for h in held]
+            now = time.monotonic()
+            if any(h.lease_end - now < h.claim.lease_seconds / 2 for h in held):
+                await self._renew(lifeline, held, job_ids, attempts)
+            else:
+                wishes = await lifeline.interrupted(job_ids, attempts)
+                for h in held:
+                    self._interrupt(h, wishes.get((h.claim.job_id, h.claim.attempt)))
+        if not await lifeline.beat(draining=self.draining):
+            self._tell(self._on_unknown)
+
+    async def _renew(self, lifeline: Lifeline, held: list[Held], job_ids: list[UUID], attempts: list[int]) -> None:
+        asked_at = time.monotonic()
+        kept = await lifeline.renew(job_ids, attempts)
+        for h in held:
+            found = kept.get((h.claim.job_id, h.claim.attempt))
+            if found is None:
+                self._tell(self._on_lost, h)
+                continue
+            h.lease_end = asked_at + found[0]
+            self._interrupt(h, found[1])
+
+    def _interrupt(self, held: Held, wish: str | None) -> None:
+        if wish is not None and held.interrupt != wish:
+            self._tell(held.stop, cast("Interrupt", wish))
+
+    def _heard(self, topic: str, payload: str) -> None:
+        if topic == "interrupt":
+            if self._held.get(UUID(payload)) is not None:
+                self._poke()
+        else:
+            self._tell(self._on_wake, topic, payload)
+
+    def _tick(self) -> float:
+        """A heartbeat, or less where leases are short."""
+        shortest = min((h.claim.lease_seconds for h in self._held.all()), default=self._config.heartbeat_seconds * 6)
+        return min(self._config.heartbeat_seconds, shortest / 6)
+
+    async def _pause(self, seconds: float) -> None:
+        assert self._wake is not None  # noqa: S101 - set before the first pause
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
+        if not self._main.is_closed():
+            self._main.call_soon_threadsafe(callback, *arguments)

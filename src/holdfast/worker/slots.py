@@ -1,0 +1,52 @@
+"""Slots per lane. Fast slots run only types declared fast, general slots run anything."""
+
+from __future__ import annotations
+
+from holdfast.errors import ConfigError
+
+__all__ = ["LANES", "Slots", "parse_lanes"]
+
+LANES = ("fast", "general")
+
+
+def parse_lanes(text: str) -> dict[str, int]:
+    """`fast=3,general=5` as slots per lane; a lane that is not named has none."""
+    slots = dict.fromkeys(LANES, 0)
+    for part in text.split(","):
+        lane, _, number = part.strip().partition("=")
+        if lane not in LANES or not number.isdigit():
+            raise ConfigError(f"lanes must look like fast=3,general=5, not {text!r}")
+        slots[lane] = int(number)
+    if not any(slots.values()):
+        raise ConfigError("a worker needs at least one slot")
+    return slots
+
+
+class Slots:
+    """How many handlers run per lane, and how many may."""
+
+    def __init__(self, capacity: dict[str, int]) -> None:
+        self.capacity = dict(capacity)
+        self._used = dict.fromkeys(capacity, 0)
+
+    def free(self, lane: str) -> int:
+        """How many more may start in this lane."""
+        return self.capacity.get(lane, 0) - self._used.get(lane, 0)
+
+    def take(self, lane: str) -> None:
+        """One starts."""
+        self._used[lane] += 1
+
+    def give_back(self, lane: str) -> None:
+        """One ended."""
+        self._used[lane] -= 1
+
+    @property
+    def used(self) -> int:
+        """How many run."""
+        return sum(self._used.values())
+
+    @property
+    def total(self) -> int:
+        """How many may run."""
+        return sum(self.capacity.values())

@@ -1,0 +1,274 @@
+"""A worker: wires the parts, starts them, drains them, and stops them in order.
+
+Start: resources → registration → settlement → leases → intake → maintenance.
+Drain: maintenance → intake, and hand back what was claimed ahead → running handlers, up to the grace, then
+they are interrupted → settlement → leases → registration → resources. Leases are renewed to the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from uuid import UUID
+
+from holdfast.client.client import Client
+from holdfast.config import Config
+from holdfast.definitions.job_type import JobType
+from holdfast.definitions.registry import Registry
+from holdfast.errors import DatabaseUnavailable, InvalidInput
+from holdfast.lifecycle.service import Service
+from holdfast.model.outcome import Outcome
+from holdfast.store.database import Database
+from holdfast.store.leases import LeaseStore
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import LeaseLost, WorkerChanged
+from holdfast.version import __version__
+from holdfast.worker.execution import Execution
+from holdfast.worker.held import Held, HeldAttempts
+from holdfast.worker.intake import Intake
+from holdfast.worker.leases import LeaseKeeper
+from holdfast.worker.settlement import SettlementService
+from holdfast.worker.slots import Slots
+
+__all__ = ["Worker", "new_worker_id"]
+
+#: How long interrupted handlers may take to clean up, and a stuck thread to return after its timeout.
+_CLEAN_UP_SECONDS = 10.0
+_STUCK_AFTER_SECONDS = 30.0
+
+
+def new_worker_id() -> str:
+    """Host, process and a random part: never used twice."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+class Worker:
+    """Runs the jobs of an app's types until it is told to drain."""
+
+    def __init__(
+        self,
+        config: Config,
+        database: Database,
+        client: Client,
+        registry: Registry,
+        bus: Bus,
+        *,
+        slots: dict[str, int],
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        queues: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        tenants: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        poll_interval: float | None = None,
+        burst: bool = False,
+        services: Sequence[Service] = (),
+        stuck_after_seconds: float = _STUCK_AFTER_SECONDS,
+    ) -> None:
+        self.id = new_worker_id()
+        self._config, self._database, self._client, self._bus = config, database, client, bus
+        self._types = self._chosen(registry, types)
+        self._queues, self._tenants = queues, tenants
+        self._lifespan = lifespan
+        self._slots = Slots(slots)
+        self._batch_size = batch_size or config.batch_size
+        self._poll_interval = poll_interval or config.poll_interval
+        self._burst = burst
+        self._services = list(services)
+        self._stuck_after = stuck_after_seconds
+        self._held = HeldAttempts()
+        self._store = LeaseStore(database, self.id)
+        self._drain = asyncio.Event()
+        self._hurry = asyncio.Event()
+        #: Attempts whose thread does not return: (job, attempt, timed out). Only a new process frees them.
+        self.stuck: list[tuple[UUID, int, bool]] = []
+
+    def drain(self) -> None:
+        """Stop claiming and let running jobs finish; called again, interrupt them now."""
+        if self._drain.is_set():
+            self._hurry.set()
+        self._drain.set()
+
+    async def run(self) -> None:
+        """Work until drained, or in a burst until nothing is left."""
+        async with contextlib.AsyncExitStack() as stack:
+            resources = await stack.enter_async_context(self._lifespan()) if self._lifespan else None
+            await self._register()
+            self._execution = Execution(
+                self._client,
+                resources,
+                threads=self._slots.total,
+                requeue_drained=self._config.drain_policy == "requeue",
+                stuck_after_seconds=self._stuck_after,
+                on_stuck=self._on_stuck,
+            )
+            self._settlement = SettlementService(
+                self._store, self._held, self._bus, self.id, room=max(200, 4 * self._slots.total)
+            )
+            self._keeper = LeaseKeeper(
+                self._config,
+                self.id,
+                self._held,
+                self._bus,
+                on_wake=lambda _topic, payload: self._intake.heard(payload),
+                on_lost=self._on_lost,
+                on_unknown=lambda: self._spawn(self._register()),
+            )
+            self._intake = self._new_intake()
+            await self._work()
+
+    async def _work(self) -> None:
+        self._tell("started", f"{len(self._types)} job types, {self._slots.capacity}")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._keeper.start()
+        settlement = asyncio.create_task(self._settlement.run(), name="settlement")
+        intake = asyncio.create_task(self._intake.run(), name="intake")
+        services = [asyncio.create_task(s.run(), name=s.name) for s in self._services]
+        watch = asyncio.create_task(self._watch_leases(), name="lease watch")
+        try:
+            drained = asyncio.create_task(self._drain.wait(), name="drain")
+            await asyncio.wait({drained, intake, settlement, *services}, return_when=asyncio.FIRST_COMPLETED)
+            drained.cancel()
+            await self._shut_down(intake, services)
+        finally:
+            watch.cancel()
+            self._settlement.stop()
+            for service in (*self._services, self._intake):
+                service.stop()
+            self._keeper.stop()
+            self._execution.shutdown()
+            await asyncio.gather(watch, *self._tasks, return_exceptions=True)
+            self._tell("stopped")
+        for task in (intake, settlement, *services):
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception()  # type: ignore[misc]
+
+    async def _shut_down(self, intake: asyncio.Task[None], services: list[asyncio.Task[None]]) -> None:
+        self._tell("drains", f"{self._slots.used} running")
+        self._keeper.draining = True
+        self._keeper.look()
+        for service in self._services:
+            service.stop()
+        self._intake.stop()
+        await asyncio.wait({intake, *services}, timeout=_CLEAN_UP_SECONDS)
+        self._intake.give_up()
+        grace_end = time.monotonic() + self._config.shutdown_grace_period_seconds
+        await self._idle(grace_end, or_hurry=True)
+        for held in self._held.all():
+            held.stop("drain")
+        await self._idle(time.monotonic() + _CLEAN_UP_SECONDS, or_hurry=False)
+        self.stuck = [
+            (h.claim.job_id, h.claim.attempt, h.stuck) for h in self._held.all() if h.task is not None and not h.task.done()
+        ]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(_CLEAN_UP_SECONDS, grace_end - time.monotonic())):
+                await self._settlement.empty.wait()
+        with contextlib.suppress(DatabaseUnavailable):
+            await self._database.value("unregister_worker", self.id)
+
+    async def _idle(self, until: float, *, or_hurry: bool) -> None:
+        """Wait until no handler runs but stuck ones, the time is over, or somebody is in a hurry."""
+        while time.monotonic() < until and not (or_hurry and self._hurry.is_set()):
+            running = {h.task for h in self._held.all() if h.task is not None and not h.task.done() and not h.stuck}
+            if not running:
+                return
+            hurry = asyncio.create_task(self._hurry.wait())
+            waited = {*running, hurry} if or_hurry else running
+            await asyncio.wait(
+                waited, timeout=min(0.5, until - time.monotonic()), return_when=asyncio.FIRST_COMPLETED
+            )
+            hurry.cancel()
+
+    def _new_intake(self) -> Intake:
+        return Intake(
+            self._store,
+            self._held,
+            self._slots,
+            self._bus,
+            types=list(self._types),
+            fast_types=[t.name for t in self._types.values() if t.lane == "fast"],
+            queues=self._queues,
+            tenants=self._tenants,
+            batch_size=self._batch_size,
+            poll_interval=self._poll_interval,
+            start=self._start,
+            hand_back=lambda held: self._settlement.add(held, Outcome.released("claimed ahead and not needed")),
+            held_up=lambda: self._settlement.full,
+            idle=self.drain if self._burst else None,
+        )
+
+    def _start(self, held: Held) -> None:
+        held.task = asyncio.create_task(self._attempt(held))
+        if held.interrupt is not None:
+            held.task.cancel()
+
+    async def _attempt(self, held: Held) -> None:
+        job_type = self._types[held.claim.stream.type]
+        lane_timeout = (
+            self._config.fast_timeout_seconds if job_type.lane == "fast" else self._config.general_timeout_seconds
+        )
+        try:
+            outcome = await self._execution.run(held, job_type, job_type.timeout_seconds or lane_timeout)
+        finally:
+            self._intake.ended(held)
+        self._settlement.add(held, outcome)
+
+    def _on_stuck(self, held: Held) -> None:
+        self._tell("has a stuck thread and is to be replaced", f"{held.claim.stream.type} {held.claim.job_id}")
+        self._drain.set()
+
+    def _on_lost(self, held: Held) -> None:
+        """The database says that a lease is gone, while its handler still runs."""
+        if self._held.get(held.claim.job_id) is held and held.task is not None and not held.task.done():
+            if held.claim.target is not None:
+                held.stop("lease")
+            self._bus.emit(
+                LeaseLost(
+                    job_id=held.claim.job_id, type=held.claim.stream.type, attempt=held.claim.attempt, worker=self.id
+                )
+            )
+
+    async def _watch_leases(self) -> None:
+        """Handlers with a target end with their lease, by our own clock, when it could not be renewed."""
+        while True:
+            await asyncio.sleep(0.25)
+            for held in self._held.overdue():
+                held.stop("lease")
+
+    async def _register(self) -> None:
+        with contextlib.suppress(DatabaseUnavailable):
+            await self._database.value("publish_types", json.dumps([t.published() for t in self._types.values()]))
+            await self._database.value(
+                "register_worker",
+                self.id,
+                socket.gethostname(),
+                os.getpid(),
+                __version__,
+                json.dumps(self._slots.capacity),
+                list(self._types),
+                self._queues,
+            )
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _tell(self, change: str, detail: str = "") -> None:
+        self._bus.emit(WorkerChanged(worker=self.id, change=change, detail=detail))
+
+    @staticmethod
+    def _chosen(registry: Registry, names: Sequence[str] | None) -> dict[str, JobType]:
+        if names is None:
+            return {t.name: t for t in registry}
+        unknown = [name for name in names if registry.get(name) is None]
+        if unknown:
+            raise InvalidInput(f"the app has no job type {', '.join(unknown)}; it has {', '.join(t.name for t in registry)}")
+        return {t.name: t for t in registry if t.name in names}
