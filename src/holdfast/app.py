@@ -201,6 +201,12 @@ class Holdfast:
             raise HoldfastError("the app is not open: use `async with hf:`")
         return self._client
 
+    async def check(self) -> None:
+        """Raise unless the database answers and its schema is of this release or a newer one."""
+        if self._database is None:
+            raise HoldfastError("the app is not open: use `async with hf:`")
+        await self._database.check()
+
     async def enqueue(self, job_type: str, payload: Any = None, **options: Any) -> JobRef:
         """Record one job; see `Client.enqueue`."""
         return await self.client.enqueue(job_type, payload, **options)
@@ -266,6 +272,7 @@ class Holdfast:
         maintenance: bool = True,
         signals: bool = False,
         started: Callable[[Worker], Awaitable[None] | None] | None = None,
+        stuck_after_seconds: float | None = None,
     ) -> Worker:
         """Run a worker until it is drained, or (burst) nothing is left to do.
 
@@ -290,6 +297,7 @@ class Holdfast:
                     poll_interval=poll_interval,
                     burst=burst,
                     services=[Maintenance(self.config, database, self.events)] if maintenance else [],
+                    stuck_after_seconds=stuck_after_seconds,
                 )
                 if signals:
                     loop = asyncio.get_running_loop()

@@ -106,9 +106,18 @@ ENTRIES: tuple[Entry, ...] = (
         description="what becomes of jobs with a target that a drain cuts short",
     ),
     Entry(name="log_format", default="auto", parse=_choice("auto", "json", "text"), description="form of log lines"),
-    Entry(name="log_level", default="INFO", parse=_choice("DEBUG", "INFO", "WARNING", "ERROR"), description="least level logged"),
     Entry(
-        name="lease_sec_default", default=30.0, parse=_number(0.1), description="length of a lease in seconds", engine=True
+        name="log_level",
+        default="INFO",
+        parse=_choice("DEBUG", "INFO", "WARNING", "ERROR"),
+        description="least level logged",
+    ),
+    Entry(
+        name="lease_sec_default",
+        default=30.0,
+        parse=_number(0.1),
+        description="length of a lease in seconds",
+        engine=True,
     ),
     Entry(
         name="max_attempts_default",
@@ -118,7 +127,11 @@ ENTRIES: tuple[Entry, ...] = (
         engine=True,
     ),
     Entry(
-        name="ageing_seconds", default=900.0, parse=_number(0), description="a job that waited longer goes first", engine=True
+        name="ageing_seconds",
+        default=900.0,
+        parse=_number(0),
+        description="a job that waited longer goes first",
+        engine=True,
     ),
     Entry(
         name="retention_days",

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncpg
@@ -19,6 +20,7 @@ import pytest
 
 from holdfast.store import embedded_binaries
 from holdfast.store.embedded import EmbeddedError, EmbeddedPostgres, status
+from holdfast.store.embedded_keeper import is_locked
 
 OLDER_BINARIES = Path("/usr/lib/postgresql/15/bin")
 NOBODY = 65534
@@ -369,6 +371,24 @@ def test_users_may_come_while_the_server_is_stopping(home: Path) -> None:
         server.release()
         eventually(lambda stops=stops: log.read_text().count("stops the server") > stops)  # type: ignore[misc]
     assert answers(server.start())
+    server.release()
+
+
+def test_stopping_keeper_keeps_users_out_until_the_server_is_gone(home: Path) -> None:
+    log = home / "postgres" / "server.log"
+    server = EmbeddedPostgres(home, stop_after_seconds=0)
+    server.start()
+    stopping = server.postmaster_pid()
+    assert stopping
+    os.kill(stopping, signal.SIGSTOP)
+    server.release()
+    eventually(lambda: "stops the server" in log.read_text())
+    assert is_locked(home / "postgres" / "users.lock")
+    with ThreadPoolExecutor() as threads:
+        arrival = threads.submit(server.start)
+        os.kill(stopping, signal.SIGCONT)
+        assert answers(arrival.result(timeout=30))
+    assert server.postmaster_pid() != stopping
     server.release()
 
 

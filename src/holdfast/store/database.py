@@ -80,6 +80,10 @@ class Database:
         except TimeoutError:
             pool.terminate()
 
+    async def check(self) -> None:
+        """Raise unless the database answers and its schema is of this release or a newer one."""
+        _compare(await self.value("current_step"))
+
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """The rows of a named statement."""
         return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
@@ -112,16 +116,19 @@ class Database:
 async def check_schema(config: Config) -> None:
     """Raise SchemaError, with advice, unless the schema is of this release or a newer one."""
     sql = queries(config.schema)
-    needed = migrations()[-1][0]
     conn = await asyncpg.connect(**_arguments(config, role=None, name="holdfast check", direct=False))
     try:
         if not await conn.fetchval(sql["has_steps"], config.schema):
             raise SchemaError(f"the schema {config.schema!r} does not exist yet; run `holdfast migrate`")
-        step = await conn.fetchval(sql["current_step"])
-        if step < needed:
-            raise SchemaError(f"the schema is at step {step}, this release needs {needed}; run `holdfast migrate`")
+        _compare(await conn.fetchval(sql["current_step"]))
     finally:
         await conn.close()
+
+
+def _compare(step: int) -> None:
+    needed = migrations()[-1][0]
+    if step < needed:
+        raise SchemaError(f"the schema is at step {step}, this release needs {needed}; run `holdfast migrate`")
 
 
 def _arguments(config: Config, *, role: str | None, name: str, direct: bool) -> dict[str, Any]:

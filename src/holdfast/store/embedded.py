@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import logging
 import os
 import signal
@@ -152,8 +153,8 @@ class EmbeddedPostgres:
                 self._stop_keeper()
                 pid = self.postmaster_pid()
                 if pid is not None:
-                    steps = embedded_keeper.STOP_STEPS
-                    embedded_keeper.end_process(pid, lambda: self.postmaster_pid() is not None, steps)
+                    alive = functools.partial(embedded_keeper.works_in, pid, self._data)
+                    embedded_keeper.end_process(pid, alive, embedded_keeper.STOP_STEPS)
 
     def postmaster_pid(self) -> int | None:
         """The process id of the running server."""

@@ -50,7 +50,7 @@ class Postmaster:
 def find_postmaster(data: Path) -> Postmaster | None:
     """The live server of a data folder; a stale `postmaster.pid` counts for nothing."""
     postmaster = read_postmaster(data)
-    return postmaster if postmaster is not None and _works_in(postmaster.pid, data) else None
+    return postmaster if postmaster is not None and works_in(postmaster.pid, data) else None
 
 
 def read_postmaster(data: Path) -> Postmaster | None:
@@ -63,6 +63,22 @@ def read_postmaster(data: Path) -> Postmaster | None:
         )
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
+
+
+def works_in(pid: int, data: Path) -> bool:
+    """Whether a process lives and, where the system can tell, has the data folder as its working folder."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    if not _KNOWS_FOLDERS:
+        return True
+    try:
+        return Path(f"/proc/{pid}/cwd").samefile(data)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def end_process(pid: int, alive: Callable[[], bool], steps: Sequence[tuple[signal.Signals, float]]) -> None:
@@ -155,7 +171,7 @@ class Server:
         """Whether the server's process lives, ready or not."""
         if self._child is not None:
             return self._child.poll() is None
-        return find_postmaster(self._data) is not None
+        return self._pid > 0 and works_in(self._pid, self._data)
 
     def came_up(self) -> bool:
         """Whether this server, dead or alive, left word that it had been ready."""
@@ -182,7 +198,7 @@ class Server:
             pid = int(entry.name)
             with contextlib.suppress(OSError):
                 if (entry / "exe").readlink().name == "postgres" and (entry / "cwd").samefile(self._data):
-                    end_process(pid, functools.partial(_works_in, pid, self._data), ORPHAN_STEPS)
+                    end_process(pid, functools.partial(works_in, pid, self._data), ORPHAN_STEPS)
         # PostgreSQL takes any process with the old id for its server: a zombie, or a stranger after a reboot.
         for remains in (self._data / "postmaster.pid", *self._sockets.glob(".s.PGSQL.*")):
             remains.unlink(missing_ok=True)
@@ -294,22 +310,6 @@ def main() -> int:
         None if group == "-" else int(group),
     )
     return Keeper(Path(folder), server, lock=lock, stop_after_seconds=float(stop_after_seconds)).run()
-
-
-def _works_in(pid: int, data: Path) -> bool:
-    """Whether a process lives and, where the system can tell, has the data folder as its working folder."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    if not _KNOWS_FOLDERS:
-        return True
-    try:
-        return Path(f"/proc/{pid}/cwd").samefile(data)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
 
 
 def _signal_pipe() -> int:

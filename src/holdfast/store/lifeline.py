@@ -73,7 +73,7 @@ class Lifeline:
 
     async def _rows(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         try:
-            return await self._conn.fetch(self._sql[statement], *arguments, timeout=10)  # type: ignore[no-any-return]
+            return await self._conn.fetch(self._sql[statement], *arguments, timeout=10)
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
             self._conn.terminate()
             raise translated(fault) from fault

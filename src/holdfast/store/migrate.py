@@ -91,10 +91,11 @@ def migration_sql(config: Config) -> str:
         script("bootstrap", config.schema),
     ]
     for step, name, text in migrations():
-        parts += [text, f"insert into schema_steps (step, name, release) values ({step}, '{name}', '{__version__}');"]
+        values = f"({step}, '{name}', '{__version__}')"
+        parts += [text, f"insert into schema_steps (step, name, release) values {values};"]  # noqa: S608 - our own
     for name, text in functions().items():
         values = f"('{name}', '{_checksum(text)}', '{__version__}')"
-        parts += [text, f"insert into schema_functions (name, checksum, release) values {values};"]
+        parts += [text, f"insert into schema_functions (name, checksum, release) values {values};"]  # noqa: S608 - our own
     return "\n".join([*parts, script("rights", config.schema), "commit;"])
 
 
@@ -122,7 +123,7 @@ async def _roles(conn: asyncpg.Connection, config: Config) -> None:
     names = [f"{config.schema}_{role}" for role in ROLES]
     if all(row["exists"] and row["member"] for row in await conn.fetch(sql["roles"], names)):
         return
-    login = await conn.fetchrow(sql["login"])
+    (login,) = await conn.fetch(sql["login"])
     if not (login["superuser"] or login["may_create_roles"]):
         statements = "\n".join([f"  create role {name} nologin;" for name in names])
         raise SchemaError(

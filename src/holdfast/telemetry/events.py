@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-__all__ = ["AttemptEnded", "DatabaseBack", "DatabaseLost", "Event", "LeaderChanged", "LeaseLost", "Mended", "WorkerChanged"]
+__all__ = [
+    "AttemptEnded",
+    "DatabaseBack",
+    "DatabaseLost",
+    "Event",
+    "LeaderChanged",
+    "LeaseLost",
+    "Mended",
+    "WorkerChanged",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,21 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.telemetry.events import AttemptEnded, DatabaseBack, DatabaseLost, Event, LeaderChanged, LeaseLost, Mended, WorkerChanged
+from holdfast.telemetry.events import (
+    AttemptEnded,
+    DatabaseBack,
+    DatabaseLost,
+    Event,
+    LeaderChanged,
+    LeaseLost,
+    Mended,
+    WorkerChanged,
+)
 
 __all__ = ["narrate", "set_up_logging"]
 
 _log = logging.getLogger("holdfast")
+_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
 _QUIET_OUTCOMES = ("success", "snoozed", "released", "canceled", "paused")
 
 
@@ -75,11 +85,9 @@ class _Json(logging.Formatter):
 class _Readable(logging.Formatter):
     """A line for people, coloured."""
 
-    _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
-
     def format(self, record: logging.LogRecord) -> str:
         """Time, message, and what matters of the event."""
-        colour = self._COLOURS.get(record.levelname, "") if sys.stderr.isatty() else ""
+        colour = _COLOURS.get(record.levelname, "") if sys.stderr.isatty() else ""
         time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
         event = getattr(record, "event", None)
         detail = ""

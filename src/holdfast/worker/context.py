@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from holdfast.client.client import Client, JobRef
@@ -83,4 +82,4 @@ class ThreadContext(Context):
     def enqueue(self, job_type: str, payload: Any = None, **options: Any) -> JobRef:  # type: ignore[override]
         """Record a child, and wait for it to be recorded."""
         call = self._client.enqueue(job_type, payload, **self._inherited(options))
-        return asyncio.run_coroutine_threadsafe(cast("Coroutine[Any, Any, JobRef]", call), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()

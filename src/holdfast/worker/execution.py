@@ -29,7 +29,7 @@ __all__ = ["DRAINED", "Execution"]
 DRAINED = "Job was interrupted by user"
 
 
-class _LateThread(Exception):  # noqa: N818 - a signal inside this module
+class _LateThread(Exception):
     """A handler in a thread failed after its timeout."""
 
 
@@ -82,6 +82,12 @@ class Execution:
         finally:
             held.duration = time.monotonic() - held.started
 
+    def given_up(self, held: Held) -> Outcome:
+        """The outcome of a handler in a thread that does not return, once its process has been replaced."""
+        wanted_away = held.interrupt in ("cancel", "pause")
+        outcome = self._interrupted(held) if wanted_away or not held.stuck else None
+        return outcome or Outcome.timed_out(held.running_ms / 1000)
+
     def shutdown(self) -> None:
         """No more threads; those still running are left to themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -116,9 +122,7 @@ class Execution:
                 return Outcome.released("the lease could not be renewed")
         return None
 
-    async def _in_thread(
-        self, held: Held, job_type: JobType, arguments: dict[str, Any], timeout: float | None
-    ) -> Any:
+    async def _in_thread(self, held: Held, job_type: JobType, arguments: dict[str, Any], timeout: float | None) -> Any:
         """A handler in a thread is waited for to the very end, even past cancellation and timeout."""
         loop = asyncio.get_running_loop()
         context = ThreadContext(held, self._client, self._resources, loop)

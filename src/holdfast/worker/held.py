@@ -37,6 +37,11 @@ class Held:
         self.stopped = threading.Event()
         self.stuck = False
 
+    @property
+    def running_ms(self) -> int:
+        """How long its handler has run so far."""
+        return 0 if self.started is None else int((time.monotonic() - self.started) * 1000)
+
     def stop(self, why: Interrupt) -> None:
         """Ask the handler to end. Only the first reason counts, but a cancel outranks a pause."""
         if self.interrupt is None or (self.interrupt == "pause" and why == "cancel"):

@@ -130,7 +130,9 @@ class Intake(Service):
         claimed = wanted_in_all = 0
         for lane, wanted, streams in self._wishes():
             if wanted > 0 and streams:
-                got = await self._claim(lane, min(wanted, max(self._batch_size, self._slots.capacity[lane])), streams, view)
+                got = await self._claim(
+                    lane, min(wanted, max(self._batch_size, self._slots.capacity[lane])), streams, view
+                )
                 claimed += got
                 wanted_in_all += wanted
         if view == "everything":

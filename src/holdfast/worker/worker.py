@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
-from uuid import UUID
 
 from holdfast.client.client import Client
 from holdfast.config import Config
@@ -27,7 +26,7 @@ from holdfast.errors import DatabaseUnavailable, InvalidInput
 from holdfast.lifecycle.service import Service
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
-from holdfast.store.leases import LeaseStore
+from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import LeaseLost, WorkerChanged
 from holdfast.version import __version__
@@ -70,7 +69,7 @@ class Worker:
         poll_interval: float | None = None,
         burst: bool = False,
         services: Sequence[Service] = (),
-        stuck_after_seconds: float = _STUCK_AFTER_SECONDS,
+        stuck_after_seconds: float | None = None,
     ) -> None:
         self.id = new_worker_id()
         self._config, self._database, self._client, self._bus = config, database, client, bus
@@ -82,18 +81,20 @@ class Worker:
         self._poll_interval = poll_interval or config.poll_interval
         self._burst = burst
         self._services = list(services)
-        self._stuck_after = stuck_after_seconds
+        self._stuck_after = _STUCK_AFTER_SECONDS if stuck_after_seconds is None else stuck_after_seconds
         self._held = HeldAttempts()
         self._store = LeaseStore(database, self.id)
         self._drain = asyncio.Event()
         self._hurry = asyncio.Event()
-        #: Attempts whose thread does not return: (job, attempt, timed out). Only a new process frees them.
-        self.stuck: list[tuple[UUID, int, bool]] = []
+        self._asked = False
+        #: Attempts whose thread does not return, with what to say of them once only a new process is left.
+        self.stuck: list[Settlement] = []
 
     def drain(self) -> None:
         """Stop claiming and let running jobs finish; called again, interrupt them now."""
-        if self._drain.is_set():
+        if self._asked:
             self._hurry.set()
+        self._asked = True
         self._drain.set()
 
     async def run(self) -> None:
@@ -165,7 +166,9 @@ class Worker:
             held.stop("drain")
         await self._idle(time.monotonic() + _CLEAN_UP_SECONDS, or_hurry=False)
         self.stuck = [
-            (h.claim.job_id, h.claim.attempt, h.stuck) for h in self._held.all() if h.task is not None and not h.task.done()
+            (h.claim.job_id, h.claim.attempt, self._execution.given_up(h), h.running_ms)
+            for h in self._held.all()
+            if h.task is not None and not h.task.done()
         ]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(_CLEAN_UP_SECONDS, grace_end - time.monotonic())):
@@ -181,9 +184,7 @@ class Worker:
                 return
             hurry = asyncio.create_task(self._hurry.wait())
             waited = {*running, hurry} if or_hurry else running
-            await asyncio.wait(
-                waited, timeout=min(0.5, until - time.monotonic()), return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(waited, timeout=min(0.5, until - time.monotonic()), return_when=asyncio.FIRST_COMPLETED)
             hurry.cancel()
 
     def _new_intake(self) -> Intake:
@@ -270,5 +271,7 @@ class Worker:
             return {t.name: t for t in registry}
         unknown = [name for name in names if registry.get(name) is None]
         if unknown:
-            raise InvalidInput(f"the app has no job type {', '.join(unknown)}; it has {', '.join(t.name for t in registry)}")
+            raise InvalidInput(
+                f"the app has no job type {', '.join(unknown)}; it has {', '.join(t.name for t in registry)}"
+            )
         return {t.name: t for t in registry if t.name in names}

@@ -169,24 +169,23 @@ begin
     where j.id = taken.job_id and j.state = 'queued' and j.stream = taken.stream
     returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
       j.failures, j.max_attempts, j.created_at, taken.ready_at, j.type
-  ), leased as (
-    insert into leases as l (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
-    select b.id, b.attempt, b.stream, length.seconds, now(), b.ready_at,
-      now() + make_interval(secs => length.seconds), start_jobs.worker
+  ), granted as materialized (
+    select b.*, coalesce(start_jobs.lease_seconds, t.lease_seconds, default_seconds) as seconds
     from begun b
     left join job_types t on t.name = b.type
-    cross join lateral (
-      select coalesce(start_jobs.lease_seconds, t.lease_seconds, default_seconds) as seconds) length
+  ), leased as (
+    insert into leases as l (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
+    select g.id, g.attempt, g.stream, g.seconds, now(), g.ready_at, now() + make_interval(secs => g.seconds),
+      start_jobs.worker
+    from granted g
     on conflict on constraint leases_pkey do update
       set attempt = excluded.attempt, stream = excluded.stream, lease_seconds = excluded.lease_seconds,
         claimed_at = excluded.claimed_at, ready_at = excluded.ready_at, expires_at = excluded.expires_at,
         worker = excluded.worker, interrupt = null, interrupted_by = null, interrupt_note = null
-    returning l.job_id, l.lease_seconds
   )
-  select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
-    b.max_attempts, b.created_at, b.ready_at, now(), l.lease_seconds::double precision
-  from begun b
-  join leased l on l.job_id = b.id;
+  select g.id, g.attempt, g.stream, g.rank, g.seq, g.payload, g.correlation_id, g.target, g.failures,
+    g.max_attempts, g.created_at, g.ready_at, now(), g.seconds
+  from granted g;
 
   get diagnostics started = row_count;
   if started < cardinality(tids) then
@@ -269,12 +268,15 @@ as $$
     set expires_at = now() + make_interval(secs => l.lease_seconds)
     from free
     where l.job_id = free.job_id
-    returning l.job_id, l.expires_at
+    returning l.job_id, l.attempt, l.expires_at, l.interrupt
   )
-  select l.job_id, l.attempt, extract(epoch from coalesce(p.expires_at, l.expires_at) - now())::double precision, l.interrupt
+  select p.job_id, p.attempt, extract(epoch from p.expires_at - now())::double precision, p.interrupt
+  from prolonged p
+  union all
+  select l.job_id, l.attempt, extract(epoch from l.expires_at - now())::double precision, l.interrupt
   from asked
   join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
-  left join prolonged p on p.job_id = l.job_id
+  where l.job_id not in (select p.job_id from prolonged p)
 $$;
 
 -- Which of a worker's jobs somebody wants to interrupt; the cheap look between renewals. Roles: worker.

@@ -1,6 +1,7 @@
 -- The state machine, for whoever writes. This is the one place in SQL that holds the transition table;
 -- holdfast.model.states is the one in Python, and a test proves them equal.
--- The WHEN clauses keep a legal move almost free: the function is called only to refuse.
+-- The WHEN clauses keep a legal move almost free: the function is called only to refuse, and for a new
+-- attempt over a lapsed lease.
 
 create or replace function refuse_move() returns trigger
 language plpgsql
@@ -17,6 +18,12 @@ begin
     raise exception 'jobs cannot be truncated' using errcode = 'HF001';
   elsif old.id is distinct from new.id then
     raise exception 'the id of job % cannot be changed', old.id using errcode = 'HF001';
+  elsif old.state = 'running' and new.state = 'running' and new.attempt = old.attempt + 1 then
+    -- The one move that needs a look elsewhere; none of the engine's own functions makes it.
+    if not exists (select from leases l where l.job_id = old.id and l.expires_at >= now()) then
+      return new;
+    end if;
+    raise exception 'job % runs under a lease that has not lapsed', old.id using errcode = 'HF001';
   elsif old.state = new.state then
     raise exception 'job %: attempt cannot go from % to % while it is %', old.id, old.attempt, new.attempt, old.state
       using errcode = 'HF001';
@@ -35,8 +42,7 @@ create or replace trigger guard_update before update on jobs
   for each row
   when (not coalesce(
     old.id = new.id and case
-      when old.state = new.state then
-        new.attempt = old.attempt or (old.state = 'running' and new.attempt = old.attempt + 1)
+      when old.state = new.state then new.attempt = old.attempt
       when new.state = 'running' then
         new.attempt = old.attempt + 1 and old.state in ('queued', 'retry')
       when new.attempt <> old.attempt then

@@ -162,6 +162,7 @@ as $$
 declare
   default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
   settled uuid[];
+  numbers integer[];
   states  text[];
   tenants text[];
   targets text[];
@@ -250,12 +251,13 @@ begin
   )
   select
     array_agg(id),
+    array_agg(attempt),
     array_agg(state),
     array_agg(tenant) filter (where target is not null),
     array_agg(target) filter (where target is not null),
     array_agg(distinct stream) filter (where state = 'queued' and target is null),
     coalesce(bool_or(state in ('retry', 'scheduled') and run_at < now() + interval '2 seconds'), false)
-  into settled, states, tenants, targets, woken, soon
+  into settled, numbers, states, tenants, targets, woken, soon
   from moved;
 
   if targets is not null then
@@ -268,10 +270,7 @@ begin
     perform wake('duty', array[0]);
   end if;
 
-  return query
-  select a.id, a.number, s.state
-  from unnest(job_ids, attempts) as a (id, number)
-  join unnest(settled, states) as s (id, state) on s.id = a.id;
+  return query select s.id, s.number, s.state from unnest(settled, numbers, states) as s (id, number, state);
   if coalesce(cardinality(settled), 0) < cardinality(job_ids) then
     return query
     select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}')) answer

@@ -1,0 +1,42 @@
+# `make up` runs everything, `make test` tests everything; both set up first, on a machine with Python 3.11+.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup up test check chaos soak bench schema format clean
+
+help:  ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup $(VENV)
+
+setup: $(READY)  ## a working .venv with the command `holdfast`
+
+up: setup  ## PostgreSQL, worker, HTTP server and a demo; Ctrl-C drains
+	@$(BIN)/holdfast up
+
+test: setup  ## the whole suite
+	@scripts/system-packages
+	@$(BIN)/python -m pytest -n 4 --dist worksteal
+
+check: setup  ## lint, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+chaos: setup  ## the fault tests, longer: workers killed for two minutes, PostgreSQL away for 20 s
+	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-120} $(BIN)/python -m pytest tests/faults --timeout=1800 -p no:randomly
+
+soak: setup  ## the fault tests for half an hour
+	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-1800} $(BIN)/python -m pytest tests/faults --timeout=7200 -p no:randomly
+
+bench: setup  ## the storage layouts side by side, on the embedded PostgreSQL
+	@$(BIN)/python bench/layout.py
+
+schema: setup  ## write the dumped schema anew, to be reviewed with the change
+	@$(BIN)/python scripts/dump-schema > src/holdfast/sql/schema.dump.sql
+
+clean:  ## remove the virtual environment and caches (never data)
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

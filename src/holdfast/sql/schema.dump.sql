@@ -1,0 +1,2522 @@
+CREATE SCHEMA holdfast;
+ALTER SCHEMA holdfast OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  oldest timestamptz := now() - make_interval(secs => setting('AGEING_SECONDS')::double precision);
+  aged   integer;
+begin
+  with recursive line as (
+    select s.id as stream, first.rank
+    from streams s
+    cross join lateral (
+      select r.rank from ready r where r.stream = s.id order by r.rank limit 1) first
+    union all
+    select line.stream, following.rank
+    from line
+    cross join lateral (
+      select r.rank from ready r where r.stream = line.stream and r.rank > line.rank order by r.rank limit 1) following
+  ), passed as (
+    select line.stream, line.rank
+    from line
+    where line.rank > 0 and (select count(distinct other.rank) from line other) > 1
+  ), old as materialized (
+    select entry.tid, entry.stream, entry.seq
+    from passed
+    cross join lateral (
+      select r.ctid as tid, r.stream, r.seq, r.ready_at
+      from ready r
+      where r.stream = passed.stream and r.rank = passed.rank
+      order by r.seq
+      limit max_jobs
+      for update skip locked) entry
+    where entry.ready_at < oldest
+    limit max_jobs
+  )
+  update ready r
+  set rank = 0
+  from old
+  where r.ctid = old.tid;
+  get diagnostics aged = row_count;
+  return aged;
+end
+$$;
+ALTER FUNCTION holdfast.age(max_jobs integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select 'ready', count(*) from ready
+  union all select 'running', count(*) from leases
+  union all select 'due', count(*) from due
+  union all select 'waiting', count(*) from waiting
+  union all select 'dead', count(*) from dead_letters where acknowledged_at is null
+  union all select 'repairs', coalesce(sum(r.count), 0)::bigint from repairs r
+$$;
+ALTER FUNCTION holdfast.backlog() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) RETURNS double precision
+    LANGUAGE sql PARALLEL SAFE
+    AS $$
+  select least(max, base * power(factor, least(failures - 1, 100))) * (1 + random() * jitter)
+$$;
+ALTER FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.beat(id text, draining boolean) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
+$$;
+ALTER FUNCTION holdfast.beat(id text, draining boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.broken_jobs(after uuid, reached uuid) RETURNS TABLE(job_id uuid, fault text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select j.id, case j.state
+    when 'queued' then 'queued-without-ready'
+    when 'running' then 'running-without-lease'
+    else 'waiting-without-due'
+  end
+  from jobs j
+  where j.id > after
+    and j.id <= reached
+    and case j.state
+      when 'queued' then
+        not exists (
+          select from ready r
+          where r.stream = j.stream
+            and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
+            and r.seq = j.seq)
+        and (j.target is null or (
+          not exists (
+            select from waiting w
+            where w.tenant = j.tenant and w.target = j.target and w.turn = 1 and w.place = j.seq)
+          and not exists (
+            select from heads h
+            join ready r on r.stream = j.stream
+              and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
+              and r.seq = h.seq
+            where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id)))
+      when 'running' then
+        not exists (select from leases l where l.job_id = j.id and l.attempt = j.attempt)
+      when 'scheduled' then
+        not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
+      when 'retry' then
+        not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
+      else false
+    end
+$$;
+ALTER FUNCTION holdfast.broken_jobs(after uuid, reached uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  wrong text;
+begin
+  if cardinality(types) <> cardinality(payloads)
+    or cardinality(types) <> coalesce(cardinality(options), cardinality(types)) then
+    raise exception 'types, payloads and options must have the same length' using errcode = 'HF002';
+  elsif coalesce(length(tenant), 0) not between 1 and 200 then
+    raise exception 'tenant must have 1 to 200 characters' using errcode = 'HF002';
+  end if;
+  select case
+      when coalesce(length(type), 0) not between 1 and 200 then 'a job type must have 1 to 200 characters'
+      when starts_with(type, 'holdfast.') then format('job types beginning with "holdfast." are reserved: %s', type)
+      when payload is null or jsonb_typeof(payload) <> 'object' then format('the payload of %s must be a JSON object', type)
+    end into wrong
+  from unnest(types, payloads) as job (type, payload)
+  where coalesce(length(type), 0) not between 1 and 200
+    or starts_with(type, 'holdfast.')
+    or payload is null
+    or jsonb_typeof(payload) <> 'object'
+  limit 1;
+  if wrong is null and options is not null then
+    select case
+          when unknown.key is not null then format(
+            'unknown option %s; known are priority, run_at, delay, idempotency_key, dedup_key, correlation_id, '
+            'parent_id, max_attempts, target, queue, hold, target_count', quote_ident(unknown.key))
+          when jsonb_typeof(option) <> 'object' then 'options must be a JSON object'
+          when (option ->> 'priority')::integer not between 0 and 1000000000 then 'priority must be 0 or more, at most 1000000000'
+          when (option ->> 'max_attempts')::integer < 1 then 'max_attempts must be 1 or more'
+          when (option ->> 'idempotency_key') !~ '^[\x21-\x7e]{1,255}$' then 'idempotency_key must be 1 to 255 visible ASCII characters'
+          when length(option ->> 'dedup_key') not between 1 and 255 then 'dedup_key must have 1 to 255 characters'
+          when length(option ->> 'correlation_id') not between 1 and 255 then 'correlation_id must have 1 to 255 characters'
+          when length(option ->> 'target') not between 1 and 255 then 'target must have 1 to 255 characters'
+          when length(option ->> 'queue') not between 1 and 200 then 'queue must have 1 to 200 characters'
+          when option ->> 'queue' = 'holdfast' then 'the queue "holdfast" is reserved'
+          when option ? 'run_at' and option ? 'delay' then 'give run_at or delay, not both'
+        end into wrong
+    from unnest(options) as option
+    left join lateral (
+      select key
+      from jsonb_object_keys(case when jsonb_typeof(option) = 'object' then option end) as key
+      where key not in ('priority', 'run_at', 'delay', 'idempotency_key', 'dedup_key', 'correlation_id',
+        'parent_id', 'max_attempts', 'target', 'queue', 'hold', 'target_count')
+      limit 1) unknown on true
+    where option is not null
+    order by 1 nulls last
+    limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
+end
+$_$;
+ALTER FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim(worker text, types text[], max_jobs integer DEFAULT 1, queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[], lease_seconds double precision DEFAULT NULL::double precision) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  eligible integer[];
+begin
+  select array_agg(s.id) into eligible
+  from streams s
+  where s.type = any (types)
+    and (queues is null or s.queue = any (queues))
+    and (tenants is null or s.tenant = any (tenants));
+  if eligible is null then
+    return;
+  end if;
+  return query
+  select c.job_id, c.attempt, s.type, s.queue, s.tenant, c.payload, c.correlation_id, c.target,
+    c.claimed_at + make_interval(secs => c.lease_seconds_given)
+  from claim_from(
+    worker, max_jobs, claim.lease_seconds, eligible,
+    array_fill(-1, array[cardinality(eligible)]),
+    array_fill(0::bigint, array[cardinality(eligible)]),
+    array_fill(2147483647, array[cardinality(eligible)])) c
+  join streams s on s.id = c.stream;
+end
+$$;
+ALTER FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision DEFAULT NULL::double precision, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job   jobs;
+  entry tid;
+begin
+  select j.* into job
+  from jobs j
+  where j.id = claim_by_id.id and (only_tenant is null or j.tenant = only_tenant);
+  if not found then
+    return;
+  end if;
+  if job.state = 'running' then
+    perform lapse(array[job.id], null);
+  elsif job.state = 'retry' and job.run_at <= now() then
+    perform promote_jobs(array[job.id]);
+  end if;
+  select j.* into job from jobs j where j.id = claim_by_id.id and j.state = 'queued';
+  if not found then
+    return;
+  end if;
+  select r.ctid into entry
+  from ready r
+  where r.stream = job.stream
+    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
+    and r.seq = coalesce(
+      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
+      job.seq)
+    and r.job_id = job.id
+  for update skip locked;
+  if not found then
+    return;
+  end if;
+  return query
+  select s.job_id, s.attempt, job.type, job.queue, job.tenant, s.payload, s.correlation_id, s.target,
+    s.claimed_at + make_interval(secs => s.lease_seconds_given)
+  from start_jobs(worker, array[entry], claim_by_id.lease_seconds) s;
+end
+$$;
+ALTER FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+#variable_conflict use_column
+declare
+  wanted    integer := max_jobs;
+  lowest    integer;
+  following integer;
+  ties      integer;
+  tied      integer[];
+  ceiling   integer;
+  share     integer;
+  tids      tid[];
+  origins   integer[];
+  origin    integer;
+begin
+  for round in 1..16 loop
+    exit when wanted <= 0;
+    select
+      min(head.lowest),
+      min(head.rank) filter (where head.rank > head.lowest),
+      count(*) filter (where head.rank = head.lowest),
+      (array_agg(head.range order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)]
+    into lowest, following, ties, tied
+    from (
+      select range.position as range, first.rank, first.seq, min(first.rank) over () as lowest
+      from unnest(streams, from_ranks, from_seqs, to_ranks) with ordinality
+        as range (stream, from_rank, from_seq, to_rank, position)
+      cross join lateral (
+        select r.rank, r.seq
+        from ready r
+        where r.stream = range.stream
+          and (r.rank, r.seq) > (range.from_rank, range.from_seq)
+          and r.rank < range.to_rank
+        order by r.rank, r.seq
+        limit 1) first
+    ) head;
+    exit when lowest is null;
+    ceiling := case when ties = 1 then coalesce(following, 2147483647) else lowest end;
+    share := (wanted + cardinality(tied) - 1) / cardinality(tied);
+    select array_agg(entry.tid), array_agg(entry.range)
+    into tids, origins
+    from (
+      select locked.tid, range
+      from unnest(tied) as range
+      cross join lateral (
+        select r.ctid as tid
+        from ready r
+        where r.stream = streams[range]
+          and (r.rank, r.seq) > (from_ranks[range], from_seqs[range])
+          and r.rank < to_ranks[range]
+          and r.rank <= ceiling
+        order by r.rank, r.seq
+        limit share
+        for update skip locked) locked
+      limit wanted) entry;
+    if tids is not null then
+      return query select * from start_jobs(worker, tids, lease_seconds);
+      wanted := wanted - cardinality(tids);
+    end if;
+    exit when wanted <= 0;
+    -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
+    -- visible there belongs to others.
+    foreach origin in array tied loop
+      if coalesce(cardinality(array_positions(origins, origin)), 0) < share then
+        from_ranks[origin] := ceiling;
+        from_seqs[origin] := 9223372036854775807;
+      end if;
+    end loop;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+#variable_conflict use_column
+declare
+  settled uuid[];
+  tenants text[];
+  targets text[];
+begin
+  with report as (
+    select * from unnest(job_ids, attempts, results, durations_ms) as r (job_id, attempt, result, duration_ms)
+  ), held as materialized (
+    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.result, report.duration_ms
+    from report
+    join leases l on l.job_id = report.job_id and l.attempt = report.attempt
+    order by l.job_id
+    for update of l
+  ), gone as (
+    delete from leases l
+    using held
+    where l.job_id = held.job_id and l.attempt = held.attempt
+    returning held.*
+  ), ended as (
+    update jobs j
+    set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
+    from gone
+    where j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms
+  ), logged as (
+    insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker)
+    select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
+      coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker
+    from ended e
+    on conflict do nothing
+  )
+  select
+    array_agg(e.id),
+    array_agg(e.tenant) filter (where e.target is not null),
+    array_agg(e.target) filter (where e.target is not null)
+  into settled, tenants, targets
+  from ended e;
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  if cardinality(settled) = cardinality(job_ids) then
+    return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
+  else
+    return query select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}'));
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  dropped  integer;
+  total    integer := 0;
+  tenants  text[];
+  targets  text[];
+begin
+  delete from leases l
+  where l.ctid in (
+    select s.ctid
+    from leases s
+    where not exists (select from jobs j where j.id = s.job_id and j.state = 'running' and j.attempt = s.attempt)
+    limit max_rows
+    for update skip locked);
+  get diagnostics dropped = row_count;
+  if dropped > 0 then
+    perform note_repair('lease-dropped', dropped);
+  end if;
+  total := total + dropped;
+  with stray as (
+    delete from due d
+    where d.ctid in (
+      select s.ctid
+      from due s
+      where s.run_at < now() - interval '1 minute'
+        and not exists (
+          select from jobs j where j.id = s.job_id and j.run_at = s.run_at and j.state in ('scheduled', 'retry'))
+      limit max_rows
+      for update skip locked)
+    returning d.job_id
+  )
+  select count(*) into dropped from stray;
+  if dropped > 0 then
+    perform note_repair('due-dropped', dropped);
+  end if;
+  total := total + dropped;
+  select array_agg(h.tenant), array_agg(h.target) into tenants, targets
+  from (
+    select h.tenant, h.target
+    from heads h
+    left join jobs j on j.id = h.job_id
+    where j.state is null or j.state in ('success', 'dead', 'canceled', 'created')
+    limit max_rows) h;
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  return total;
+end
+$$;
+ALTER FUNCTION holdfast.drop_strays(max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.elect(max_targets integer DEFAULT 500) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  called_tenants text[];
+  called_targets text[];
+begin
+  with called as (
+    delete from calls
+    where id in (select c.id from calls c order by c.id limit max_targets for update skip locked)
+    returning tenant, target
+  )
+  select array_agg(c.tenant), array_agg(c.target) into called_tenants, called_targets from called c;
+  if called_targets is not null then
+    perform seat(called_tenants, called_targets);
+  end if;
+  return coalesce(cardinality(called_targets), 0);
+end
+$$;
+ALTER FUNCTION holdfast.elect(max_targets integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.id, s.tenant, s.queue, s.type
+  from streams s
+  where s.type = any (types)
+    and not starts_with(s.type, 'holdfast.')
+    and (queues is null or s.queue = any (queues))
+    and (tenants is null or s.tenant = any (tenants))
+$$;
+ALTER FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.enqueue(type text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay double precision DEFAULT NULL::double precision, idempotency_key text DEFAULT NULL::text, dedup_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, max_attempts integer DEFAULT NULL::integer, target text DEFAULT NULL::text, queue text DEFAULT NULL::text, hold boolean DEFAULT NULL::boolean, target_count bigint DEFAULT NULL::bigint, tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, state text, outcome text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select e.job_id, e.state, e.outcome
+  from enqueue_many(
+    array[enqueue.type],
+    array[enqueue.payload],
+    array[jsonb_strip_nulls(jsonb_build_object(
+      'priority', priority, 'run_at', run_at, 'delay', delay, 'idempotency_key', idempotency_key,
+      'dedup_key', dedup_key, 'correlation_id', correlation_id, 'parent_id', parent_id,
+      'max_attempts', max_attempts, 'target', target, 'queue', queue, 'hold', hold,
+      'target_count', target_count))],
+    enqueue.tenant, enqueue.created_by) e
+$$;
+ALTER FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[] DEFAULT NULL::jsonb[], tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text, ids uuid[] DEFAULT NULL::uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform check_enqueue(types, payloads, options, tenant);
+  return query select * from record_jobs(types, payloads, options, tenant, created_by, ids);
+end
+$$;
+ALTER FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update jobs j
+  set payload = '{}', result = null, last_error = null, updated_at = now()
+  where j.id = erase.id and j.state in ('success', 'dead', 'canceled');
+  update job_attempts t
+  set error_message = null, traceback = null, log_excerpt = null
+  where t.job_id = erase.id;
+  update dead_letters d set error_message = null where d.job_id = erase.id;
+  insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
+$$;
+ALTER FUNCTION holdfast.erase(id uuid, by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.execute_request(verb text, id uuid, by text, note text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job  jobs;
+  goal text;
+begin
+  for round in 1..5 loop
+    select j.* into job from jobs j where j.id = execute_request.id;
+    if not found then
+      return 'not-found';
+    elsif job.state in ('success', 'dead', 'canceled') then
+      if verb = 'delete' then
+        perform erase(job.id, by);
+        return 'erased';
+      end if;
+      return 'already-final';
+    elsif job.state = 'running' then
+      if verb in ('resume', 'retry') then
+        return 'not-possible';
+      elsif flag_lease(job.id, case when verb = 'pause' then 'pause' else 'cancel' end, by, note) then
+        return case when verb = 'delete' then 'later' else 'flagged' end;
+      end if;
+      continue;
+    end if;
+    goal := case
+      when verb in ('cancel', 'delete') then 'canceled'
+      when verb = 'pause' and job.state in ('scheduled', 'queued', 'retry') then 'paused'
+      when verb in ('resume', 'retry') and job.state = 'error' then 'queued'
+      when verb in ('resume', 'retry') and job.state = 'paused' then
+        case when verb = 'resume' and job.run_at > now() then 'scheduled' else 'queued' end
+      when verb = 'retry' and job.state in ('scheduled', 'retry') then 'queued'
+    end;
+    if goal is null then
+      return 'not-possible';
+    elsif move_waiting(job, goal, by, note) then
+      if verb = 'delete' then
+        perform erase(job.id, by);
+      end if;
+      return goal;
+    end if;
+  end loop;
+  return 'later';
+end
+$$;
+ALTER FUNCTION holdfast.execute_request(verb text, id uuid, by text, note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 100) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  ask     record;
+  verdict text;
+  done    integer := 0;
+  fault   text;
+begin
+  for ask in
+    select c.job_id, c.attempt, c.type, c.payload
+    from claim(
+      'maintenance',
+      array['holdfast.cancel', 'holdfast.pause', 'holdfast.resume', 'holdfast.delete', 'holdfast.retry'],
+      max_requests) c
+  loop
+    begin
+      verdict := execute_request(
+        substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, ask.payload ->> 'by', ask.payload ->> 'note');
+    exception
+      when serialization_failure then
+        verdict := 'later';
+      when others then
+        get stacked diagnostics fault = message_text;
+        verdict := null;
+    end;
+    if verdict is null then
+      perform fail('maintenance', array[ask.job_id], array[ask.attempt], array['fatal'], array['RequestFailed'], array[fault]);
+    elsif verdict = 'later' then
+      perform snooze('maintenance', array[ask.job_id], array[ask.attempt], array[0.5]::double precision[]);
+    else
+      perform complete('maintenance', array[ask.job_id], array[ask.attempt], array[jsonb_build_object('outcome', verdict)]);
+    end if;
+    done := done + 1;
+  end loop;
+  return done;
+end
+$$;
+ALTER FUNCTION holdfast.execute_requests(max_requests integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) RETURNS TABLE(job_id uuid, state text, outcome text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  other jobs;
+begin
+  select j.* into other
+  from jobs j
+  where j.tenant = existing_job.tenant and j.idempotency_key = option ->> 'idempotency_key';
+  if found then
+    return query select other.id, other.state, case
+      when other.fingerprint = job_fingerprint(existing_job.type, existing_job.payload) then 'existing'
+      else 'conflict'
+    end;
+    return;
+  end if;
+  select j.* into other
+  from jobs j
+  where j.tenant = existing_job.tenant and j.type = existing_job.type and j.dedup_key = option ->> 'dedup_key';
+  if not found then
+    select j.* into other
+    from jobs j
+    where j.id = existing_job.id and j.tenant = existing_job.tenant and j.type = existing_job.type;
+  end if;
+  if found then
+    return query select other.id, other.state, 'existing';
+    return;
+  end if;
+  if exists (select from jobs j where j.id = existing_job.id) then
+    raise exception 'the id % belongs to another job', existing_job.id using errcode = 'HF002';
+  end if;
+  return query
+  select r.job_id, r.state, r.outcome
+  from record_jobs(
+    array[existing_job.type], array[existing_job.payload], array[existing_job.option], existing_job.tenant,
+    existing_job.created_by, array[existing_job.id]) r;
+end
+$$;
+ALTER FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[] DEFAULT NULL::text[], error_types text[] DEFAULT NULL::text[], error_messages text[] DEFAULT NULL::text[], tracebacks text[] DEFAULT NULL::text[], log_excerpts text[] DEFAULT NULL::text[], delays double precision[] DEFAULT NULL::double precision[], outcomes text[] DEFAULT NULL::text[], durations_ms integer[] DEFAULT NULL::integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if exists (select from unnest(outcomes) as o (outcome) where outcome not in ('failed', 'timeout'))
+    or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
+    raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
+  end if;
+  return query
+  select * from settle(
+    worker, job_ids, attempts, coalesce(outcomes, array_fill('failed'::text, array[cardinality(job_ids)])),
+    kinds, error_types, error_messages, tracebacks, log_excerpts, delays, durations_ms);
+end
+$$;
+ALTER FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  update leases l
+  set interrupt = wish, interrupted_by = by, interrupt_note = note
+  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish = 'cancel'));
+  if found then
+    perform pg_notify(current_schema() || '.interrupt', id::text);
+  end if;
+  return found or exists (select from leases l where l.job_id = id);
+end
+$$;
+ALTER FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.forget_workers() RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with gone as (delete from workers w where w.heartbeat_at < now() - interval '1 day' returning 1)
+  select count(*)::integer from gone
+$$;
+ALTER FUNCTION holdfast.forget_workers() OWNER TO holdfast_owner;
+CREATE TABLE holdfast.job_attempts (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone DEFAULT now() NOT NULL,
+    queue_ms integer,
+    duration_ms integer,
+    outcome text NOT NULL,
+    worker text NOT NULL,
+    error_type text,
+    error_message text,
+    traceback text,
+    log_excerpt text,
+    CONSTRAINT job_attempts_outcome_check CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'lost'::text, 'timeout'::text, 'canceled'::text, 'paused'::text, 'snoozed'::text, 'released'::text])))
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.5');
+ALTER TABLE holdfast.job_attempts OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.get_attempts(id uuid) RETURNS SETOF holdfast.job_attempts
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select t.* from job_attempts t where t.job_id = get_attempts.id order by t.attempt
+$$;
+ALTER FUNCTION holdfast.get_attempts(id uuid) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.job_events (
+    id bigint NOT NULL,
+    job_id uuid NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    event text NOT NULL,
+    by text,
+    note text
+);
+ALTER TABLE holdfast.job_events OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.get_events(id uuid) RETURNS SETOF holdfast.job_events
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select e.* from job_events e where e.job_id = get_events.id order by e.id
+$$;
+ALTER FUNCTION holdfast.get_events(id uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.setting(name text) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(s.value, nullif(current_setting('holdfast.' || lower(s.name), true), ''), s.default_value)
+  from settings s
+  where s.name = setting.name
+$$;
+ALTER FUNCTION holdfast.setting(name text) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.job_types (
+    name text NOT NULL,
+    queue text DEFAULT 'default'::text NOT NULL,
+    lane text DEFAULT 'general'::text NOT NULL,
+    max_attempts integer,
+    backoff_base real DEFAULT 1 NOT NULL,
+    backoff_factor real DEFAULT 2 NOT NULL,
+    backoff_max real DEFAULT 300 NOT NULL,
+    backoff_jitter real DEFAULT 0.1 NOT NULL,
+    timeout_seconds real,
+    lease_seconds real,
+    on_failure text DEFAULT 'retry'::text NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
+    payload_schema jsonb,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text])))
+);
+ALTER TABLE holdfast.job_types OWNER TO holdfast_owner;
+CREATE TABLE holdfast.jobs (
+    id uuid NOT NULL,
+    seq bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    run_at timestamp with time zone DEFAULT now() NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    stream integer NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    priority integer DEFAULT 100 NOT NULL,
+    max_attempts integer,
+    state text NOT NULL,
+    reason text,
+    tenant text NOT NULL,
+    type text NOT NULL,
+    queue text NOT NULL,
+    target text,
+    idempotency_key text,
+    fingerprint bytea,
+    dedup_key text,
+    correlation_id text,
+    parent_id uuid,
+    retry_of uuid,
+    created_by text,
+    target_count bigint,
+    payload jsonb NOT NULL,
+    result jsonb,
+    last_error text,
+    last_error_at timestamp with time zone,
+    CONSTRAINT jobs_max_attempts_check CHECK ((max_attempts > 0)),
+    CONSTRAINT jobs_priority_check CHECK (((priority >= 0) AND (priority <= 1000000000))),
+    CONSTRAINT jobs_state_check CHECK ((state = ANY (ARRAY['created'::text, 'scheduled'::text, 'queued'::text, 'running'::text, 'retry'::text, 'paused'::text, 'error'::text, 'success'::text, 'dead'::text, 'canceled'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.jobs OWNER TO holdfast_owner;
+CREATE TABLE holdfast.leases (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    stream integer NOT NULL,
+    lease_seconds real NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    ready_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    worker text NOT NULL,
+    interrupt text,
+    interrupted_by text,
+    interrupt_note text,
+    CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text])))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.leases OWNER TO holdfast_owner;
+CREATE VIEW holdfast.job_details AS
+ SELECT j.id,
+    j.type,
+    j.queue,
+    COALESCE(t.lane, 'general'::text) AS lane,
+    j.tenant,
+    j.state,
+    j.reason,
+    j.priority,
+    j.attempt,
+    j.failures,
+    COALESCE(j.max_attempts, t.max_attempts, (holdfast.setting('MAX_ATTEMPTS_DEFAULT'::text))::integer) AS max_attempts,
+    j.target,
+    j.idempotency_key,
+    j.dedup_key,
+    COALESCE(j.correlation_id, (j.id)::text) AS correlation_id,
+    j.parent_id,
+    j.retry_of,
+    j.created_by,
+    j.created_at,
+    j.updated_at,
+    j.run_at,
+    j.started_at,
+    j.finished_at,
+    j.last_error,
+    j.last_error_at,
+    j.target_count,
+    l.worker AS lease_owner,
+    l.expires_at AS lease_expires_at,
+    l.interrupt,
+    j.payload,
+    j.result
+   FROM ((holdfast.jobs j
+     LEFT JOIN holdfast.job_types t ON ((t.name = j.type)))
+     LEFT JOIN holdfast.leases l ON (((l.job_id = j.id) AND (l.attempt = j.attempt))));
+ALTER VIEW holdfast.job_details OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_details
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select d.*
+  from job_details d
+  where d.id = any (job_ids) and (only_tenant is null or d.tenant = only_tenant)
+$$;
+ALTER FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.headless_targets(max_targets integer DEFAULT 500) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_hashjoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  found_tenants text[];
+  found_targets text[];
+begin
+  with recursive line as (
+    (select w.tenant, w.target from waiting w order by w.tenant, w.target limit 1)
+    union all
+    select following.tenant, following.target
+    from line
+    cross join lateral (
+      select w.tenant, w.target
+      from waiting w
+      where (w.tenant, w.target) > (line.tenant, line.target)
+      order by w.tenant, w.target
+      limit 1) following
+  )
+  select array_agg(lost.tenant), array_agg(lost.target) into found_tenants, found_targets
+  from (
+    select line.tenant, line.target
+    from line
+    where not exists (
+      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null)
+    limit max_targets) lost;
+  if found_targets is not null then
+    perform seat(found_tenants, found_targets);
+  end if;
+  return coalesce(cardinality(found_targets), 0);
+end
+$$;
+ALTER FUNCTION holdfast.headless_targets(max_targets integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, interrupt text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select l.job_id, l.attempt, l.interrupt
+  from unnest(job_ids, attempts) as asked (job_id, attempt)
+  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt
+  where l.worker = interrupted.worker and l.interrupt is not null
+$$;
+ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.job_fingerprint(type text, payload jsonb) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select sha256(convert_to(type || ' ' || payload::text, 'UTF8'))
+$$;
+ALTER FUNCTION holdfast.job_fingerprint(type text, payload jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  ids     uuid[];
+  numbers integer[];
+  holders text[];
+begin
+  select array_agg(entry.job_id), array_agg(entry.attempt), array_agg(entry.worker)
+  into ids, numbers, holders
+  from (
+    select l.job_id, l.attempt, l.worker
+    from leases l
+    where l.job_id = any (job_ids)
+      and l.expires_at < now()
+      and l.lease_seconds <= coalesce(patience, extract(epoch from clock_timestamp() - pg_postmaster_start_time()))
+    order by l.job_id
+    for update skip locked) entry;
+  if ids is null then
+    return;
+  end if;
+  return query
+  select s.job_id, s.attempt, held.worker, s.state
+  from settle(
+    null, ids, numbers, array_fill('lost'::text, array[cardinality(ids)]), null,
+    array_fill('LeaseLost'::text, array[cardinality(ids)]),
+    array_fill('the worker stopped renewing its lease'::text, array[cardinality(ids)]), null, null, null, null) s
+  join unnest(ids, holders) as held (job_id, worker) on held.job_id = s.job_id;
+end
+$$;
+ALTER FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lead(name text, candidate text, seconds double precision) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  update leaders l
+  set holder = candidate,
+    term = l.term + case when l.holder = candidate then 0 else 1 end,
+    expires_at = now() + make_interval(secs => seconds)
+  where l.name = lead.name and (l.holder = candidate or l.expires_at < now());
+  if found then
+    return true;
+  end if;
+  insert into leaders (name, holder, term, expires_at)
+  values (lead.name, candidate, 1, now() + make_interval(secs => seconds))
+  on conflict do nothing;
+  return found;
+end
+$$;
+ALTER FUNCTION holdfast.lead(name text, candidate text, seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types text[] DEFAULT NULL::text[], queues text[] DEFAULT NULL::text[], only_tenant text DEFAULT NULL::text, only_target text DEFAULT NULL::text, correlation text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 200000) RETURNS SETOF holdfast.job_details
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select d.*
+  from (
+    select recent.id
+    from (
+      select j.id, j.state, j.type, j.queue, j.tenant, j.target, j.correlation_id
+      from jobs j
+      where before is null or j.id < before
+      order by j.id desc
+      limit max_visited) recent
+    where (states is null or recent.state = any (states))
+      and (types is null or recent.type = any (types))
+      and (types is not null or not starts_with(recent.type, 'holdfast.'))
+      and (queues is null or recent.queue = any (queues))
+      and (only_tenant is null or recent.tenant = only_tenant)
+      and (only_target is null or recent.target = only_target)
+      and (correlation is null or coalesce(recent.correlation_id, recent.id::text) = correlation)
+    limit max_jobs) page
+  join job_details d on d.id = page.id
+  order by d.id desc
+$$;
+ALTER FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.mend(id uuid, fault text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job jobs;
+begin
+  select j.* into job from jobs j where j.id = mend.id for update skip locked;
+  if not found or not exists (
+    select from broken_jobs(('00000000-0000-0000-0000-000000000000'), mend.id) b where b.job_id = mend.id and b.fault = mend.fault
+  ) then
+    return false;
+  end if;
+  if fault = 'waiting-without-due' then
+    insert into due (run_at, job_id) values (job.run_at, job.id) on conflict do nothing;
+    return true;
+  end if;
+  if fault = 'running-without-lease' then
+    insert into job_attempts (job_id, attempt, started_at, outcome, worker, error_type, error_message)
+    values (job.id, job.attempt, coalesce(job.started_at, job.updated_at), 'lost', 'unknown', 'LeaseMissing',
+      'the lease of this attempt was missing')
+    on conflict do nothing;
+    update jobs j set state = 'queued', seq = nextval('places'), reason = 'lost', updated_at = now() where j.id = job.id
+    returning j.* into job;
+  end if;
+  if job.target is null then
+    insert into ready (stream, rank, seq, job_id)
+    values (job.stream, ready_rank(job.priority, job.attempt > 0), job.seq, job.id)
+    on conflict do nothing;
+    perform wake('ready', array[job.stream]);
+  else
+    if not exists (
+      select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id) then
+      insert into waiting (tenant, target, turn, place, job_id)
+      values (job.tenant, job.target, 1, job.seq, job.id)
+      on conflict do nothing;
+    end if;
+    perform seat(array[job.tenant], array[job.target]);
+  end if;
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.mend(id uuid, fault text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.milliseconds(length interval) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select greatest(0, least(2147483647, extract(epoch from length) * 1000))::integer
+$$;
+ALTER FUNCTION holdfast.milliseconds(length interval) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  moved    jobs;
+  heads_it boolean;
+begin
+  heads_it := job.target is not null and exists (
+    select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id);
+  if job.state = 'queued' then
+    perform from waiting w
+    where w.tenant = job.tenant and w.target = job.target and w.turn in (0, 1) and w.place = job.seq
+    for update skip locked;
+    if not found or job.target is null then
+      delete from ready r
+      where r.ctid in (
+        select e.ctid
+        from ready e
+        where e.stream = job.stream
+          and e.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
+          and e.seq = coalesce(
+            (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
+            job.seq)
+        for update skip locked);
+      if not found then
+        return false;
+      end if;
+    end if;
+  elsif job.state in ('scheduled', 'retry') then
+    delete from due d where d.run_at = job.run_at and d.job_id = job.id;
+  end if;
+  update jobs j
+  set state = goal,
+    seq = case
+      when goal = 'queued' and (job.target is null or (job.state = 'scheduled' and not heads_it)) then nextval('places')
+      else j.seq
+    end,
+    run_at = case when goal = 'queued' then least(j.run_at, now()) else j.run_at end,
+    failures = case when job.state in ('paused', 'error') and goal <> 'canceled' then 0 else j.failures end,
+    reason = case goal when 'canceled' then 'canceled' when 'paused' then 'paused' else 'resumed' end,
+    updated_at = now(),
+    finished_at = case when goal = 'canceled' then now() end,
+    dedup_key = case when goal = 'canceled' then null else j.dedup_key end
+  where j.id = job.id and j.state = job.state and j.seq = job.seq and j.run_at = job.run_at
+  returning j.* into moved;
+  if not found then
+    raise exception 'job % changed while its entry was held', job.id using errcode = '40001';
+  end if;
+  insert into job_events (job_id, event, by, note)
+  values (job.id, case goal when 'queued' then 'resumed' when 'scheduled' then 'resumed' else goal end, move_waiting.by, move_waiting.note);
+  if goal = 'scheduled' then
+    insert into due (run_at, job_id) values (moved.run_at, moved.id);
+  elsif goal = 'queued' and moved.target is null then
+    insert into ready (stream, rank, seq, job_id)
+    values (moved.stream, ready_rank(moved.priority, false), moved.seq, moved.id);
+    perform wake('ready', array[moved.stream]);
+  end if;
+  if job.target is not null then
+    if not heads_it then
+      delete from waiting w
+      where w.tenant = job.tenant and w.target = job.target and w.turn in (0, 1) and w.place = job.seq;
+      if goal in ('queued', 'paused') then
+        insert into waiting (tenant, target, turn, place, job_id)
+        values (job.tenant, job.target, case goal when 'paused' then 0 else 1 end, moved.seq, moved.id);
+      end if;
+    end if;
+    perform seat(array[job.tenant], array[job.target]);
+  end if;
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case
+    when outcome = 'success' then 'success'
+    when kind = 'hold' then 'error'
+    when outcome = 'canceled' or interrupt = 'cancel' then 'canceled'
+    when outcome = 'paused' or interrupt = 'pause' then 'paused'
+    when outcome = 'released' then 'queued'
+    when outcome = 'snoozed' then case when delay_seconds > 0 then 'scheduled' else 'queued' end
+    when kind = 'fatal' then 'dead'
+    when on_failure = 'hold' and (kind is distinct from 'retry' or failures >= max_attempts) then 'error'
+    when failures >= max_attempts then 'dead'
+    when outcome = 'lost' then 'queued'
+    else 'retry'
+  end
+$$;
+ALTER FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into repairs as r (kind, count)
+  values (note_repair.kind, times)
+  on conflict on constraint repairs_pkey do update
+    set count = r.count + excluded.count, last_at = now()
+$$;
+ALTER FUNCTION holdfast.note_repair(kind text, times bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.promote(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids  uuid[];
+  last timestamptz;
+begin
+  select array_agg(entry.job_id), max(entry.run_at) into ids, last
+  from (
+    select d.job_id, d.run_at
+    from due d
+    where d.run_at <= now() and d.run_at >= after
+    order by d.run_at, d.job_id
+    limit max_jobs
+    for update skip locked) entry;
+  if ids is not null then
+    perform promote_jobs(ids);
+  end if;
+  return query
+  select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
+    coalesce(last, after)
+  from (select 1) one
+  left join lateral (
+    select d.run_at
+    from due d
+    where d.run_at >= coalesce(last, after)
+    order by d.run_at
+    limit 1) following on true;
+end
+$$;
+ALTER FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.promote_jobs(job_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  woken   integer[];
+  tenants text[];
+  targets text[];
+  dropped bigint;
+begin
+  with entry as materialized (
+    select d.run_at, d.job_id
+    from jobs j
+    join due d on d.run_at = j.run_at and d.job_id = j.id
+    where j.id = any (job_ids)
+    order by d.run_at, d.job_id
+    for update of d
+  ), gone as (
+    delete from due d
+    using entry
+    where d.run_at = entry.run_at and d.job_id = entry.job_id
+    returning d.run_at, d.job_id
+  ), moved as (
+    update jobs j
+    set state = 'queued',
+      seq = case
+        when exists (select from heads h where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id)
+          then j.seq
+        else nextval('places')
+      end,
+      reason = 'due',
+      updated_at = now()
+    from gone
+    where j.id = gone.job_id and j.run_at = gone.run_at and j.state in ('scheduled', 'retry')
+    returning j.id, j.seq, j.stream, j.priority, j.tenant, j.target
+  ), lined as (
+    insert into ready (stream, rank, seq, job_id)
+    select stream, ready_rank(priority, false), seq, id from moved where target is null
+  ), queued_behind as (
+    insert into waiting (tenant, target, turn, place, job_id)
+    select m.tenant, m.target, 1, m.seq, m.id
+    from moved m
+    where m.target is not null
+      and not exists (
+        select from heads h where h.tenant = m.tenant and h.target = m.target and h.job_id = m.id)
+  )
+  select
+    array_agg(distinct stream) filter (where target is null),
+    array_agg(tenant) filter (where target is not null),
+    array_agg(target) filter (where target is not null),
+    (select count(*) from gone) - count(*)
+  into woken, tenants, targets, dropped
+  from moved;
+  if dropped > 0 then
+    perform note_repair('due-dropped', dropped);
+  end if;
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  if woken is not null then
+    perform wake('ready', woken);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.promote_jobs(job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into job_types as t (
+    name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
+    lease_seconds, on_failure, version, payload_schema)
+  select
+    d.name, d.queue, d.lane, d.max_attempts, d.backoff_base, d.backoff_factor, d.backoff_max, d.backoff_jitter,
+    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema
+  from jsonb_to_recordset(definitions) as d (
+    name text, queue text, lane text, max_attempts integer, backoff_base real, backoff_factor real,
+    backoff_max real, backoff_jitter real, timeout_seconds real, lease_seconds real, on_failure text,
+    version integer, payload_schema jsonb)
+  order by d.name
+  on conflict on constraint job_types_pkey do update
+    set queue = excluded.queue, lane = excluded.lane, max_attempts = excluded.max_attempts,
+      backoff_base = excluded.backoff_base, backoff_factor = excluded.backoff_factor,
+      backoff_max = excluded.backoff_max, backoff_jitter = excluded.backoff_jitter,
+      timeout_seconds = excluded.timeout_seconds, lease_seconds = excluded.lease_seconds,
+      on_failure = excluded.on_failure, version = excluded.version,
+      payload_schema = excluded.payload_schema, updated_at = now()
+    where (t.queue, t.lane, t.max_attempts, t.backoff_base, t.backoff_factor, t.backoff_max, t.backoff_jitter,
+        t.timeout_seconds, t.lease_seconds, t.on_failure, t.version, t.payload_schema)
+      is distinct from (excluded.queue, excluded.lane, excluded.max_attempts, excluded.backoff_base,
+        excluded.backoff_factor, excluded.backoff_max, excluded.backoff_jitter, excluded.timeout_seconds,
+        excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema)
+    and excluded.version >= t.version
+$$;
+ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.ready_rank(priority integer, returned boolean) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select 2 * priority + case when returned then 1 else 2 end
+$$;
+ALTER FUNCTION holdfast.ready_rank(priority integer, returned boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.reconcile(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 1000) RETURNS TABLE(job_id uuid, repair text, last uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  broken  record;
+  reached uuid;
+begin
+  select max(chunk.id::text)::uuid into reached
+  from (
+    select j.id
+    from jobs j
+    where j.id > coalesce(after, '00000000-0000-0000-0000-000000000000')
+    order by j.id
+    limit max_jobs) chunk;
+  for broken in
+    select b.job_id, b.fault
+    from broken_jobs(coalesce(after, '00000000-0000-0000-0000-000000000000'), reached) b
+  loop
+    if mend(broken.job_id, broken.fault) then
+      perform note_repair(broken.fault, 1);
+      return query select broken.job_id, broken.fault, reached;
+    end if;
+  end loop;
+  return query select null::uuid, null::text, reached where reached is not null;
+end
+$$;
+ALTER FUNCTION holdfast.reconcile(after uuid, max_jobs integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  positions integer[];
+  found_ids uuid[];
+  states    text[];
+  missed    integer[];
+  woken     integer[];
+  soon      boolean;
+  called    boolean;
+begin
+  insert into streams (tenant, queue, type)
+  select distinct record_jobs.tenant, wish.queue, wish.type
+  from (
+    select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
+    from unnest(types, options) as job (type, option)
+    left join job_types t on t.name = job.type
+  ) wish
+  where not exists (
+    select from streams s where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant)
+  order by 1, 2, 3
+  on conflict do nothing;
+  with asked as (
+    select
+      job.position::integer as position,
+      coalesce(job.id, uuid_v7()) as id,
+      nextval('places') as seq,
+      job.type,
+      job.payload,
+      job.option,
+      coalesce(job.option ->> 'queue', t.queue, 'default') as queue,
+      coalesce(
+        (job.option ->> 'run_at')::timestamptz,
+        now() + make_interval(secs => (job.option ->> 'delay')::double precision),
+        now()) as run_at,
+      coalesce((job.option ->> 'hold')::boolean, false) as hold
+    from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
+    left join job_types t on t.name = job.type
+  ), wish as materialized (
+    select
+      asked.*,
+      s.id as stream,
+      case when asked.hold then 'created' when asked.run_at > now() then 'scheduled' else 'queued' end as state
+    from asked
+    join streams s on s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+  ), recorded as (
+    insert into jobs (
+      id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
+      fingerprint, dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, payload)
+    select
+      id, seq, run_at, stream,
+      coalesce((option ->> 'priority')::integer, 100),
+      (option ->> 'max_attempts')::integer,
+      state,
+      record_jobs.tenant,
+      type,
+      queue,
+      option ->> 'target',
+      option ->> 'idempotency_key',
+      case when option ->> 'idempotency_key' is not null then job_fingerprint(type, payload) end,
+      option ->> 'dedup_key',
+      option ->> 'correlation_id',
+      (option ->> 'parent_id')::uuid,
+      (option ->> 'retry_of')::uuid,
+      record_jobs.created_by,
+      (option ->> 'target_count')::bigint,
+      payload
+    from wish
+    order by option ->> 'idempotency_key', option ->> 'dedup_key', position
+    on conflict do nothing
+    returning id, seq, stream, state, priority, target, run_at
+  ), lined as (
+    insert into ready (stream, rank, seq, job_id)
+    select stream, 2 * priority + 2, seq, id
+    from recorded
+    where state = 'queued' and target is null
+  ), deferred as (
+    insert into due (run_at, job_id)
+    select run_at, id
+    from recorded
+    where state = 'scheduled'
+  ), queued_behind as (
+    insert into waiting (tenant, target, turn, place, job_id)
+    select record_jobs.tenant, target, 1, seq, id
+    from recorded
+    where state = 'queued' and target is not null
+  ), calling as (
+    insert into calls (tenant, target)
+    select distinct record_jobs.tenant, target
+    from recorded
+    where state = 'queued' and target is not null
+  )
+  select
+    array_agg(wish.position order by wish.position),
+    array_agg(r.id order by wish.position),
+    array_agg(r.state order by wish.position),
+    array_agg(wish.position order by wish.position) filter (where r.id is null),
+    array_agg(distinct r.stream) filter (where r.state = 'queued' and r.target is null),
+    coalesce(bool_or(r.state = 'scheduled' and r.run_at < now() + interval '2 seconds'), false),
+    coalesce(bool_or(r.state = 'queued' and r.target is not null), false)
+  into positions, found_ids, states, missed, woken, soon, called
+  from wish
+  left join recorded r using (id);
+  if woken is not null then
+    perform wake('ready', woken);
+  end if;
+  if soon or called then
+    perform wake('duty', array[0]);
+  end if;
+  return query
+  select done.position, done.id, done.state, 'created'
+  from unnest(positions, found_ids, states) as done (position, id, state)
+  where done.id is not null;
+  if missed is not null then
+    return query
+    select m.position, found.job_id, found.state, found.outcome
+    from unnest(missed) as m (position)
+    cross join lateral existing_job(
+      types[m.position], payloads[m.position], options[m.position], record_jobs.tenant,
+      record_jobs.created_by, ids[m.position]) found;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.refuse_move() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if tg_op = 'INSERT' then
+    raise exception 'a job cannot be inserted as %, only as created, scheduled or queued', new.state
+      using errcode = 'HF001', hint = 'Use the function enqueue.';
+  elsif tg_op = 'DELETE' then
+    raise exception 'job % is % and cannot be deleted before it has ended', old.id, old.state
+      using errcode = 'HF001', hint = 'Cancel it first.';
+  elsif tg_op = 'TRUNCATE' then
+    raise exception 'jobs cannot be truncated' using errcode = 'HF001';
+  elsif old.id is distinct from new.id then
+    raise exception 'the id of job % cannot be changed', old.id using errcode = 'HF001';
+  elsif old.state = 'running' and new.state = 'running' and new.attempt = old.attempt + 1 then
+    -- The one move that needs a look elsewhere; none of the engine's own functions makes it.
+    if not exists (select from leases l where l.job_id = old.id and l.expires_at >= now()) then
+      return new;
+    end if;
+    raise exception 'job % runs under a lease that has not lapsed', old.id using errcode = 'HF001';
+  elsif old.state = new.state then
+    raise exception 'job %: attempt cannot go from % to % while it is %', old.id, old.attempt, new.attempt, old.state
+      using errcode = 'HF001';
+  end if;
+  raise exception 'job % cannot go from % to %', old.id, old.state, new.state
+    using errcode = 'HF001', hint = 'Use the functions of this schema to move jobs.';
+end
+$$;
+ALTER FUNCTION holdfast.refuse_move() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into workers as w (id, host, pid, version, lanes, types, queues)
+  values (register_worker.id, register_worker.host, register_worker.pid, register_worker.version,
+    register_worker.lanes, register_worker.types, register_worker.queues)
+  on conflict on constraint workers_pkey do update set heartbeat_at = now()
+$$;
+ALTER FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select * from settle(
+    worker, job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
+    null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
+$$;
+ALTER FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.release_held(job_ids uuid[], by text DEFAULT NULL::text, tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, outcome text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  woken  integer[];
+  called boolean;
+  soon   boolean;
+  moved  uuid[];
+begin
+  with held as materialized (
+    select j.id
+    from jobs j
+    where j.id = any (job_ids)
+      and j.state = 'created'
+      and (release_held.tenant is null or j.tenant = release_held.tenant)
+    order by j.id
+    for update
+  ), released as (
+    update jobs j
+    set state = case when j.run_at > now() then 'scheduled' else 'queued' end,
+      seq = nextval('places'),
+      reason = 'released',
+      updated_at = now()
+    from held
+    where j.id = held.id and j.state = 'created'
+    returning j.id, j.seq, j.stream, j.state, j.priority, j.tenant, j.target, j.run_at
+  ), lined as (
+    insert into ready (stream, rank, seq, job_id)
+    select stream, ready_rank(priority, false), seq, id from released where state = 'queued' and target is null
+  ), deferred as (
+    insert into due (run_at, job_id)
+    select run_at, id from released where state = 'scheduled'
+  ), queued_behind as (
+    insert into waiting (tenant, target, turn, place, job_id)
+    select tenant, target, 1, seq, id from released where state = 'queued' and target is not null
+  ), calling as (
+    insert into calls (tenant, target)
+    select distinct tenant, target from released where state = 'queued' and target is not null
+  ), noted as (
+    insert into job_events (job_id, event, by)
+    select id, 'released', release_held.by from released
+  )
+  select
+    array_agg(id),
+    array_agg(distinct stream) filter (where state = 'queued' and target is null),
+    coalesce(bool_or(state = 'queued' and target is not null), false),
+    coalesce(bool_or(state = 'scheduled' and run_at < now() + interval '2 seconds'), false)
+  into moved, woken, called, soon
+  from released;
+  if woken is not null then
+    perform wake('ready', woken);
+  end if;
+  if called or soon then
+    perform wake('duty', array[0]);
+  end if;
+  return query
+  select asked.id, case
+    when asked.id = any (moved) then 'released'
+    when j.id is null then 'not-found'
+    when j.state in ('success', 'dead', 'canceled') then 'already-final'
+    else 'not-held'
+  end
+  from unnest(job_ids) as asked (id)
+  left join jobs j on j.id = asked.id and (release_held.tenant is null or j.tenant = release_held.tenant);
+end
+$$;
+ALTER FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  ids     uuid[];
+  numbers integer[];
+begin
+  select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
+  from leases l
+  where l.worker = release_unknown.worker and l.job_id <> all (job_ids);
+  if ids is null then
+    return 0;
+  end if;
+  perform from release(release_unknown.worker, ids, numbers, 'the answer to the claim was lost');
+  return cardinality(ids);
+end
+$$;
+ALTER FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  with asked as (
+    select * from unnest(job_ids, attempts) as a (job_id, attempt)
+  ), free as materialized (
+    select l.job_id
+    from asked
+    join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
+    order by l.job_id
+    for update of l skip locked
+  ), prolonged as (
+    update leases l
+    set expires_at = now() + make_interval(secs => l.lease_seconds)
+    from free
+    where l.job_id = free.job_id
+    returning l.job_id, l.attempt, l.expires_at, l.interrupt
+  )
+  select p.job_id, p.attempt, extract(epoch from p.expires_at - now())::double precision, p.interrupt
+  from prolonged p
+  union all
+  select l.job_id, l.attempt, extract(epoch from l.expires_at - now())::double precision, l.interrupt
+  from asked
+  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
+  where l.job_id not in (select p.job_id from prolonged p)
+$$;
+ALTER FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL::text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job     jobs;
+  wanted  uuid;
+  answer  text;
+  created uuid;
+begin
+  if verb not in ('cancel', 'pause', 'resume', 'delete', 'retry') then
+    raise exception 'unknown request %; known are cancel, pause, resume, delete and retry', verb using errcode = 'HF002';
+  end if;
+  foreach wanted in array job_ids loop
+    select j.* into job
+    from jobs j
+    where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+    answer := case
+      when not found then 'not-found'
+      when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
+      when job.state in ('success', 'dead', 'canceled') then 'already-final'
+      when verb in ('cancel', 'delete') then 'accepted'
+      when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
+      when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
+      when verb = 'retry' and job.state in ('scheduled', 'queued', 'retry', 'paused', 'error') then 'accepted'
+      else 'not-possible'
+    end;
+    created := null;
+    if answer = 'accepted' and verb = 'retry' and job.state in ('success', 'dead', 'canceled') then
+      created := run_again(job, by);
+      answer := 'new-job';
+    elsif answer = 'accepted' then
+      if verb in ('cancel', 'pause', 'delete') then
+        perform flag_lease(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note);
+      end if;
+      select r.job_id into created
+      from record_jobs(
+        array['holdfast.' || verb],
+        array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note))],
+        array['{"queue": "holdfast"}'::jsonb], job.tenant, by, null) r;
+      perform wake('duty', array[0]);
+    end if;
+    return query select wanted, answer, created;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update leaders l set expires_at = '-infinity' where l.name = resign.name and l.holder = candidate;
+  select pg_notify(current_schema() || '.duty', '');
+$$;
+ALTER FUNCTION holdfast.resign(name text, candidate text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 500) RETURNS TABLE(deleted integer, reached uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ended timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
+  died  timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
+  last  uuid;
+  ids   uuid[];
+begin
+  select max(chunk.id::text)::uuid, array_agg(chunk.id) filter (where chunk.over) into last, ids
+  from (
+    select j.id,
+      (j.state in ('success', 'canceled') and j.finished_at < ended)
+        or (j.state = 'dead' and exists (
+          select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)) as over
+    from jobs j
+    where j.id > coalesce(after, '00000000-0000-0000-0000-000000000000') and j.created_at < ended
+    order by j.id
+    limit max_jobs) chunk;
+  if ids is not null then
+    delete from job_attempts t where t.job_id = any (ids);
+    delete from job_events e where e.job_id = any (ids);
+    delete from dead_letters d where d.job_id = any (ids);
+    delete from jobs j where j.id = any (ids);
+  end if;
+  return query select coalesce(cardinality(ids), 0), last;
+end
+$$;
+ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select r.job_id
+  from record_jobs(
+    array[job.type], array[job.payload],
+    array[jsonb_strip_nulls(jsonb_build_object(
+      'priority', job.priority, 'queue', job.queue, 'target', job.target, 'max_attempts', job.max_attempts,
+      'correlation_id', coalesce(job.correlation_id, job.id::text), 'parent_id', job.parent_id,
+      'retry_of', job.id, 'target_count', job.target_count))],
+    job.tenant, coalesce(by, job.created_by), null) r
+$$;
+ALTER FUNCTION holdfast.run_again(job holdfast.jobs, by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.seat(tenants text[], targets text[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  asked record;
+  woken integer[] := '{}';
+  line  integer;
+begin
+  for asked in
+    select distinct a.tenant, a.target
+    from unnest(tenants, targets) as a (tenant, target)
+    order by 1, 2
+  loop
+    -- The row may be deleted between the two statements by whoever found the line empty.
+    loop
+      insert into heads (tenant, target) values (asked.tenant, asked.target) on conflict do nothing;
+      perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update;
+      exit when found;
+    end loop;
+    line := seat_one(asked.tenant, asked.target);
+    if line is not null then
+      woken := woken || line;
+    end if;
+  end loop;
+  if cardinality(woken) > 0 then
+    perform wake('ready', array(select distinct unnest(woken)));
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.seat(tenants text[], targets text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.seat_one(tenant text, target text) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  head      record;
+  candidate record;
+  new_seq   bigint;
+begin
+  loop
+    select h.job_id, h.place, j.state, j.reason, j.stream, j.priority,
+      exists (
+        select from ready r
+        where r.stream = j.stream
+          and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
+          and r.seq = h.seq) as lined,
+      h.seq
+    into head
+    from heads h
+    left join jobs j on j.id = h.job_id
+    where h.tenant = seat_one.tenant and h.target = seat_one.target;
+    select w.turn, w.place, w.job_id into candidate
+    from waiting w
+    where w.tenant = seat_one.tenant and w.target = seat_one.target
+    order by w.turn, w.place
+    limit 1;
+    if head.state in ('running', 'retry', 'paused', 'error')
+      or (head.state = 'scheduled' and head.reason = 'snoozed') then
+      return null;
+    end if;
+    if head.state = 'queued' then
+      if candidate.turn = 0 then
+        if head.lined then
+          delete from ready r
+          where r.ctid in (
+            select e.ctid
+            from ready e
+            where e.stream = head.stream
+              and e.rank in (0, ready_rank(head.priority, true), ready_rank(head.priority, false))
+              and e.seq = head.seq
+            for update skip locked);
+          if not found then
+            return null;
+          end if;
+        end if;
+        insert into waiting (tenant, target, turn, place, job_id)
+        values (seat_one.tenant, seat_one.target, 1, head.place, head.job_id);
+      elsif head.lined then
+        return null;
+      else
+        new_seq := nextval('places');
+        insert into ready (stream, rank, seq, job_id)
+        values (head.stream, ready_rank(head.priority, head.reason in ('released', 'lost')), new_seq, head.job_id);
+        update heads h set seq = new_seq where h.tenant = seat_one.tenant and h.target = seat_one.target;
+        return head.stream;
+      end if;
+    end if;
+    if candidate.job_id is null then
+      delete from heads h where h.tenant = seat_one.tenant and h.target = seat_one.target;
+      return null;
+    end if;
+    delete from waiting w
+    where w.tenant = seat_one.tenant
+      and w.target = seat_one.target
+      and w.turn = candidate.turn
+      and w.place = candidate.place;
+    if found then
+      update heads h
+      set job_id = candidate.job_id, place = candidate.place, seq = null
+      where h.tenant = seat_one.tenant and h.target = seat_one.target;
+    end if;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.seat_one(tenant text, target text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
+  settled uuid[];
+  numbers integer[];
+  states  text[];
+  tenants text[];
+  targets text[];
+  woken   integer[];
+  soon    boolean;
+begin
+  with report as (
+    select *
+    from unnest(job_ids, attempts, outcomes, kinds, error_types, error_messages, tracebacks, log_excerpts,
+      delays, durations_ms)
+      as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
+  ), held as materialized (
+    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
+      report.outcome, report.kind, report.error_type, report.error_message, report.traceback, report.log_excerpt,
+      report.delay, report.duration_ms
+    from report
+    join leases l on l.job_id = report.job_id and l.attempt = report.attempt
+    order by l.job_id
+    for update of l
+  ), gone as (
+    delete from leases l
+    using held
+    where l.job_id = held.job_id and l.attempt = held.attempt
+    returning held.*
+  ), verdict as materialized (
+    select gone.*, cost.failures, next.state,
+      case next.state
+        when 'retry' then now() + make_interval(secs => coalesce(gone.delay, backoff_seconds(
+          cost.failures, coalesce(t.backoff_base, 1), coalesce(t.backoff_factor, 2), coalesce(t.backoff_max, 300),
+          coalesce(t.backoff_jitter, 0.1))))
+        when 'scheduled' then now() + make_interval(secs => gone.delay)
+        else now()
+      end as run_at,
+      gone.outcome in ('failed', 'timeout', 'lost') or next.state = 'error' as faulty
+    from gone
+    join jobs j on j.id = gone.job_id
+    left join job_types t on t.name = j.type
+    cross join lateral (
+      select
+        j.failures + case when gone.outcome in ('failed', 'timeout', 'lost') then 1 else 0 end as failures,
+        coalesce(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
+    cross join lateral (
+      select next_state(gone.outcome, gone.kind, gone.interrupt, coalesce(t.on_failure, 'retry'),
+        cost.failures, cost.max_attempts, gone.delay) as state) next
+  ), moved as (
+    update jobs j
+    set state = v.state,
+      failures = v.failures,
+      run_at = case when v.state in ('retry', 'scheduled') then v.run_at else j.run_at end,
+      seq = case when v.state = 'queued' and j.target is null then nextval('places') else j.seq end,
+      reason = v.outcome,
+      updated_at = now(),
+      finished_at = case when v.state in ('dead', 'canceled') then now() end,
+      dedup_key = case when v.state in ('dead', 'canceled') then null else j.dedup_key end,
+      last_error = case when v.faulty then coalesce(v.error_message, j.last_error) else j.last_error end,
+      last_error_at = case when v.faulty then now() else j.last_error_at end
+    from verdict v
+    where j.id = v.job_id and j.state = 'running' and j.attempt = v.attempt
+    returning j.id, j.attempt, j.state, j.seq, j.stream, j.priority, j.tenant, j.target, j.type, j.run_at,
+      v.outcome, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
+      v.duration_ms, v.interrupt, v.interrupted_by, v.interrupt_note
+  ), lined as (
+    insert into ready (stream, rank, seq, job_id)
+    select stream, ready_rank(priority, true), seq, id from moved where state = 'queued' and target is null
+  ), deferred as (
+    insert into due (run_at, job_id)
+    select run_at, id from moved where state in ('retry', 'scheduled')
+  ), buried as (
+    insert into dead_letters (job_id, tenant, type, error_type, error_message)
+    select id, tenant, type, error_type, coalesce(error_message, outcome) from moved where state = 'dead'
+    on conflict do nothing
+  ), noted as (
+    insert into job_events (job_id, event, by, note)
+    select id, state, interrupted_by, coalesce(interrupt_note, error_message)
+    from moved
+    where state in ('paused', 'canceled', 'error')
+  ), logged as (
+    insert into job_attempts (
+      job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, error_type, error_message, traceback,
+      log_excerpt)
+    select id, attempt, claimed_at, milliseconds(claimed_at - ready_at),
+      coalesce(duration_ms, milliseconds(now() - claimed_at)), outcome, worker, error_type, error_message,
+      traceback, log_excerpt
+    from moved
+    on conflict do nothing
+  )
+  select
+    array_agg(id),
+    array_agg(attempt),
+    array_agg(state),
+    array_agg(tenant) filter (where target is not null),
+    array_agg(target) filter (where target is not null),
+    array_agg(distinct stream) filter (where state = 'queued' and target is null),
+    coalesce(bool_or(state in ('retry', 'scheduled') and run_at < now() + interval '2 seconds'), false)
+  into settled, numbers, states, tenants, targets, woken, soon
+  from moved;
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  if woken is not null then
+    perform wake('ready', woken);
+  end if;
+  if soon then
+    perform wake('duty', array[0]);
+  end if;
+  return query select s.id, s.number, s.state from unnest(settled, numbers, states) as s (id, number, state);
+  if coalesce(cardinality(settled), 0) < cardinality(job_ids) then
+    return query
+    select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}')) answer
+    where answer.job_id <> all (coalesce(settled, '{}'));
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select a.id, a.number, case
+    when a.id = any (settled) then 'success'
+    when t.worker = settlement_answer.worker and t.outcome <> 'lost' then coalesce(j.state, 'lease-lost')
+    else 'lease-lost'
+  end
+  from unnest(job_ids, attempts) as a (id, number)
+  left join job_attempts t on t.job_id = a.id and t.attempt = a.number
+  left join jobs j on j.id = a.id
+$$;
+ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select * from settle(
+    worker, job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]),
+    null, null, notes, null, null, delays, null)
+$$;
+ALTER FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.start_jobs(worker text, tids tid[], lease_seconds double precision) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  default_seconds double precision := setting('LEASE_SEC_DEFAULT');
+  started         integer;
+begin
+  return query
+  with taken as (
+    delete from ready r
+    where r.ctid = any (tids)
+    returning r.job_id, r.stream, r.rank, r.seq, r.ready_at
+  ), begun as (
+    update jobs j
+    set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
+    from taken
+    where j.id = taken.job_id and j.state = 'queued' and j.stream = taken.stream
+    returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
+      j.failures, j.max_attempts, j.created_at, taken.ready_at, j.type
+  ), granted as materialized (
+    select b.*, coalesce(start_jobs.lease_seconds, t.lease_seconds, default_seconds) as seconds
+    from begun b
+    left join job_types t on t.name = b.type
+  ), leased as (
+    insert into leases as l (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
+    select g.id, g.attempt, g.stream, g.seconds, now(), g.ready_at, now() + make_interval(secs => g.seconds),
+      start_jobs.worker
+    from granted g
+    on conflict on constraint leases_pkey do update
+      set attempt = excluded.attempt, stream = excluded.stream, lease_seconds = excluded.lease_seconds,
+        claimed_at = excluded.claimed_at, ready_at = excluded.ready_at, expires_at = excluded.expires_at,
+        worker = excluded.worker, interrupt = null, interrupted_by = null, interrupt_note = null
+  )
+  select g.id, g.attempt, g.stream, g.rank, g.seq, g.payload, g.correlation_id, g.target, g.failures,
+    g.max_attempts, g.created_at, g.ready_at, now(), g.seconds
+  from granted g;
+  get diagnostics started = row_count;
+  if started < cardinality(tids) then
+    perform note_repair('ready-dropped', cardinality(tids) - started);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.start_jobs(worker text, tids tid[], lease_seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if exists (select from unnest(outcomes) as o (outcome) where outcome not in ('canceled', 'paused')) then
+    raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
+  end if;
+  return query
+  select * from settle(worker, job_ids, attempts, outcomes, null, null, notes, null, null, null, null);
+end
+$$;
+ALTER FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer DEFAULT 200, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  patience double precision := least(
+    connected_seconds, extract(epoch from clock_timestamp() - pg_postmaster_start_time()));
+  ids uuid[];
+begin
+  select array_agg(entry.job_id) into ids
+  from (
+    select l.job_id
+    from leases l
+    where l.expires_at < now() and l.expires_at >= after and l.lease_seconds <= patience
+    order by l.expires_at
+    limit max_jobs
+    for update skip locked) entry;
+  if ids is not null then
+    return query select * from lapse(ids, patience);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  delete from workers w where w.id = unregister_worker.id
+$$;
+ALTER FUNCTION holdfast.unregister_worker(id text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.uuid_v7() RETURNS uuid
+    LANGUAGE plpgsql PARALLEL SAFE
+    AS $$
+declare
+  micros bigint := extract(epoch from clock_timestamp()) * 1000000;
+begin
+  return encode(
+    overlay(
+      overlay(uuid_send(gen_random_uuid()) placing substring(int8send(micros / 1000) from 3) from 1 for 6)
+      placing int2send((28672 + (micros % 1000) * 4)::int2) from 7 for 2),
+    'hex')::uuid;
+end
+$$;
+ALTER FUNCTION holdfast.uuid_v7() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(invariant text, job_id uuid, detail text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  (select 'open jobs have their side row', b.job_id, b.fault
+   from broken_jobs('00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff') b
+   limit max_offences)
+  union all
+  (select 'a lease belongs to a running attempt', l.job_id, format('lease of attempt %s, job is %s, attempt %s', l.attempt, j.state, j.attempt)
+   from leases l
+   left join jobs j on j.id = l.job_id
+   where j.state is distinct from 'running' or j.attempt <> l.attempt
+   limit max_offences)
+  union all
+  (select 'a ready entry belongs to a queued job', r.job_id, format('stream %s, job is %s', r.stream, coalesce(j.state, 'missing'))
+   from ready r
+   left join jobs j on j.id = r.job_id
+   where j.state is distinct from 'queued'
+   limit max_offences)
+  union all
+  (select 'a job stands in ready once', r.job_id, format('%s entries', count(*))
+   from ready r
+   group by r.job_id
+   having count(*) > 1
+   limit max_offences)
+  union all
+  (select 'a due entry belongs to a scheduled or retrying job', d.job_id, coalesce(j.state, 'missing')
+   from due d
+   left join jobs j on j.id = d.job_id and j.run_at = d.run_at
+   where j.state is null or j.state not in ('scheduled', 'retry')
+   limit max_offences)
+  union all
+  (select 'one job of a target is under way', min(j.id::text)::uuid, format('target %s of %s: %s jobs', j.target, j.tenant, count(*))
+   from jobs j
+   join leases l on l.job_id = j.id
+   where j.target is not null
+   group by j.tenant, j.target
+   having count(*) > 1
+   limit max_offences)
+  union all
+  (select 'only the head of a target is ready', r.job_id, format('target %s of %s', j.target, j.tenant)
+   from ready r
+   join jobs j on j.id = r.job_id and j.target is not null
+   left join heads h on h.tenant = j.tenant and h.target = j.target
+   where h.job_id is distinct from j.id
+   limit max_offences)
+  union all
+  (select 'a dead job has a dead letter', j.id, null
+   from jobs j
+   where j.state = 'dead' and not exists (select from dead_letters d where d.job_id = j.id)
+   limit max_offences)
+  union all
+  (select 'an ended job knows when', j.id, j.state
+   from jobs j
+   where (j.state in ('success', 'dead', 'canceled')) <> (j.finished_at is not null)
+   limit max_offences)
+  union all
+  (select 'every ended attempt left a row', j.id, format('%s rows for attempt %s, %s', count(t.job_id), j.attempt, j.state)
+   from jobs j
+   left join job_attempts t on t.job_id = j.id
+   where j.attempt > 0
+   group by j.id, j.attempt, j.state
+   having count(t.job_id) <> j.attempt - case when j.state = 'running' then 1 else 0 end
+   limit max_offences)
+  union all
+  (select 'failures stay within the budget', j.id, format('%s of %s', j.failures, coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer))
+   from jobs j
+   left join job_types t on t.name = j.type
+   where j.failures > coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer)
+     or (j.state in ('queued', 'retry') and j.failures >= coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer))
+   limit max_offences)
+  union all
+  (select 'an ended job keeps no dedup key', j.id, j.dedup_key
+   from jobs j
+   where j.state in ('success', 'dead', 'canceled') and j.dedup_key is not null
+   limit max_offences)
+$$;
+ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.wake(channel text, topics integer[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  heard text;
+begin
+  if transaction_timestamp() = statement_timestamp() then
+    select string_agg(topic::text, ',') into heard
+    from unnest(topics[1:64]) as topic
+    where pg_try_advisory_xact_lock(hashtext(current_schema() || '.' || channel), topic);
+  else
+    heard := array_to_string(topics[1:64], ',');
+  end if;
+  if cardinality(topics) > 64 then
+    heard := '';
+  end if;
+  if heard is not null then
+    perform pg_notify(current_schema() || '.' || channel, heard);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.wake(channel text, topics integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
+    or exists (select from leases l where l.stream = any (streams))
+    or exists (select from due d join jobs j on j.id = d.job_id where j.state = 'retry' and j.stream = any (streams))
+    or exists (select from calls)
+    or exists (select from streams s join lateral (select from ready r where r.stream = s.id limit 1) r on true
+      where s.queue = 'holdfast')
+$$;
+ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.calls (
+    id bigint NOT NULL,
+    tenant text NOT NULL,
+    target text NOT NULL
+);
+ALTER TABLE holdfast.calls OWNER TO holdfast_owner;
+ALTER TABLE holdfast.calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.calls_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE holdfast.dead_letters (
+    job_id uuid NOT NULL,
+    tenant text NOT NULL,
+    type text NOT NULL,
+    died_at timestamp with time zone DEFAULT now() NOT NULL,
+    error_type text,
+    error_message text,
+    acknowledged_at timestamp with time zone,
+    acknowledged_by text
+);
+ALTER TABLE holdfast.dead_letters OWNER TO holdfast_owner;
+CREATE TABLE holdfast.due (
+    run_at timestamp with time zone NOT NULL,
+    job_id uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.due OWNER TO holdfast_owner;
+CREATE TABLE holdfast.heads (
+    tenant text NOT NULL,
+    target text NOT NULL,
+    job_id uuid,
+    place bigint,
+    seq bigint
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.heads OWNER TO holdfast_owner;
+ALTER TABLE holdfast.job_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.job_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE holdfast.leaders (
+    name text NOT NULL,
+    holder text NOT NULL,
+    term bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.leaders OWNER TO holdfast_owner;
+CREATE SEQUENCE holdfast.places
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+ALTER SEQUENCE holdfast.places OWNER TO holdfast_owner;
+CREATE TABLE holdfast.ready (
+    stream integer NOT NULL,
+    rank integer NOT NULL,
+    seq bigint NOT NULL,
+    job_id uuid NOT NULL,
+    ready_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.ready OWNER TO holdfast_owner;
+CREATE TABLE holdfast.repairs (
+    kind text NOT NULL,
+    count bigint NOT NULL,
+    last_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.repairs OWNER TO holdfast_owner;
+CREATE TABLE holdfast.schema_functions (
+    name text NOT NULL,
+    checksum text NOT NULL,
+    release text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+ALTER TABLE holdfast.schema_functions OWNER TO holdfast_owner;
+CREATE TABLE holdfast.schema_steps (
+    step integer NOT NULL,
+    name text NOT NULL,
+    release text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+ALTER TABLE holdfast.schema_steps OWNER TO holdfast_owner;
+CREATE TABLE holdfast.settings (
+    name text NOT NULL,
+    default_value text NOT NULL,
+    value text,
+    description text NOT NULL,
+    updated_at timestamp with time zone,
+    updated_by text
+);
+ALTER TABLE holdfast.settings OWNER TO holdfast_owner;
+CREATE TABLE holdfast.streams (
+    id integer NOT NULL,
+    tenant text NOT NULL,
+    queue text NOT NULL,
+    type text NOT NULL
+);
+ALTER TABLE holdfast.streams OWNER TO holdfast_owner;
+ALTER TABLE holdfast.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.streams_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE holdfast.waiting (
+    tenant text NOT NULL,
+    target text NOT NULL,
+    turn smallint NOT NULL,
+    place bigint NOT NULL,
+    job_id uuid NOT NULL
+);
+ALTER TABLE holdfast.waiting OWNER TO holdfast_owner;
+CREATE TABLE holdfast.workers (
+    id text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    heartbeat_at timestamp with time zone DEFAULT now() NOT NULL,
+    draining boolean DEFAULT false NOT NULL,
+    lanes jsonb NOT NULL,
+    types text[] NOT NULL,
+    queues text[]
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
+ALTER TABLE ONLY holdfast.calls
+    ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.dead_letters
+    ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id);
+ALTER TABLE ONLY holdfast.due
+    ADD CONSTRAINT due_pkey PRIMARY KEY (run_at, job_id);
+ALTER TABLE ONLY holdfast.heads
+    ADD CONSTRAINT heads_pkey PRIMARY KEY (tenant, target);
+ALTER TABLE ONLY holdfast.job_attempts
+    ADD CONSTRAINT job_attempts_pkey PRIMARY KEY (job_id, attempt);
+ALTER TABLE ONLY holdfast.job_events
+    ADD CONSTRAINT job_events_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.job_types
+    ADD CONSTRAINT job_types_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY holdfast.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.leaders
+    ADD CONSTRAINT leaders_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY holdfast.leases
+    ADD CONSTRAINT leases_pkey PRIMARY KEY (job_id);
+ALTER TABLE ONLY holdfast.ready
+    ADD CONSTRAINT ready_pkey PRIMARY KEY (stream, rank, seq);
+ALTER TABLE ONLY holdfast.repairs
+    ADD CONSTRAINT repairs_pkey PRIMARY KEY (kind);
+ALTER TABLE ONLY holdfast.schema_functions
+    ADD CONSTRAINT schema_functions_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY holdfast.schema_steps
+    ADD CONSTRAINT schema_steps_pkey PRIMARY KEY (step);
+ALTER TABLE ONLY holdfast.settings
+    ADD CONSTRAINT settings_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY holdfast.streams
+    ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.streams
+    ADD CONSTRAINT streams_type_queue_tenant_key UNIQUE (type, queue, tenant);
+ALTER TABLE ONLY holdfast.waiting
+    ADD CONSTRAINT waiting_pkey PRIMARY KEY (tenant, target, turn, place);
+ALTER TABLE ONLY holdfast.workers
+    ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+CREATE INDEX job_events_job ON holdfast.job_events USING btree (job_id);
+CREATE INDEX jobs_correlation ON holdfast.jobs USING btree (correlation_id) WHERE (correlation_id IS NOT NULL);
+CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup_key) WHERE (dedup_key IS NOT NULL);
+CREATE UNIQUE INDEX jobs_idempotency ON holdfast.jobs USING btree (tenant, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
+CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.jobs FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['success'::text, 'dead'::text, 'canceled'::text]))) EXECUTE FUNCTION holdfast.refuse_move();
+CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['queued'::text, 'scheduled'::text, 'created'::text])) OR (new.attempt <> 0))) EXECUTE FUNCTION holdfast.refuse_move();
+CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
+CREATE TRIGGER guard_update BEFORE UPDATE ON holdfast.jobs FOR EACH ROW WHEN ((NOT COALESCE(((old.id = new.id) AND
+        CASE
+            WHEN (old.state = new.state) THEN (new.attempt = old.attempt)
+            WHEN (new.state = 'running'::text) THEN ((new.attempt = (old.attempt + 1)) AND (old.state = ANY (ARRAY['queued'::text, 'retry'::text])))
+            WHEN (new.attempt <> old.attempt) THEN false
+            ELSE
+            CASE old.state
+                WHEN 'running'::text THEN (new.state = ANY (ARRAY['success'::text, 'retry'::text, 'dead'::text, 'error'::text, 'paused'::text, 'canceled'::text, 'queued'::text, 'scheduled'::text]))
+                WHEN 'queued'::text THEN (new.state = ANY (ARRAY['paused'::text, 'canceled'::text]))
+                WHEN 'scheduled'::text THEN (new.state = ANY (ARRAY['queued'::text, 'paused'::text, 'canceled'::text]))
+                WHEN 'retry'::text THEN (new.state = ANY (ARRAY['queued'::text, 'dead'::text, 'paused'::text, 'canceled'::text]))
+                WHEN 'created'::text THEN (new.state = ANY (ARRAY['scheduled'::text, 'queued'::text, 'canceled'::text]))
+                WHEN 'paused'::text THEN (new.state = ANY (ARRAY['queued'::text, 'scheduled'::text, 'canceled'::text]))
+                WHEN 'error'::text THEN (new.state = ANY (ARRAY['queued'::text, 'dead'::text, 'canceled'::text]))
+                ELSE false
+            END
+        END), false))) EXECUTE FUNCTION holdfast.refuse_move();
+GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
+GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
+GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.broken_jobs(after uuid, reached uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.elect(max_targets integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.erase(id uuid, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.execute_request(verb text, id uuid, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.execute_requests(max_requests integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.execute_requests(max_requests integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.get_events(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.get_events(id uuid) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.get_events(id uuid) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.get_events(id uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.setting(name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.resign(name text, candidate text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.resign(name text, candidate text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.start_jobs(worker text, tids tid[], lease_seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.unregister_worker(id text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.unregister_worker(id text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.uuid_v7() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
+GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;
+GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_worker;
+GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_operator;

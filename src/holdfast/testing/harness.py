@@ -1,0 +1,204 @@
+"""Worker processes to kill, freeze and drain, and the judgement on what they left behind.
+
+Nothing here sleeps for luck: one waits for a condition, up to a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from inspect import isawaitable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.app import Holdfast
+from holdfast.model.job import Attempt, Job
+from holdfast.store.database import Database
+from holdfast.store.jobs import JobStore
+from holdfast.testing.checker import Offence, check
+from holdfast.testing.history import History
+
+__all__ = ["Fleet", "WorkerProcess", "judge", "until"]
+
+_PAGE = 1000
+
+
+async def until(condition: Callable[[], Any], *, seconds: float = 60.0, what: str = "") -> Any:
+    """Wait until the condition (a function, or a coroutine's) answers something true, and return that."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        value = await answer if isawaitable(answer) else answer
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds:g} s: {what or condition}")
+        await asyncio.sleep(0.02)
+
+
+class WorkerProcess:
+    """One process that runs a worker. Its standard error is its log."""
+
+    def __init__(
+        self, command: list[str], environment: Mapping[str, str], history: History, output: Path
+    ) -> None:
+        self._history = history
+        self.output = output
+        with output.open("wb") as file:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+        self.pid = self._process.pid
+        self._noted = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs; a death is noted in the history once."""
+        if self._process.poll() is None:
+            return True
+        if not self._noted and self._process.returncode < 0:
+            self._history.note("killed", process=self.pid)
+        self._noted = True
+        return False
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, if it has."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        if self.alive:
+            self._process.kill()
+            self._process.wait()
+            self._history.note("killed", process=self.pid)
+            self._noted = True
+
+    def freeze(self) -> None:
+        """Stop it where it stands."""
+        self._history.note("frozen", process=self.pid)
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def drain(self) -> None:
+        """SIGTERM."""
+        if self.alive:
+            self._process.terminate()
+
+    async def ended(self, seconds: float = 60.0) -> int:
+        """Wait for its end; how it ended."""
+        await until(lambda: not self.alive, seconds=seconds, what=f"process {self.pid} ends")
+        assert self._process.returncode is not None  # noqa: S101 - it has ended
+        return self._process.returncode
+
+    def lines(self, event: str | None = None) -> list[dict[str, Any]]:
+        """Its log lines so far, or those of one kind of event."""
+        found = []
+        for line in self.output.read_text(errors="replace").splitlines():
+            try:
+                fields = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(fields, dict) and (event is None or fields.get("event") == event):
+                found.append(fields)
+        return found
+
+
+class Fleet:
+    """Worker processes of one app module, on one database, with one history."""
+
+    def __init__(self, module: str, url: str, folder: Path, **settings: object) -> None:
+        self._module = module
+        self.history = History(folder)
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")},
+            "HOLDFAST_DATABASE_URL": url,
+            "HISTORY_FOLDER": str(folder),
+            **_environment(settings),
+        }
+        self.processes: list[WorkerProcess] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes:
+            process.kill()
+
+    @property
+    def living(self) -> list[WorkerProcess]:
+        """Those that run."""
+        return [process for process in self.processes if process.alive]
+
+    def spawn(self, **settings: object) -> WorkerProcess:
+        """Start one more."""
+        environment = {**self._environment, **_environment(settings)}
+        output = self.history.folder / f"worker-{len(self.processes)}.log"
+        process = WorkerProcess([sys.executable, "-m", self._module], environment, self.history, output)
+        self.processes.append(process)
+        return process
+
+    async def ready(self, number: int | None = None, seconds: float = 60.0) -> None:
+        """Wait until so many (or all) of the living say that they have started."""
+        wanted = len(self.living) if number is None else number
+
+        def started() -> bool:
+            return sum("worker started" in p.output.read_text() for p in self.living) >= wanted
+
+        await until(started, seconds=seconds, what="workers start")
+
+    async def drained(self, seconds: float = 60.0) -> None:
+        """Drain all that live, and wait for their ends."""
+        for process in self.living:
+            process.drain()
+        for process in self.processes:
+            await process.ended(seconds)
+
+
+async def judge(app: Holdfast, history: History) -> tuple[list[Job], list[Attempt]]:
+    """All jobs and attempts; AssertionError where the checker, or `verify`, finds an offence."""
+    jobs = await _all_jobs(app)
+    attempts: list[Attempt] = []
+    for start in range(0, len(jobs), 50):
+        for some in await asyncio.gather(*(app.attempts(job.id) for job in jobs[start : start + 50])):
+            attempts += some
+    offences = check(history.facts(), jobs, attempts)
+    database = Database(app.config, role="operator", size=1)
+    await database.open()
+    try:
+        for rule, job_id, detail in await JobStore(database).verify():
+            offences.append(Offence(rule=rule, job_id=job_id, detail=detail or ""))
+    finally:
+        await database.close()
+    repairs = (await app.client.backlog())["repairs"]
+    if repairs:
+        offences.append(Offence(rule="nothing needs repair", job_id=None, detail=f"{repairs} repairs"))
+    if offences:
+        shown = "\n".join(f"  {o.rule}: {o.job_id} {o.detail}" for o in offences[:20])
+        raise AssertionError(f"{len(offences)} offences over {len(jobs)} jobs:\n{shown}")
+    return jobs, attempts
+
+
+async def _all_jobs(app: Holdfast) -> list[Job]:
+    jobs: list[Job] = []
+    page = await app.find(limit=_PAGE)
+    while page:
+        jobs += page
+        page = await app.find(limit=_PAGE, before=page[-1].id)
+    return jobs
+
+
+def _environment(settings: Mapping[str, object]) -> dict[str, str]:
+    return {f"HOLDFAST_{name.upper()}": str(value) for name, value in settings.items()}

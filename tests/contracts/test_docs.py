@@ -1,0 +1,88 @@
+"""Every snippet of README and docs is run, as a reader would run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`([\w/]+\.py)`")
+
+
+def snippets(page: Path, language: str) -> list[tuple[str, str]]:
+    """(file name, text) of the page's snippets; a snippet that is to be put into a file is named by the text before."""
+    text = page.read_text()
+    found = []
+    for number, match in enumerate(BLOCK.finditer(text)):
+        if match.group(1) == language:
+            before = text[: match.start()].rstrip().rsplit("\n\n", 1)[-1]
+            named = FILE.search(before) if "into" in before else None
+            found.append((named.group(1) if named else f"snippet_{number}.py", match.group(2)))
+    return found
+
+
+def pages_with(language: str) -> list[Path]:
+    return [page for page in PAGES if snippets(page, language)]
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=lambda p: p.name)
+def test_python_snippets_run(page: Path, database_url: str, tmp_path: Path) -> None:
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
+        "HOLDFAST_DATABASE_URL": database_url,
+        "HOLDFAST_POLL_INTERVAL": "0.1",
+    }
+    for name, text in snippets(page, "python"):
+        (tmp_path / name).write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", name],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"{page.name}: {name}\n{done.stderr}"
+        if page.name == "README.md":
+            assert done.stdout == "{'sent_to': 'ada@example.com'}\n"
+
+
+@pytest.mark.parametrize("page", pages_with("sql"), ids=lambda p: p.name)
+async def test_sql_snippets_run(page: Path, conn: asyncpg.Connection) -> None:
+    await conn.execute("create table public.orders (customer text)")
+    await conn.execute("set search_path = public")
+    for _, text in snippets(page, "sql"):
+        await conn.execute(text)
+    assert await conn.fetchval("select count(*) from holdfast.jobs") > 0
+
+
+def test_every_command_shown_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for _, text in snippets(page, "console"):
+            for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+                words = line.split("#")[0].split()
+                if words[0] == "make":
+                    assert f"\n{words[1]}:" in makefile, line
+                elif words[0].endswith("holdfast"):
+                    names = [word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)]
+                    done = subprocess.run(
+                        [sys.executable, "-m", "holdfast", *names, "--help"], capture_output=True, text=True, timeout=30
+                    )
+                    assert done.returncode == 0, f"{line}: {done.stderr}"
+                    for option in re.findall(r"(?<= )--[a-z-]+", line):
+                        assert option in done.stdout, line
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} → {link}"

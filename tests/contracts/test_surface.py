@@ -1,0 +1,78 @@
+"""What others rely on: names, settings, the reviewed schema."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+import holdfast
+from holdfast.config import ENTRIES
+from holdfast.testing.schema import dump
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "holdfast").rglob("*.py"))
+
+
+def test_public_names_are_the_ones_listed() -> None:
+    tree = ast.parse((ROOT / "src/holdfast/__init__.py").read_text())
+    imported = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported == set(holdfast.__all__)
+    assert list(holdfast.__all__) == sorted(holdfast.__all__)
+
+
+def test_the_contract_of_the_specification_can_be_imported() -> None:
+    from holdfast import Context, Fatal, Hold, Holdfast, Retry, RetryPolicy, Snooze
+
+    assert all((Context, Fatal, Hold, Holdfast, Retry, RetryPolicy, Snooze))
+
+
+def test_every_module_exports_what_its_all_says() -> None:
+    for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+        if module.name.endswith("__main__"):
+            continue
+        loaded = importlib.import_module(module.name)
+        missing = [name for name in getattr(loaded, "__all__", []) if not hasattr(loaded, name)]
+        assert not missing, f"{module.name}: {missing}"
+        assert loaded.__doc__, f"{module.name} says nothing of its purpose"
+
+
+def test_no_sql_text_in_python() -> None:
+    pattern = re.compile(r"\b(select .+ from|insert into|update \w+ set|delete from)\b", re.IGNORECASE)
+    allowed = {"migrate.py"}  # prints the script that records its own steps
+    for source in SOURCES:
+        tree = ast.parse(source.read_text())
+        nodes = list(ast.walk(tree))
+        prose = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+        texts = [
+            n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in prose
+        ]
+        found = [text for text in texts if pattern.search(text)]
+        assert not found or source.name in allowed, f"{source.name}: {found[0][:80]}"
+
+
+async def test_engine_settings_have_the_same_defaults_in_python_and_sql(conn: asyncpg.Connection) -> None:
+    rows = {row["name"].lower(): row["default_value"] for row in await conn.fetch("select * from settings")}
+    python = {entry.name: entry.default for entry in ENTRIES if entry.engine}
+    assert rows.keys() == python.keys()
+    assert all(float(rows[name]) == float(python[name]) for name in python)
+
+
+def test_the_reference_lists_every_setting() -> None:
+    reference = (ROOT / "docs/reference.md").read_text()
+    missing = [entry.variable for entry in ENTRIES if f"`{entry.variable}`" not in reference]
+    assert not missing
+
+
+async def test_the_reviewed_schema_is_the_one_in_use(database_url: str, conn: asyncpg.Connection) -> None:
+    if conn.get_server_version().major != 18:
+        pytest.skip("the dump is made with PostgreSQL 18, and this run uses another server")
+    expected = (ROOT / "src/holdfast/sql/schema.dump.sql").read_text()
+    assert await dump(database_url) == expected, "run `make schema` and review the diff"

@@ -1,0 +1,72 @@
+"""The app whose workers the fault tests kill, freeze and drain: `python -m tests.faults.app`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from holdfast import Context, Holdfast, RetryPolicy
+from holdfast.telemetry.narrator import set_up_logging
+from holdfast.testing.history import History
+
+SOON = RetryPolicy(base=0.05, factor=1.0, max=0.2, max_attempts=8)
+
+hf = Holdfast()
+history = History(Path(os.environ.get("HISTORY_FOLDER", "/tmp/holdfast-history")))
+
+
+@hf.job("work", retry=SOON)
+async def work(ctx: Context, seconds: float = 0.0, failing: int = 0) -> dict[str, int]:
+    """Takes its time; fails in its first attempts."""
+    with history.run(ctx) as run:
+        await asyncio.sleep(seconds)
+        if ctx.attempt <= failing:
+            raise RuntimeError("as asked")
+        return run.returns({"attempt": ctx.attempt})
+
+
+@hf.job("threaded", retry=SOON)
+def threaded(ctx: Context, seconds: float = 0.0) -> dict[str, int]:
+    """The same in a thread, which notices that it is to stop."""
+    with history.run(ctx) as run:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if ctx.cancelled:
+                raise RuntimeError("told to stop")
+            threading.Event().wait(0.02)
+        return run.returns({"attempt": ctx.attempt})
+
+
+@hf.job("quick", lane="fast", retry=SOON)
+async def quick(ctx: Context) -> dict[str, int]:
+    """Nothing but its trace."""
+    with history.run(ctx) as run:
+        return run.returns({"attempt": ctx.attempt})
+
+
+@hf.job("suicide", retry=RetryPolicy(max_attempts=2))
+async def suicide(ctx: Context) -> None:
+    """Takes its process along."""
+    with history.run(ctx):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@hf.job("block", retry=SOON)
+async def block(ctx: Context, seconds: float) -> dict[str, int]:
+    """Does not let the event loop go on."""
+    with history.run(ctx) as run:
+        time.sleep(seconds)
+        return run.returns({"attempt": ctx.attempt})
+
+
+async def _main() -> None:
+    set_up_logging("json", "INFO")
+    await hf.run_worker(signals=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

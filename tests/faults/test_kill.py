@@ -1,0 +1,74 @@
+"""kill -9 of workers at random moments, while jobs keep arriving."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.testing.harness import Fleet, judge, until
+from tests.faults.conftest import CHAOS_SECONDS
+
+WORKERS = 4
+BATCH = 40
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)
+async def test_kill_at_random_moments_loses_nothing_and_runs_nothing_twice(
+    fleet: Fleet, hf: Holdfast
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for _ in range(WORKERS):
+        fleet.spawn()
+    await fleet.ready()
+
+    end = time.monotonic() + (CHAOS_SECONDS or 12)
+    recorded = killed = 0
+    while time.monotonic() < end or recorded < 2000:
+        await _enqueue_some(hf, fleet, chance)
+        recorded += BATCH
+        if chance.random() < 0.15:
+            chance.choice(fleet.living).kill()
+            killed += 1
+            fleet.spawn()
+        await until(lambda: _few_wait(hf), what="the workers keep up")
+
+    await until(lambda: _idle(hf), seconds=90, what="all jobs end")
+    await fleet.drained()
+    jobs, attempts = await judge(hf, fleet.history)
+    lost = sum(attempt.outcome == "lost" for attempt in attempts)
+    print(f"{len(jobs)} jobs, {len(attempts)} attempts, {killed} kills, {lost} leases lost")
+    assert len(jobs) == recorded
+    assert killed >= 3
+
+
+async def _enqueue_some(hf: Holdfast, fleet: Fleet, chance: random.Random) -> None:
+    jobs: list[tuple[str, dict[str, float], dict[str, Any]]] = []
+    for _ in range(BATCH):
+        kind = chance.choice(["work", "work", "threaded", "quick"])
+        target = f"target {chance.randrange(12)}" if chance.random() < 0.3 else None
+        delay = chance.random() if target is None and chance.random() < 0.1 else None
+        payload: dict[str, float] = {}
+        if kind != "quick":
+            payload["seconds"] = chance.choice([0, 0, 0.005, 0.02])
+        if kind == "work" and chance.random() < 0.1:
+            payload["failing"] = 1
+        jobs.append((kind, payload, {"target": target, "delay": delay}))
+    for job, answer in zip(jobs, await hf.enqueue_many(jobs), strict=True):
+        fleet.history.enqueued(answer.id, target=job[2]["target"])
+
+
+async def _few_wait(hf: Holdfast) -> bool:
+    backlog = await hf.client.backlog()
+    return backlog["ready"] + backlog["waiting"] < 400
+
+
+async def _idle(hf: Holdfast) -> bool:
+    backlog = await hf.client.backlog()
+    return not any(backlog[part] for part in ("ready", "running", "due", "waiting"))

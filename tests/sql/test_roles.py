@@ -1,0 +1,158 @@
+"""Every right is a right on a function: what each role may call, and that it can reach nothing else."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from tests.conftest import ConnectAs
+from tests.sql.factories import TABLES, Lease, dump, enqueue, run_one, settle
+
+ROLES = ("api", "worker", "operator")
+
+EVERYBODY = {
+    "enqueue", "enqueue_many", "release_held", "request", "get_jobs", "list_jobs", "get_attempts", "get_events",
+    "backlog",
+}  # fmt: skip
+WORKERS = EVERYBODY | {
+    "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
+    "release_unknown", "stop", "eligible_streams", "work_left", "register_worker", "beat", "unregister_worker",
+    "publish_types", "lead", "resign", "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
+    "drop_strays", "headless_targets", "retire", "forget_workers", "verify",
+}  # fmt: skip
+GRANTED = {"api": EVERYBODY, "worker": WORKERS, "operator": EVERYBODY | {"verify"}}
+
+FUNCTIONS = "select p.oid, p.proname from pg_proc p where p.pronamespace = 'holdfast'::regnamespace"
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_may_call_what_is_listed_here_and_nothing_else(conn: asyncpg.Connection, role: str) -> None:
+    rows = await conn.fetch(
+        f"select proname, has_function_privilege($1, oid, 'execute') as granted from ({FUNCTIONS}) f",
+        f"holdfast_{role}",
+    )
+    assert {row["proname"] for row in rows if row["granted"]} == GRANTED[role]
+    assert {row["proname"] for row in rows if not row["granted"]} >= {"settle", "start_jobs", "record_jobs", "seat"}
+
+
+async def test_public_may_call_nothing(conn: asyncpg.Connection) -> None:
+    async with conn.transaction():
+        stranger = f"hf_stranger_{uuid4().hex}"
+        await conn.execute(f"create role {stranger} nologin")
+        rows = await conn.fetch(
+            f"select proname from ({FUNCTIONS}) f where has_function_privilege('{stranger}', oid, 'execute')"
+        )
+        assert rows == []
+        assert not await conn.fetchval(f"select has_schema_privilege('{stranger}', 'holdfast', 'usage')")
+        await conn.execute(f"drop role {stranger}")
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_tables_are_out_of_reach(conn: asyncpg.Connection, connect_as: ConnectAs, role: str) -> None:
+    await run_one(conn)
+    face = await connect_as(role)
+    relations = await conn.fetch(
+        "select relname, relkind::text from pg_class "
+        "where relnamespace = 'holdfast'::regnamespace and relkind in ('r', 'v', 'S')"
+    )
+    assert {row["relname"] for row in relations} >= set(TABLES)
+    for name, kind in relations:
+        statements = [f"select from {name}"]
+        if kind == "r":
+            statements += [f"delete from {name}", f"insert into {name} default values", f"truncate {name}"]
+        elif kind == "S":
+            statements = [f"select nextval('{name}')", f"select setval('{name}', 1)"]
+        if name == "schema_steps":
+            statements.remove("select from schema_steps")
+        for statement in statements:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await face.execute(statement)
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_no_role_moves_a_job_by_hand(conn: asyncpg.Connection, connect_as: ConnectAs, role: str) -> None:
+    lease = await run_one(conn)
+    face = await connect_as(role)
+    for state in ("running", "success", "dead", "retry", "canceled"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await face.execute("update jobs set state = $2, attempt = 2 where id = $1", lease.job_id, state)
+    for statement in (
+        "alter table jobs disable trigger all",
+        "set session_replication_role = replica",
+        "drop trigger guard_update on jobs",
+        "create table holdfast.mine ()",
+        "create or replace function holdfast.refuse_move() returns trigger language plpgsql as 'begin return new; end'",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await face.execute(statement)
+    for higher in {"owner", *ROLES} - {role}:
+        reachable = await conn.fetchval("select pg_has_role($1, $2, 'member')", f"holdfast_{role}", f"holdfast_{higher}")
+        assert not reachable
+
+
+async def test_api_cannot_mark_a_job_running_succeeded_or_failed(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    api = await connect_as("api")
+    running = await run_one(conn)
+    waiting = Lease(await enqueue(api), 1)
+    before = await dump(conn)
+    ids, numbers = [running.job_id, waiting.job_id], [running.attempt, 1]
+    for call in (
+        "claim('w1', array['work'])",
+        "claim_by_id('w1', ($1::uuid[])[2])",
+        "claim_from('w1', 1, 30, array[1], array[-1], array[0::bigint], array[1000])",
+        "start_jobs('w1', array['(0,1)'::tid], 30)",
+        "complete('w1', $1::uuid[], $2::integer[])",
+        "fail('w1', $1::uuid[], $2::integer[])",
+        "snooze('w1', $1::uuid[], $2::integer[], array[1.0]::double precision[])",
+        "release('w1', $1::uuid[], $2::integer[])",
+        "stop('w1', $1::uuid[], $2::integer[], array['canceled'])",
+        "settle('w1', $1::uuid[], $2::integer[], array['lost'], null, null, null, null, null, null, null)",
+        "sweep(1e9)",
+        "execute_requests()",
+        "reconcile()",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await api.execute(
+                f"with given as (select $1::uuid[], $2::integer[]) select 1 from given, {call} as called", ids, numbers
+            )
+    assert await dump(conn) == before
+    assert await settle(conn, "complete", [running]) == ["success"]
+
+
+async def test_functions_with_the_owners_rights_pin_their_search_path(conn: asyncpg.Connection) -> None:
+    rows = await conn.fetch(
+        "select proname, proconfig from pg_proc where pronamespace = 'holdfast'::regnamespace and prosecdef"
+    )
+    assert {row["proname"] for row in rows} >= WORKERS
+    for row in rows:
+        paths = [entry for entry in row["proconfig"] or [] if entry.startswith("search_path=")]
+        assert paths == ["search_path=holdfast, pg_catalog, pg_temp"], row["proname"]
+
+
+async def test_everything_belongs_to_an_owner_without_power(conn: asyncpg.Connection) -> None:
+    roles = await conn.fetch(
+        "select rolname from pg_roles where rolname = any ($1) "
+        "and not (rolsuper or rolcanlogin or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication)",
+        [f"holdfast_{role}" for role in ("owner", *ROLES)],
+    )
+    assert len(roles) == 4
+    owners = await conn.fetch(
+        "select distinct owner::regrole::text from ("
+        "  select relowner as owner from pg_class where relnamespace = 'holdfast'::regnamespace"
+        "  union all select proowner from pg_proc where pronamespace = 'holdfast'::regnamespace"
+        "  union all select nspowner from pg_namespace where nspname = 'holdfast') o"
+    )
+    assert [row[0] for row in owners] == ["holdfast_owner"]
+
+
+async def test_a_hijacked_search_path_changes_nothing(connect_as: ConnectAs) -> None:
+    api = await connect_as("api")
+    await api.execute("create temp table jobs (id uuid); create temp table ready (stream integer)")
+    await api.execute("set search_path = pg_temp, holdfast")
+    job_id = await api.fetchval("select job_id from holdfast.enqueue('work')")
+    assert await api.fetchval("select count(*) from pg_temp.jobs") == 0
+    assert await api.fetchval("select state from holdfast.get_jobs(array[$1::uuid])", job_id) == "queued"
