@@ -58,8 +58,8 @@ async def test_time_and_hold_choose_the_first_state(conn: asyncpg.Connection) ->
 async def test_a_held_job_is_released_once_to_where_its_time_says(conn: asyncpg.Connection) -> None:
     now, later = await enqueue(conn, hold=True), await enqueue(conn, hold=True, delay=60.0)
     ids = [now, later, uuid4(), await enqueue(conn)]
-    rows = await conn.fetch("select outcome from release_held($1)", ids)
-    assert [row["outcome"] for row in rows] == ["released", "released", "not-found", "not-held"]
+    answers = {row["job_id"]: row["outcome"] for row in await conn.fetch("select * from release_held($1)", ids)}
+    assert [answers[job_id] for job_id in ids] == ["released", "released", "not-found", "not-held"]
     assert (await state_of(conn, now), await state_of(conn, later)) == ("queued", "scheduled")
     assert [row["outcome"] for row in await conn.fetch("select outcome from release_held($1)", [now])] == ["not-held"]
     other = await conn.fetch("select outcome from release_held($1, tenant => 'other')", [now])

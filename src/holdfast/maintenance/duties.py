@@ -79,7 +79,8 @@ class Duties:
         return 1.0 if following is None else min(1.0, max(0.0, following))
 
     async def _sweep(self) -> float:
-        connected = time.monotonic() - self._connected_since()
+        asked_at = time.monotonic()
+        connected = asked_at - self._connected_since()
         rows = await self._database.rows("sweep", connected, 200, _LONG_AGO)
         for row in rows:
             self._bus.emit(
@@ -89,7 +90,7 @@ class Duties:
                     detail=f"attempt {row['attempt']} of {row['worker']} → {row['state']}",
                 )
             )
-        return 0.0 if len(rows) >= 200 else 0.5
+        return 0.0 if len(rows) >= 200 else max(0.5, 20 * (time.monotonic() - asked_at))
 
     async def _reconcile(self) -> float:
         """A walk over all jobs, a bit at a time; small tables are walked once in a few seconds."""

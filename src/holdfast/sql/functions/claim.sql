@@ -139,7 +139,8 @@ begin
     array_fill(-1, array[cardinality(eligible)]),
     array_fill(0::bigint, array[cardinality(eligible)]),
     array_fill(2147483647, array[cardinality(eligible)])) c
-  join streams s on s.id = c.stream;
+  join streams s on s.id = c.stream
+  order by c.rank, c.seq;
 end
 $$;
 

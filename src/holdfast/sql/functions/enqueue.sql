@@ -65,7 +65,7 @@ as $$
 declare
   wrong text;
 begin
-  if cardinality(types) <> cardinality(payloads)
+  if coalesce(cardinality(types), -1) <> coalesce(cardinality(payloads), -2)
     or cardinality(types) <> coalesce(cardinality(options), cardinality(types)) then
     raise exception 'types, payloads and options must have the same length' using errcode = 'HF002';
   elsif coalesce(length(tenant), 0) not between 1 and 200 then
@@ -90,8 +90,12 @@ begin
             'unknown option %s; known are priority, run_at, delay, idempotency_key, dedup_key, correlation_id, '
             'parent_id, max_attempts, target, queue, hold, target_count', quote_ident(unknown.key))
           when jsonb_typeof(option) <> 'object' then 'options must be a JSON object'
-          when (option ->> 'priority')::integer not between 0 and 1000000000 then 'priority must be 0 or more, at most 1000000000'
-          when (option ->> 'max_attempts')::integer < 1 then 'max_attempts must be 1 or more'
+          when not is_number(option -> 'priority', 0, 1000000000, true) then 'priority must be 0 or more, at most 1000000000, a whole number'
+          when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, a whole number'
+          when not is_number(option -> 'target_count', 1, 9223372036854775807, true) then 'target_count must be 1 or more, a whole number'
+          when not is_number(option -> 'delay', -1e9, 1e9, false) then 'delay must be a number of seconds, at most 1000000000'
+          when jsonb_typeof(option -> 'hold') not in ('boolean', 'null') then 'hold must be true or false'
+          when (option ->> 'parent_id') !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'parent_id must be a UUID'
           when (option ->> 'idempotency_key') !~ '^[\x21-\x7e]{1,255}$' then 'idempotency_key must be 1 to 255 visible ASCII characters'
           when length(option ->> 'dedup_key') not between 1 and 255 then 'dedup_key must have 1 to 255 characters'
           when length(option ->> 'correlation_id') not between 1 and 255 then 'correlation_id must have 1 to 255 characters'
@@ -99,6 +103,7 @@ begin
           when length(option ->> 'queue') not between 1 and 200 then 'queue must have 1 to 200 characters'
           when option ->> 'queue' = 'holdfast' then 'the queue "holdfast" is reserved'
           when option ? 'run_at' and option ? 'delay' then 'give run_at or delay, not both'
+          when option ? 'run_at' and not is_moment(option ->> 'run_at') then 'run_at must be a time with its zone, before the year 10000'
         end into wrong
     from unnest(options) as option
     left join lateral (
@@ -115,6 +120,29 @@ begin
   if wrong is not null then
     raise exception '%', wrong using errcode = 'HF002';
   end if;
+end
+$$;
+
+-- Whether a JSON value is a number (or absent) within bounds.
+create or replace function is_number(value jsonb, low numeric, high numeric, whole boolean) returns boolean
+language sql immutable parallel safe
+as $$
+  select case coalesce(jsonb_typeof(value), 'null')
+    when 'null' then true
+    when 'number' then value::numeric between low and high and (not whole or value::numeric % 1 = 0)
+    else false
+  end
+$$;
+
+-- Whether a text (or none) is a time that every client can read back.
+create or replace function is_moment(value text) returns boolean
+language plpgsql stable parallel safe
+as $$
+begin
+  return coalesce(value::timestamptz between '0002-01-01 00:00Z' and '9999-12-30 00:00Z', true);
+exception
+  when data_exception then
+    return false;
 end
 $$;
 
@@ -135,6 +163,7 @@ declare
   woken     integer[];
   soon      boolean;
   called    boolean;
+  twice     boolean;
 begin
   insert into streams (tenant, queue, type)
   select distinct record_jobs.tenant, wish.queue, wish.type
@@ -225,10 +254,14 @@ begin
     array_agg(wish.position order by wish.position) filter (where r.id is null),
     array_agg(distinct r.stream) filter (where r.state = 'queued' and r.target is null),
     coalesce(bool_or(r.state = 'scheduled' and r.run_at < now() + interval '2 seconds'), false),
-    coalesce(bool_or(r.state = 'queued' and r.target is not null), false)
-  into positions, found_ids, states, missed, woken, soon, called
+    coalesce(bool_or(r.state = 'queued' and r.target is not null), false),
+    count(r.id) > (select count(*) from recorded)
+  into positions, found_ids, states, missed, woken, soon, called, twice
   from wish
   left join recorded r using (id);
+  if twice then
+    raise exception 'the ids of a batch must differ' using errcode = 'HF002';
+  end if;
 
   if woken is not null then
     perform wake('ready', woken);

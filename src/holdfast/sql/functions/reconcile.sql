@@ -38,8 +38,8 @@ begin
 end
 $$;
 
--- Open jobs whose side row is missing, in (after, reached].
-create or replace function broken_jobs(after uuid, reached uuid) returns table (job_id uuid, fault text)
+-- Open jobs whose side row is missing, from the first id to the last.
+create or replace function broken_jobs(first uuid, last uuid) returns table (job_id uuid, fault text)
 language sql stable
 set search_path from current
 as $$
@@ -49,8 +49,8 @@ as $$
     else 'waiting-without-due'
   end
   from jobs j
-  where j.id > after
-    and j.id <= reached
+  where j.id >= first
+    and j.id <= last
     and case j.state
       when 'queued' then
         not exists (
@@ -89,7 +89,7 @@ declare
 begin
   select j.* into job from jobs j where j.id = mend.id for update skip locked;
   if not found or not exists (
-    select from broken_jobs(('00000000-0000-0000-0000-000000000000'), mend.id) b where b.job_id = mend.id and b.fault = mend.fault
+    select from broken_jobs(mend.id, mend.id) b where b.fault = mend.fault
   ) then
     return false;
   end if;

@@ -1,0 +1,109 @@
+"""`holdfast enqueue`: record one job, or one per line of standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.failures import Exit
+from holdfast.errors import InvalidInput
+from holdfast.model.states import State
+
+__all__ = ["enqueue"]
+
+_BATCH = 1000
+
+
+@click.command()
+@click.argument("job_type", metavar="TYPE")
+@click.argument("payload", metavar="[JSON|-]", default="{}")
+@click.option("--idempotency-key", metavar="K", help="One job per key: a repeat answers the same job.")
+@click.option("--priority", type=click.IntRange(0), help="Lower goes first; 100 if not given.")
+@click.option("--delay", type=click.FloatRange(0), metavar="SECONDS", help="Run it so many seconds from now.")
+@click.option("--run-at", metavar="TIME", help="Run it then: ISO 8601, local time unless it names a zone.")
+@click.option("--target", help="Jobs of one target run one at a time, in order.")
+@click.option("--queue", help="The queue, if not that of the type.")
+@click.option("--dedup-key", metavar="K", help="At most one open job of this type per key.")
+@click.option("--correlation-id", metavar="ID", help="What ties this job to others.")
+@click.option("--max-attempts", type=click.IntRange(1), help="Failures and lost leases that it may have.")
+@click.option("--hold", is_flag=True, help="Do not run it before `holdfast jobs release`.")
+@click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit 1 if it did not succeed.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="How long to wait at most.")
+def enqueue(
+    job_type: str, payload: str, run_at: str | None, *, hold: bool, wait: bool, timeout: float | None, **options: Any
+) -> int:
+    """Record a job and print its id.
+
+    The payload is a JSON object. With "-", standard input has one payload per line: a job each.
+    """
+    options["hold"] = True if hold else None
+    options["run_at"] = None if run_at is None else _moment(run_at)
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout goes with --wait")
+    if payload == "-":
+        if wait or options["idempotency_key"] or options["dedup_key"]:
+            raise click.UsageError("--wait, --idempotency-key and --dedup-key are for a single job")
+        return asyncio.run(_enqueue_lines(job_type, options))
+    return asyncio.run(_enqueue_one(job_type, _object(payload, "the payload"), options, wait=wait, timeout=timeout))
+
+
+async def _enqueue_one(
+    job_type: str, payload: dict[str, Any], options: dict[str, Any], *, wait: bool, timeout: float | None
+) -> int:
+    async with Holdfast() as hf:
+        ref = await hf.enqueue(job_type, payload, **options)
+        click.echo(str(ref.id))
+        return await _print_result(hf, ref.id, timeout) if wait else Exit.OK
+
+
+async def _print_result(hf: Holdfast, job_id: UUID, timeout: float | None) -> int:
+    job = await hf.wait(job_id, timeout)
+    if job.state is State.SUCCESS:
+        click.echo(json.dumps(job.result, ensure_ascii=False))
+        return Exit.OK
+    click.echo(f"error: the job is {job.state.value}{f': {job.last_error}' if job.last_error else ''}", err=True)
+    return Exit.FAILED
+
+
+async def _enqueue_lines(job_type: str, options: dict[str, Any]) -> int:
+    recorded = 0
+    async with Holdfast() as hf:
+        payloads = iter(_payloads(sys.stdin))
+        while lines := list(islice(payloads, _BATCH)):
+            for ref in await hf.enqueue_many([(job_type, payload, options) for payload in lines]):
+                click.echo(str(ref.id))
+            recorded += len(lines)
+            if sys.stderr.isatty() and recorded % _BATCH == 0:
+                click.echo(f"\r{recorded} jobs …", err=True, nl=False)
+    click.echo(("\r" if sys.stderr.isatty() else "") + f"{recorded} jobs recorded", err=True)
+    return Exit.OK
+
+
+def _payloads(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
+    return (_object(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _object(text: str, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise InvalidInput(f"{what} is not JSON: {fault}") from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f'{what} must be a JSON object, such as {{"to": "ada"}}, not {text[:40]}')
+    return value
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise click.UsageError(f"--run-at must look like 2030-01-31T08:00, not {text!r}") from None

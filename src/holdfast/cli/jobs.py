@@ -1,0 +1,186 @@
+"""`holdfast jobs`: look at jobs, and ask for what is to become of them."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.failures import Exit, report
+from holdfast.cli.output import age, as_dict, output_option, print_record, print_records
+from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.model.job import Job
+from holdfast.model.states import State
+
+__all__ = ["jobs"]
+
+_COLUMNS = {
+    "id": "ID", "type": "TYPE", "state": "STATE", "queue": "QUEUE", "target": "TARGET", "tries": "FAILURES",
+    "age": "AGE", "last_error": "LAST ERROR",
+}  # fmt: skip
+
+Ask = Callable[[Holdfast, UUID, str, str | None], Awaitable[UUID | None]]
+
+
+@click.group()
+def jobs() -> None:
+    """Look at jobs, and ask for what is to become of them."""
+
+
+@jobs.command("list")
+@click.option(
+    "--state", "states", type=click.Choice([s.value for s in State]), multiple=True, help="Only these; may be repeated."
+)
+@click.option("--type", "types", multiple=True, help="Only this type; may be repeated.")
+@click.option("--queue", "queues", multiple=True, help="Only this queue; may be repeated.")
+@click.option("--tenant", help="Only this tenant.")
+@click.option("--target", help="Only this target.")
+@click.option("--correlation-id", help="Only jobs tied together by this id.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--before", type=click.UUID, metavar="ID", help="Those recorded before this one: the next page.")
+@output_option
+def list_(output: str, **filters: Any) -> None:
+    """List jobs, newest first."""
+    for name in ("states", "types", "queues"):
+        filters[name] = list(filters[name]) or None
+    found = asyncio.run(_find(filters))
+    if output == "table":
+        print_records([_row(job) for job in found], _COLUMNS, output)
+        if not found:
+            click.echo("no jobs", err=True)
+        elif len(found) == filters["limit"]:
+            click.echo(f"more: --before {found[-1].id}", err=True)
+    else:
+        print_records([as_dict(job) for job in found], {}, output)
+
+
+@jobs.command()
+@click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)
+@output_option
+def show(job_ids: Sequence[UUID], output: str) -> int:
+    """Show everything about jobs: fields, attempts, events."""
+    records = asyncio.run(_details(job_ids))
+    if output == "table":
+        for number, record in enumerate(records):
+            click.echo("" if number else "", nl=number > 0)
+            _print_details(record)
+    elif output == "json" and len(job_ids) == 1:
+        print_record(records[0], output)
+    else:
+        print_records(records, {}, output)
+    return Exit.OK
+
+
+def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False) -> None:
+    """Add a command that asks for something for each of the given jobs."""
+
+    def command(job_ids: Sequence[UUID], reason: str | None = None, yes: bool = False) -> int:
+        if destructive and not yes:
+            if not sys.stdin.isatty():
+                raise click.UsageError(f"{name} is for good: add --yes")
+            count = len(job_ids)
+            click.confirm(f"{name} {count} job{'s' if count > 1 else ''} for good?", abort=True)
+        return asyncio.run(_ask_for_each(ask, name, job_ids, reason))
+
+    command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)(command)
+    if name != "release":
+        command = click.option("--reason", help="Why; kept in the job's history.")(command)
+    if destructive:
+        command = click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+    jobs.command(name, help=text)(command)
+
+
+_verb(
+    "cancel",
+    "Cancel jobs for good; a running handler is interrupted.",
+    lambda hf, job_id, by, reason: hf.cancel(job_id, by=by, reason=reason),
+    destructive=True,
+)
+_verb(
+    "pause",
+    "Pause jobs; a running handler is interrupted, and the job's target is blocked.",
+    lambda hf, job_id, by, reason: hf.pause(job_id, by=by, reason=reason),
+)
+_verb(
+    "resume",
+    "Let paused jobs, and those held in error, go on with a fresh budget.",
+    lambda hf, job_id, by, reason: hf.resume(job_id, by=by, reason=reason),
+)
+_verb(
+    "retry",
+    "Run jobs again: waiting ones now, held ones by resuming them, ended ones as new jobs.",
+    lambda hf, job_id, by, reason: hf.retry(job_id, by=by, reason=reason),
+)
+_verb(
+    "release",
+    "Release jobs that were recorded with --hold.",
+    lambda hf, job_id, by, _reason: hf.release(job_id, by=by),
+)
+
+
+async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: str | None) -> int:
+    """Ask for all, whatever becomes of the others; the first failure is the exit code."""
+    code = Exit.OK
+    by = f"cli:{getpass.getuser()}"
+    async with Holdfast() as hf:
+        for job_id in job_ids:
+            try:
+                answer = await ask(hf, job_id, by, reason)
+            except DatabaseUnavailable:
+                raise
+            except HoldfastError as error:
+                code = code or report(error)
+            else:
+                new = answer is not None and answer != job_id
+                click.echo(f"{job_id}  {f'runs again as {answer}' if new else f'{name} asked for'}")
+    return code
+
+
+async def _find(filters: dict[str, Any]) -> list[Job]:
+    async with Holdfast() as hf:
+        return await hf.find(**filters)
+
+
+async def _details(job_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    async with Holdfast() as hf:
+        return [
+            as_dict(await hf.get(job_id))
+            | {
+                "attempts": [as_dict(attempt) for attempt in await hf.attempts(job_id)],
+                "events": [as_dict(event) for event in await hf.history(job_id)],
+            }
+            for job_id in job_ids
+        ]
+
+
+def _row(job: Job) -> dict[str, Any]:
+    error = (job.last_error or "").partition("\n")[0]
+    return as_dict(job) | {
+        "tries": f"{job.failures}/{job.max_attempts}" if job.failures else "",
+        "age": age(job.created_at),
+        "last_error": error if len(error) <= 60 else f"{error[:59]}…",
+    }
+
+
+def _print_details(record: dict[str, Any]) -> None:
+    attempts, events = record.pop("attempts"), record.pop("events")
+    print_record(record, "table")
+    if attempts:
+        click.echo("\nattempts")
+        columns = {
+            "attempt": "#", "outcome": "OUTCOME", "started_at": "STARTED", "queue_ms": "QUEUED MS",
+            "duration_ms": "MS", "worker": "WORKER", "error_type": "ERROR", "error_message": "MESSAGE",
+        }  # fmt: skip
+        print_records(attempts, columns, "table")
+        traceback = attempts[-1]["traceback"]
+        if traceback:
+            click.echo(f"\nlast traceback\n{traceback.rstrip()}")
+    if events:
+        click.echo("\nevents")
+        print_records(events, {"at": "AT", "event": "EVENT", "by": "BY", "note": "NOTE"}, "table")

@@ -1,0 +1,61 @@
+"""`holdfast migrate`: bring the database to this release, or say what stands between."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.failures import Exit
+from holdfast.cli.output import output_option, print_records
+from holdfast.config import Config
+from holdfast.store.migrate import Plan, migration_sql, plan
+from holdfast.store.migrate import migrate as apply
+
+__all__ = ["migrate"]
+
+
+@click.command()
+@click.option("--check", "mode", flag_value="check", help="Change nothing; exit 1 unless the schema is current.")
+@click.option("--sql", "mode", flag_value="sql", help="Print the whole schema as a script for psql.")
+@click.option("--status", "mode", flag_value="status", help="List the steps that were applied and those that were not.")
+@output_option
+def migrate(mode: str | None, output: str) -> int:
+    """Create or upgrade the schema. Safe while workers run, and from many processes at once."""
+    match mode:
+        case "sql":
+            click.echo(migration_sql(Config.load()))
+        case "check":
+            found = asyncio.run(_plan(carry_out=False))
+            if not found.current:
+                click.echo(f"not current: {_missing(found)}; run `holdfast migrate`", err=True)
+                return Exit.FAILED
+            click.echo("the schema is current")
+        case "status":
+            _print_status(asyncio.run(_plan(carry_out=False)), output)
+        case _:
+            done = asyncio.run(_plan(carry_out=True))
+            click.echo("nothing to do: the schema is current" if done.current else f"applied {_missing(done)}")
+    return Exit.OK
+
+
+async def _plan(*, carry_out: bool) -> Plan:
+    hf = Holdfast()
+    await hf.use_database()
+    return await apply(hf.config) if carry_out else await plan(hf.config)
+
+
+def _missing(found: Plan) -> str:
+    steps = [name for _, name in found.pending]
+    functions = [f"{len(found.changed_functions)} function files"] if found.changed_functions else []
+    return ", ".join([*steps, *functions])
+
+
+def _print_status(found: Plan, output: str) -> None:
+    records = [{"name": name, "state": "applied"} for _, name in found.applied]
+    records += [{"name": name, "state": "pending"} for _, name in found.pending]
+    records += [{"name": f"functions/{name}", "state": "changed"} for name in found.changed_functions]
+    print_records(records, {"name": "NAME", "state": "STATE"}, output)
+    if found.newer_release is not None:
+        click.echo(f"migrated by the newer release {found.newer_release}: this one changes nothing", err=True)

@@ -1,0 +1,114 @@
+"""How reads are printed: a table for people, JSON or a line of JSON per entry for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["age", "as_dict", "output_option", "print_record", "print_records", "styled"]
+
+#: Wide enough that nothing is cut where nobody looks at a terminal.
+_PIPE_WIDTH = 10_000
+
+_STYLES = {
+    "success": "green", "ok": "green", "running": "cyan", "queued": "blue", "retry": "yellow", "warn": "yellow",
+    "paused": "yellow", "error": "red", "dead": "red", "fail": "red", "failed": "red", "canceled": "dim",
+}  # fmt: skip
+
+Command = Callable[..., Any]
+
+
+def output_option(command: Command) -> Command:
+    """Give a command the option `-o table|json|ndjson`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json", "ndjson"]),
+        default="table",
+        show_default=True,
+        help="How to print.",
+    )(command)
+
+
+def print_records(records: Sequence[Mapping[str, Any]], columns: Mapping[str, str], output: str) -> None:
+    """Print many records; `columns` are the table's: key and heading. JSON has every key."""
+    if output == "json":
+        click.echo(_json(list(records), indent=2))
+    elif output == "ndjson":
+        for record in records:
+            click.echo(_json(record))
+    elif records:
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for heading in columns.values():
+            table.add_column(heading, no_wrap=not sys.stdout.isatty())
+        for record in records:
+            table.add_row(*(styled(record.get(key)) for key in columns))
+        _console().print(table)
+
+
+def print_record(record: Mapping[str, Any], output: str) -> None:
+    """Print one record: a line per field, without those that are empty."""
+    if output != "table":
+        click.echo(_json(record, indent=2 if output == "json" else None))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in record.items():
+        if value is not None and value != []:
+            table.add_row(key, styled(value))
+    _console().print(table)
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """A dataclass as a record, with its public status if it has one."""
+    record = {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(value, "status"):
+        record["status"] = value.status
+    return record
+
+
+def age(moment: datetime | None) -> str:
+    """How long ago something was, or how far ahead it is, in one unit."""
+    if moment is None:
+        return ""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if abs(seconds) >= 2 * length:
+            return f"{'in ' if seconds < 0 else ''}{abs(seconds) / length:.0f}{unit}"
+    return f"{'in ' if seconds < 0 else ''}{abs(seconds):.0f}s"
+
+
+def styled(value: Any) -> Text:
+    """A value as a cell."""
+    if value is None:
+        return Text("")
+    if isinstance(value, dict | list):
+        return Text(_json(value))
+    text = _plain(value) if not isinstance(value, str) else value
+    return Text(str(text), style=_STYLES.get(str(text), ""))
+
+
+def _console() -> Console:
+    terminal = sys.stdout.isatty()
+    return Console(width=None if terminal else _PIPE_WIDTH, no_color=not terminal, highlight=False, soft_wrap=False)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, default=_plain, ensure_ascii=False, indent=indent)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know, as text."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return str(getattr(value, "value", value))

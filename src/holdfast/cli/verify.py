@@ -1,0 +1,38 @@
+"""`holdfast verify`: the invariants, checked over the live database."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.failures import Exit
+from holdfast.cli.output import output_option, print_records
+from holdfast.store.database import Database
+from holdfast.store.jobs import JobStore
+
+__all__ = ["verify"]
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most offences per invariant.")
+@output_option
+def verify(limit: int, output: str) -> int:
+    """Check the invariants over the live database; exits 1 and names the jobs that offend."""
+    offences = asyncio.run(_verify(limit))
+    records = [{"invariant": rule, "job_id": job_id, "detail": detail} for rule, job_id, detail in offences]
+    print_records(records, {"invariant": "INVARIANT", "job_id": "JOB", "detail": "DETAIL"}, output)
+    if not records and output == "table":
+        click.echo("all invariants hold")
+    return Exit.FAILED if records else Exit.OK
+
+
+async def _verify(limit: int) -> list[tuple[str, object, str | None]]:
+    async with Holdfast() as hf:
+        database = Database(hf.config, role="operator", size=1)
+        await database.open()
+        try:
+            return list(await JobStore(database).verify(limit))
+        finally:
+            await database.close()

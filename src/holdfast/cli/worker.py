@@ -1,0 +1,92 @@
+"""`holdfast worker`: run the jobs of an app, in one process or several."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import nullcontext
+from typing import Any
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.apps import app_option, load_app
+from holdfast.cli.burst import BurstProgress
+from holdfast.cli.children import Child
+from holdfast.cli.failures import Exit
+from holdfast.cli.replacement import Remains, become_anew, settle, take_over
+from holdfast.cli.shutdown import Shutdown, run_until_told
+from holdfast.telemetry.narrator import set_up_logging
+from holdfast.worker.slots import parse_lanes
+from holdfast.worker.worker import Worker
+
+__all__ = ["worker"]
+
+
+def _names(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+@click.command()
+@app_option(required=True, description="The app whose jobs are run.")
+@click.option("--lanes", metavar="fast=3,general=5", help="Slots per lane, in each process.")
+@click.option("--queues", metavar="A,B", callback=_names, help="Only these queues.")
+@click.option("--types", metavar="A,B", callback=_names, help="Only these job types.")
+@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes.")
+@click.option("--batch-size", type=click.IntRange(1, 1000), help="Most jobs that one claim takes; 20 if not given.")
+@click.option("--poll-interval", type=click.FloatRange(0.01), help="Seconds between looks for work; 1 if not given.")
+@click.option("--burst", is_flag=True, help="Exit when nothing is left to do.")
+@click.option("--no-maintenance", is_flag=True, help="Leave it to other processes to move jobs that wait.")
+@click.option("--stuck-after", type=click.FloatRange(0), hidden=True)
+def worker(app_name: str, processes: int, *, no_maintenance: bool, stuck_after: float | None, **options: Any) -> int:
+    """Run the jobs of an app until told to stop.
+
+    SIGTERM or Ctrl-C drains: running jobs may finish. A second one interrupts them.
+    """
+    remains = take_over()
+    if options["lanes"] is not None:
+        parse_lanes(options["lanes"])
+    hf = load_app(app_name)
+    set_up_logging(hf.config.log_format, hf.config.log_level)
+    options |= {"maintenance": not no_maintenance, "stuck_after_seconds": stuck_after}
+    if processes > 1:
+        return run_until_told(lambda shutdown: _supervise(shutdown, processes, burst=options["burst"]))
+    return run_until_told(lambda shutdown: _work(hf, shutdown, remains, options))
+
+
+async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, options: dict[str, Any]) -> int:
+    if remains is not None:
+        await settle(hf, remains)
+        if remains.stopping:
+            return Exit.OK
+    started: list[Worker] = []
+
+    def begin(new: Worker) -> None:
+        started.append(new)
+        shutdown.attach(new.drain)
+
+    with BurstProgress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
+        await hf.run_worker(started=begin, **options)
+    if started[0].stuck:
+        become_anew(started[0], stopping=shutdown.asked)
+    return Exit.OK
+
+
+async def _supervise(shutdown: Shutdown, processes: int, *, burst: bool) -> int:
+    """Keep so many children alive, each a run of this very command with one process."""
+    # In a burst a child that ended in good order is done, and one without database will not find any.
+    final_codes = (Exit.OK, Exit.USAGE, Exit.UNREACHABLE) if burst else (Exit.USAGE,)
+    arguments = [*sys.argv[1:], "--processes", "1"]
+    children = [Child(f"worker {n}", arguments, final_codes=final_codes) for n in range(1, processes + 1)]
+
+    def stop() -> None:
+        for child in children:
+            child.hurry() if shutdown.level > 1 else child.drain()
+
+    shutdown.attach(stop)
+    codes: list[int] = []
+    for ended in asyncio.as_completed([asyncio.create_task(child.run()) for child in children]):
+        codes.append(await ended)
+        if codes[-1] in (Exit.USAGE, Exit.UNREACHABLE):
+            stop()
+    return next((code if code > 0 else Exit.FAILED for code in codes if code), Exit.OK)
