@@ -6,6 +6,8 @@ alter table single_jobs add primary key (id);
 alter table single_jobs add column worker text, add column lease_expires_at timestamptz;
 create unique index on single_jobs (tenant, idempotency_key) where idempotency_key is not null;
 create unique index on single_jobs (tenant, type, dedup_key) where dedup_key is not null;
+create index on single_jobs (correlation_id) where correlation_id is not null;
+create index on single_jobs (parent_id) where parent_id is not null;
 create index on single_jobs (stream, priority, seq) where state = 'queued';
 create index on single_jobs (run_at) where state in ('scheduled', 'retry');
 create index on single_jobs (lease_expires_at) where state = 'running';

@@ -56,10 +56,13 @@ async def suicide(ctx: Context) -> None:
 
 
 @hf.job("block", retry=SOON)
-async def block(ctx: Context, seconds: float) -> dict[str, int]:
-    """Does not let the event loop go on."""
+async def block(ctx: Context, seconds: float, busy: bool = False) -> dict[str, int]:
+    """Does not let the event loop go on, asleep or computing."""
     with history.run(ctx) as run:
-        time.sleep(seconds)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if not busy:
+                time.sleep(seconds)
         return run.returns({"attempt": ctx.attempt})
 
 

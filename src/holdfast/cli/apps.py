@@ -56,7 +56,7 @@ def _import(module_name: str) -> Any:
                 f"there is no module {missing.name!r} in {os.getcwd()} or among the installed ones"  # noqa: PTH109
             ) from None
         raise click.UsageError(f"the module {module_name!r} needs {missing.name!r}, which is not installed") from None
-    except Exception as error:  # noqa: BLE001 - foreign code runs here
+    except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise click.UsageError(
             f"the module {module_name!r} cannot be imported: {type(error).__name__}: {error} "

@@ -23,7 +23,7 @@ hf = Holdfast()
 
 
 @hf.job("demo.email", lane="fast")
-async def send_email(ctx: Context, to: str) -> dict[str, str]:
+async def send_email(_ctx: Context, to: str) -> dict[str, str]:
     """Fast, and never fails."""
     await asyncio.sleep(_CHOICE.uniform(0.01, 0.05))
     return {"sent": to}
@@ -41,7 +41,7 @@ def write_report(ctx: Context, month: int) -> dict[str, int]:
 
 
 @hf.job("demo.sync", retry=RetryPolicy(max_attempts=5, base=0.5, max=5))
-async def sync_account(ctx: Context, account: int) -> None:
+async def sync_account(_ctx: Context, account: int) -> None:
     """Talks to somebody unreliable, and is tried again."""
     await asyncio.sleep(_CHOICE.uniform(0.05, 0.2))
     if _CHOICE.random() < 0.4:
@@ -49,13 +49,14 @@ async def sync_account(ctx: Context, account: int) -> None:
 
 
 @hf.job("demo.run")
-async def run_for_customer(ctx: Context, customer: str) -> None:
+async def run_for_customer(_ctx: Context, customer: str) -> dict[str, str]:
     """One at a time per customer: enqueued with a target."""
     await asyncio.sleep(_CHOICE.uniform(0.1, 0.4))
+    return {"customer": customer}
 
 
 @hf.job("demo.import")
-async def import_file(ctx: Context, rows: int) -> dict[str, int]:
+async def import_file(_ctx: Context, rows: int) -> dict[str, int]:
     """Now and then a file is broken, and no retry mends it."""
     await asyncio.sleep(0.1)
     if _CHOICE.random() < 0.1:

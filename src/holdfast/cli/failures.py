@@ -66,7 +66,7 @@ def report(error: Exception) -> Exit:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(error.ctx.get_usage(), err=True)
         _say(error.format_message())
-        return Exit(error.exit_code) if error.exit_code in Exit else Exit.FAILED
+        return Exit.USAGE if isinstance(error, click.UsageError) else Exit.FAILED
     if isinstance(error, HoldfastError):
         advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
         _say(f"{error}; {advice}" if advice and "holdfast" not in str(error) else str(error))

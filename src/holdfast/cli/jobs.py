@@ -68,7 +68,8 @@ def show(job_ids: Sequence[UUID], output: str) -> int:
     records = asyncio.run(_details(job_ids))
     if output == "table":
         for number, record in enumerate(records):
-            click.echo("" if number else "", nl=number > 0)
+            if number:
+                click.echo()
             _print_details(record)
     elif output == "json" and len(job_ids) == 1:
         print_record(records[0], output)

@@ -52,7 +52,7 @@ def print_records(records: Sequence[Mapping[str, Any]], columns: Mapping[str, st
             table.add_column(heading, no_wrap=not sys.stdout.isatty())
         for record in records:
             table.add_row(*(styled(record.get(key)) for key in columns))
-        _console().print(table)
+        _print(table)
 
 
 def print_record(record: Mapping[str, Any], output: str) -> None:
@@ -66,7 +66,7 @@ def print_record(record: Mapping[str, Any], output: str) -> None:
     for key, value in record.items():
         if value is not None and value != []:
             table.add_row(key, styled(value))
-    _console().print(table)
+    _print(table)
 
 
 def as_dict(value: Any) -> dict[str, Any]:
@@ -98,9 +98,15 @@ def styled(value: Any) -> Text:
     return Text(str(text), style=_STYLES.get(str(text), ""))
 
 
-def _console() -> Console:
-    terminal = sys.stdout.isatty()
-    return Console(width=None if terminal else _PIPE_WIDTH, no_color=not terminal, highlight=False, soft_wrap=False)
+def _print(table: Table) -> None:
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    console = Console(width=_PIPE_WIDTH, color_system=None, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -19,13 +18,11 @@ __all__ = ["holdfast"]
 class _Root(click.Group):
     """A group whose errors are one line and an exit code, whoever raises them."""
 
-    def main(
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
-    ) -> NoReturn:
+    def main(self, *arguments: Any, **extra: Any) -> NoReturn:
         """Run and exit."""
         extra["standalone_mode"] = False
         try:
-            code = super().main(args, prog_name, **extra)
+            code = super().main(*arguments, **extra)
             sys.stdout.flush()
         except (KeyboardInterrupt, click.Abort):
             click.echo("aborted", err=True)

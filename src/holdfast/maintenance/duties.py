@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
+from holdfast.maintenance.touch import Touch
 from holdfast.store.database import Database
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Mended
@@ -30,9 +31,9 @@ class Duty:
 class Duties:
     """Everything that maintenance does, while it leads."""
 
-    def __init__(self, database: Database, bus: Bus, *, connected_since: Callable[[], float]) -> None:
+    def __init__(self, database: Database, bus: Bus, touch: Touch) -> None:
         self._database, self._bus = database, bus
-        self._connected_since = connected_since
+        self._touch = touch
         self._promoted_to = _LONG_AGO
         self._full_promote_at = 0.0
         self._walked_to: UUID | None = None
@@ -79,9 +80,10 @@ class Duties:
         return 1.0 if following is None else min(1.0, max(0.0, following))
 
     async def _sweep(self) -> float:
+        # Asked first, so that a sweep is not what a database that stood still begins with.
+        await self._touch.felt(self._database.value("postmaster_start"))
         asked_at = time.monotonic()
-        connected = asked_at - self._connected_since()
-        rows = await self._database.rows("sweep", connected, 200, _LONG_AGO)
+        rows = await self._database.rows("sweep", self._touch.seconds, 200, _LONG_AGO)
         for row in rows:
             self._bus.emit(
                 Mended(
@@ -90,7 +92,7 @@ class Duties:
                     detail=f"attempt {row['attempt']} of {row['worker']} → {row['state']}",
                 )
             )
-        return 0.0 if len(rows) >= 200 else max(0.5, 20 * (time.monotonic() - asked_at))
+        return 0.0 if len(rows) >= 200 else min(10.0, max(0.5, 20 * (time.monotonic() - asked_at)))
 
     async def _reconcile(self) -> float:
         """A walk over all jobs, a bit at a time; small tables are walked once in a few seconds."""

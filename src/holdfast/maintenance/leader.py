@@ -11,6 +11,7 @@ from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.service import Service
 from holdfast.maintenance.duties import Duties
+from holdfast.maintenance.touch import Touch
 from holdfast.store.database import Database
 from holdfast.store.lifeline import Lifeline
 from holdfast.telemetry.bus import Bus
@@ -34,9 +35,9 @@ class Maintenance(Service):
         self._holder = secrets.token_hex(8)
         self._leading = False
         self._renew_at = 0.0
-        self._connected_since = time.monotonic()
+        self._touch = Touch()
         self._ear: Lifeline | None = None
-        self._duties = Duties(database, bus, connected_since=lambda: self._connected_since)
+        self._duties = Duties(database, bus, self._touch)
 
     async def round(self) -> float:
         """Renew the term if it is time, then do what is due."""
@@ -61,11 +62,12 @@ class Maintenance(Service):
     async def _lead(self) -> float:
         now = time.monotonic()
         if self._ear is None or self._ear.closed:
-            self._connected_since = now
+            self._touch.lost()
             self._ear = await Lifeline.open(self._config)
             await self._ear.listen(("duty",), lambda _topic, _payload: self._hurry())
         if now >= self._renew_at:
-            leading = bool(await self._database.value("lead", _NAME, self._holder, _TERM_SECONDS))
+            asked = self._database.value("lead", _NAME, self._holder, _TERM_SECONDS)
+            leading = bool(await self._touch.felt(asked))
             self._renew_at = now + _RENEW_SECONDS
             if leading != self._leading:
                 self._leading = leading
@@ -75,7 +77,7 @@ class Maintenance(Service):
             return self._renew_at - time.monotonic()
         for duty in self._duties.all:
             if time.monotonic() >= duty.due and not self.stopping.is_set():
-                duty.due = time.monotonic() + await duty.work()
+                duty.due = time.monotonic() + await self._touch.felt(duty.work())
         upcoming = min(self._renew_at, *(duty.due for duty in self._duties.all))
         return max(0.0, upcoming - time.monotonic())
 
@@ -89,6 +91,6 @@ class Maintenance(Service):
 
     def _lose_touch(self) -> None:
         """The time without database counts for no lease: patience starts anew."""
-        self._connected_since = time.monotonic()
+        self._touch.lost()
         self._renew_at = 0.0
         self._leading = False

@@ -168,9 +168,7 @@ class EmbeddedPostgres:
         # A keeper that is stopping the server has this lock until both are gone.
         if not wait_for_lock(hold, fcntl.LOCK_SH, seconds=PATIENCE_SECONDS):
             os.close(hold)
-            raise EmbeddedError(
-                f"PostgreSQL in {self._folder} is stopping and does not end: see {self._log}."
-            )
+            raise EmbeddedError(f"PostgreSQL in {self._folder} is stopping and does not end: see {self._log}.")
         os.utime(hold)
         self._hold = hold
 
@@ -239,8 +237,14 @@ class EmbeddedPostgres:
     def _stop_keeper(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         if is_locked(self._keeper_lock):
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.kill(int(self._keeper_lock.read_text()), signal.SIGINT)
+            except PermissionError:
+                raise EmbeddedError(
+                    f"Another user started PostgreSQL in {self._folder}: stop it as that user."
+                ) from None
+            except (ProcessLookupError, ValueError):
+                logger.info("The keeper of %s is already on its way out.", self._folder)
         while is_locked(self._keeper_lock):
             if time.monotonic() > deadline:
                 raise EmbeddedError(f"PostgreSQL in {self._folder} does not stop: see {self._log}.")

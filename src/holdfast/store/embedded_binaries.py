@@ -124,9 +124,7 @@ def prepare_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     owner = folder.stat().st_uid
     if os.geteuid() not in (0, owner):
-        raise EmbeddedError(
-            f"{folder} belongs to another user ({owner}): set HOLDFAST_HOME to your own folder."
-        )
+        raise EmbeddedError(f"{folder} belongs to another user ({owner}): set HOLDFAST_HOME to your own folder.")
     if owner == 0 == os.geteuid():
         os.chown(folder, *server_owner(folder))
 
@@ -143,9 +141,7 @@ def prepare_socket_folder(folder: Path) -> Path:
     found = sockets.lstat()
     is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
     if not is_private or found.st_uid not in (owner[0], os.geteuid()):
-        raise EmbeddedError(
-            f"{sockets} is not this user's private folder: remove it, or set XDG_RUNTIME_DIR."
-        )
+        raise EmbeddedError(f"{sockets} is not this user's private folder: remove it, or set XDG_RUNTIME_DIR.")
     if found.st_uid != owner[0]:
         os.chown(sockets, *owner, follow_symlinks=False)
     return sockets

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 POLL_SECONDS = 0.25
+STARTING_POLL_SECONDS = 0.02
 STOP_STEPS = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0))
 ORPHAN_STEPS = ((signal.SIGQUIT, 2.0), (signal.SIGKILL, 2.0))
 LONGEST_PAUSE_SECONDS = 5.0
@@ -58,9 +59,7 @@ def read_postmaster(data: Path) -> Postmaster | None:
     try:
         lines = os.fsdecode((data / "postmaster.pid").read_bytes()).split("\n")
         lines += [""] * (8 - len(lines))
-        return Postmaster(
-            pid=int(lines[0]), port=int(lines[3] or 0), socket_folder=lines[4], status=lines[7].strip()
-        )
+        return Postmaster(pid=int(lines[0]), port=int(lines[3] or 0), socket_folder=lines[4], status=lines[7].strip())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
@@ -133,9 +132,7 @@ def is_locked(path: Path) -> bool:
 class Server:
     """The postmaster of one data folder: a child of this keeper, or one that an earlier keeper left."""
 
-    def __init__(
-        self, data: Path, sockets: Path, command: Sequence[str], user: int | None, group: int | None
-    ) -> None:
+    def __init__(self, data: Path, sockets: Path, command: Sequence[str], user: int | None, group: int | None) -> None:
         self._data = data
         self._sockets = sockets
         self._command = command
@@ -176,11 +173,7 @@ class Server:
     def came_up(self) -> bool:
         """Whether this server, dead or alive, left word that it had been ready."""
         postmaster = read_postmaster(self._data)
-        return (
-            postmaster is not None
-            and postmaster.pid == self._pid
-            and postmaster.status in ("ready", "stopping")
-        )
+        return postmaster is not None and postmaster.pid == self._pid and postmaster.status in ("ready", "stopping")
 
     def stop(self) -> None:
         """Stop the server and wait until it is gone: fast, then immediate, then by force."""
@@ -224,7 +217,7 @@ class Keeper:
         wakeups = _signal_pipe()
         self._start_server()
         while not self._folder_is_gone():
-            select.select([wakeups], [], [], POLL_SECONDS)
+            select.select([wakeups], [], [], POLL_SECONDS if self._came_up else STARTING_POLL_SECONDS)
             signals = _drain(wakeups)
             if signal.SIGINT in signals:
                 break

@@ -46,9 +46,7 @@ async def until(condition: Callable[[], Any], *, seconds: float = 60.0, what: st
 class WorkerProcess:
     """One process that runs a worker. Its standard error is its log."""
 
-    def __init__(
-        self, command: list[str], environment: Mapping[str, str], history: History, output: Path
-    ) -> None:
+    def __init__(self, command: list[str], environment: Mapping[str, str], history: History, output: Path) -> None:
         self._history = history
         self.output = output
         with output.open("wb") as file:
@@ -67,6 +65,11 @@ class WorkerProcess:
             self._history.note("killed", process=self.pid)
         self._noted = True
         return False
+
+    @property
+    def started(self) -> bool:
+        """Whether its worker has begun to work."""
+        return "worker started" in self.output.read_text(errors="replace")
 
     @property
     def returncode(self) -> int | None:
@@ -150,14 +153,9 @@ class Fleet:
         self.processes.append(process)
         return process
 
-    async def ready(self, number: int | None = None, seconds: float = 60.0) -> None:
-        """Wait until so many (or all) of the living say that they have started."""
-        wanted = len(self.living) if number is None else number
-
-        def started() -> bool:
-            return sum("worker started" in p.output.read_text() for p in self.living) >= wanted
-
-        await until(started, seconds=seconds, what="workers start")
+    async def ready(self, seconds: float = 60.0) -> None:
+        """Wait until all that live have begun to work."""
+        await until(lambda: all(p.started for p in self.living), seconds=seconds, what="workers start")
 
     async def drained(self, seconds: float = 60.0) -> None:
         """Drain all that live, and wait for their ends."""

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The HTTP face: a server, its problems, and the control plane. Needs the extra `server`."""

@@ -55,13 +55,15 @@ class Execution:
     async def run(self, held: Held, job_type: JobType, timeout: float | None) -> Outcome:
         """Run one attempt to its end, whatever that is."""
         held.started = time.monotonic()
+        limit = None
         try:
+            if held.interrupt is not None or held.lease_end < held.started:
+                return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
             arguments = job_type.payload.call_arguments(held.claim.payload)
             if job_type.executor == "async":
                 async with asyncio.timeout(timeout) as limit:
                     value = await job_type.handler(Context(held, self._client, self._resources), **arguments)
             else:
-                limit = None
                 value = await self._in_thread(held, job_type, arguments, timeout)
             return Outcome.success(encode_result(value))
         except _LateThread:
@@ -77,7 +79,9 @@ class Execution:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
             return Outcome.failed(error)
-        except Exception as error:  # noqa: BLE001 - foreign code runs here
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
             return self._raised(held, error)
         finally:
             held.duration = time.monotonic() - held.started
@@ -92,7 +96,7 @@ class Execution:
         """No more threads; those still running are left to themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _raised(self, held: Held, error: Exception) -> Outcome:
+    def _raised(self, held: Held, error: BaseException) -> Outcome:
         match error:
             case Hold():
                 return Outcome.failed(error, failure="hold")
@@ -127,7 +131,7 @@ class Execution:
         loop = asyncio.get_running_loop()
         context = ThreadContext(held, self._client, self._resources, loop)
         call = partial(contextvars.copy_context().run, partial(job_type.handler, context, **arguments))
-        future = loop.run_in_executor(self._threads, call)
+        future = loop.run_in_executor(self._threads, _call, call)
         late = False
         deadline = None if timeout is None else time.monotonic() + timeout
         while not future.done():
@@ -152,3 +156,11 @@ class Execution:
             if late:
                 raise _LateThread from error
             raise
+
+
+def _call(function: Callable[[], Any]) -> Any:
+    """Call a handler in its thread. No future can hold a StopIteration, so it is turned as coroutines turn it."""
+    try:
+        return function()
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error

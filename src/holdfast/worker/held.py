@@ -23,7 +23,7 @@ Interrupt = Literal["cancel", "pause", "drain", "lease"]
 class Held:
     """One attempt in this worker's hands."""
 
-    __slots__ = ("claim", "duration", "interrupt", "lane", "lease_end", "started", "stopped", "stuck", "task")
+    __slots__ = ("claim", "duration", "interrupt", "lane", "lease_end", "lost", "started", "stopped", "stuck", "task")
 
     def __init__(self, claim: Claim, lane: str, asked_at: float) -> None:
         self.claim = claim
@@ -36,6 +36,8 @@ class Held:
         self.interrupt: Interrupt | None = None
         self.stopped = threading.Event()
         self.stuck = False
+        #: The database has said that the lease is gone.
+        self.lost = False
 
     @property
     def running_ms(self) -> int:
@@ -47,7 +49,8 @@ class Held:
         if self.interrupt is None or (self.interrupt == "pause" and why == "cancel"):
             self.interrupt = why
             self.stopped.set()
-            if self.task is not None:
+            # A task that is cancelled before its first step never runs, and would never be settled.
+            if self.task is not None and self.started is not None:
                 self.task.cancel()
 
 

@@ -177,7 +177,9 @@ class Intake(Service):
             self._active[claim.stream.id] = asked_at
             held = Held(claim, lane, asked_at)
             self._held.add(held)
-            if self._slots.free(lane) > 0 and not self.stopping.is_set():
+            if self.stopping.is_set():
+                self._hand_back(held)
+            elif self._slots.free(lane) > 0:
                 self._begin(held)
             else:
                 self._ahead[lane].append((asked_at, held))

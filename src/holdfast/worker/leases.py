@@ -48,6 +48,7 @@ class LeaseKeeper:
         self._own: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._stopping = False
+        self._next_look = 0.0
         self.draining = False
 
     def start(self) -> None:
@@ -63,6 +64,11 @@ class LeaseKeeper:
     def look(self) -> None:
         """Look for interruptions now."""
         self._poke()
+
+    def expect(self, lease_seconds: float) -> None:
+        """A lease of this length is to be kept from now on: look in time."""
+        if self._next_look > time.monotonic() + lease_seconds / 3:
+            self._poke()
 
     def _poke(self) -> None:
         if self._own is not None and self._wake is not None and not self._own.is_closed():
@@ -92,7 +98,7 @@ class LeaseKeeper:
                 await lifeline.close()
 
     async def _round(self, lifeline: Lifeline) -> None:
-        held = self._held.all()
+        held = [h for h in self._held.all() if not h.lost]
         if held:
             job_ids = [h.claim.job_id for h in held]
             attempts = [h.claim.attempt for h in held]
@@ -112,6 +118,7 @@ class LeaseKeeper:
         for h in held:
             found = kept.get((h.claim.job_id, h.claim.attempt))
             if found is None:
+                h.lost = True
                 self._tell(self._on_lost, h)
                 continue
             h.lease_end = asked_at + found[0]
@@ -135,6 +142,7 @@ class LeaseKeeper:
 
     async def _pause(self, seconds: float) -> None:
         assert self._wake is not None  # noqa: S101 - set before the first pause
+        self._next_look = time.monotonic() + seconds
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()

@@ -207,8 +207,7 @@ class Worker:
 
     def _start(self, held: Held) -> None:
         held.task = asyncio.create_task(self._attempt(held))
-        if held.interrupt is not None:
-            held.task.cancel()
+        self._keeper.expect(held.claim.lease_seconds)
 
     async def _attempt(self, held: Held) -> None:
         job_type = self._types[held.claim.stream.type]

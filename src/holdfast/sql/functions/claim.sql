@@ -144,7 +144,8 @@ begin
 end
 $$;
 
--- Turn locked entries of `ready` into leases. An entry whose job does not fit is dropped and counted.
+-- Turn locked entries of `ready` into leases. An entry whose job does not fit, or has a stray lease, is dropped
+-- and counted; reconciliation brings back what deserves it.
 create or replace function start_jobs(worker text, tids tid[], lease_seconds double precision)
 returns table (
   job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
@@ -167,7 +168,10 @@ begin
     update jobs j
     set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
     from taken
-    where j.id = taken.job_id and j.state = 'queued' and j.stream = taken.stream
+    where j.id = taken.job_id
+      and j.state = 'queued'
+      and j.stream = taken.stream
+      and not exists (select from leases l where l.job_id = j.id)
     returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
       j.failures, j.max_attempts, j.created_at, taken.ready_at, j.type
   ), granted as materialized (
@@ -179,10 +183,6 @@ begin
     select g.id, g.attempt, g.stream, g.seconds, now(), g.ready_at, now() + make_interval(secs => g.seconds),
       start_jobs.worker
     from granted g
-    on conflict on constraint leases_pkey do update
-      set attempt = excluded.attempt, stream = excluded.stream, lease_seconds = excluded.lease_seconds,
-        claimed_at = excluded.claimed_at, ready_at = excluded.ready_at, expires_at = excluded.expires_at,
-        worker = excluded.worker, interrupt = null, interrupted_by = null, interrupt_note = null
   )
   select g.id, g.attempt, g.stream, g.rank, g.seq, g.payload, g.correlation_id, g.target, g.failures,
     g.max_attempts, g.created_at, g.ready_at, now(), g.seconds

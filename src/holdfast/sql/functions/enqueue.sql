@@ -180,8 +180,7 @@ begin
   with asked as (
     select
       job.position::integer as position,
-      coalesce(job.id, uuid_v7()) as id,
-      nextval('places') as seq,
+      job.id as given_id,
       job.type,
       job.payload,
       job.option,
@@ -193,13 +192,18 @@ begin
       coalesce((job.option ->> 'hold')::boolean, false) as hold
     from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
     left join job_types t on t.name = job.type
-  ), wish as materialized (
+  ), placed as (
     select
       asked.*,
       s.id as stream,
       case when asked.hold then 'created' when asked.run_at > now() then 'scheduled' else 'queued' end as state
     from asked
     join streams s on s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+    order by asked.position
+  ), wish as materialized (
+    -- Above the sort: a batch is released in its own order, whatever way it was joined.
+    select placed.*, coalesce(placed.given_id, uuid_v7()) as id, nextval('places') as seq
+    from placed
   ), recorded as (
     insert into jobs (
       id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,

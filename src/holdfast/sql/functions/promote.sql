@@ -12,10 +12,12 @@ set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-  ids  uuid[];
-  last timestamptz;
+  ids    uuid[];
+  times  timestamptz[];
+  last   timestamptz;
+  strays integer;
 begin
-  select array_agg(entry.job_id), max(entry.run_at) into ids, last
+  select array_agg(entry.job_id), array_agg(entry.run_at), max(entry.run_at) into ids, times, last
   from (
     select d.job_id, d.run_at
     from due d
@@ -25,6 +27,14 @@ begin
     for update skip locked) entry;
   if ids is not null then
     perform promote_jobs(ids);
+    -- What is left of the entries belongs to no job that waits for this moment, and would be due for ever.
+    delete from due d
+    using unnest(ids, times) as entry (job_id, run_at)
+    where d.run_at = entry.run_at and d.job_id = entry.job_id;
+    get diagnostics strays = row_count;
+    if strays > 0 then
+      perform note_repair('due-dropped', strays);
+    end if;
   end if;
   return query
   select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
@@ -58,7 +68,7 @@ begin
     select d.run_at, d.job_id
     from jobs j
     join due d on d.run_at = j.run_at and d.job_id = j.id
-    where j.id = any (job_ids)
+    where j.id = any (job_ids) and d.run_at <= now()
     order by d.run_at, d.job_id
     for update of d
   ), gone as (

@@ -1,7 +1,7 @@
 -- Mend what hand-written SQL or a bug left inconsistent. Within one snapshot every open job has exactly
 -- its side row, so what is missing there is missing; it is checked again under the job's lock.
 -- The walk goes by id, a bounded number of jobs a call; the caller passes where the last one ended.
--- Moves: running → queued (lease missing). Roles: worker.
+-- Moves: running → queued | dead | error (lease missing). Roles: worker.
 
 create or replace function reconcile(after uuid default null, max_jobs integer default 1000)
 returns table (job_id uuid, repair text, last uuid)
@@ -100,12 +100,15 @@ begin
   end if;
 
   if fault = 'running-without-lease' then
-    insert into job_attempts (job_id, attempt, started_at, outcome, worker, error_type, error_message)
-    values (job.id, job.attempt, coalesce(job.started_at, job.updated_at), 'lost', 'unknown', 'LeaseMissing',
-      'the lease of this attempt was missing')
-    on conflict do nothing;
-    update jobs j set state = 'queued', seq = nextval('places'), reason = 'lost', updated_at = now() where j.id = job.id
-    returning j.* into job;
+    -- It gets the lease that it lacks, and is settled as any other attempt that was lost.
+    insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
+    values (job.id, job.attempt, job.stream, 0, coalesce(job.started_at, job.updated_at),
+      coalesce(job.started_at, job.updated_at), now(), 'unknown')
+    on conflict on constraint leases_pkey do update set attempt = excluded.attempt, worker = excluded.worker;
+    perform from settle(
+      null, array[job.id], array[job.attempt], array['lost'], null, array['LeaseMissing'],
+      array['the lease of this attempt was missing'], null, null, null, null);
+    return true;
   end if;
   if job.target is null then
     insert into ready (stream, rank, seq, job_id)
@@ -226,24 +229,27 @@ returns table (deleted integer, reached uuid)
 language plpgsql security definer
 set search_path from current
 set enable_seqscan = off
+set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  ended timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
-  died  timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
-  last  uuid;
-  ids   uuid[];
+  ended  timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
+  died   timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
+  last   uuid;
+  ids    uuid[];
+  recent boolean;
 begin
-  select max(chunk.id::text)::uuid, array_agg(chunk.id) filter (where chunk.over) into last, ids
+  select max(chunk.id::text)::uuid, array_agg(chunk.id) filter (where chunk.over), bool_and(chunk.created_at >= ended)
+  into last, ids, recent
   from (
-    select j.id,
+    select j.id, j.created_at,
       (j.state in ('success', 'canceled') and j.finished_at < ended)
         or (j.state = 'dead' and exists (
           select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)) as over
     from jobs j
-    where j.id > coalesce(after, '00000000-0000-0000-0000-000000000000') and j.created_at < ended
+    where j.id > coalesce(after, '00000000-0000-0000-0000-000000000000')
     order by j.id
     limit max_jobs) chunk;
   if ids is not null then
@@ -251,6 +257,11 @@ begin
     delete from job_events e where e.job_id = any (ids);
     delete from dead_letters d where d.job_id = any (ids);
     delete from jobs j where j.id = any (ids);
+  end if;
+  if recent then
+    -- Ids begin with the time they were made: what follows is younger still, up to ids of another kind.
+    last := greatest(
+      last, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
   end if;
   return query select coalesce(cardinality(ids), 0), last;
 end

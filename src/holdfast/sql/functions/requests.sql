@@ -107,7 +107,7 @@ begin
       verdict := execute_request(
         substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, ask.payload ->> 'by', ask.payload ->> 'note');
     exception
-      when serialization_failure then
+      when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
       when others then
         get stacked diagnostics fault = message_text;
@@ -269,5 +269,6 @@ as $$
   set error_message = null, traceback = null, log_excerpt = null
   where t.job_id = erase.id;
   update dead_letters d set error_message = null where d.job_id = erase.id;
+  update job_events e set note = null where e.job_id = erase.id;
   insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
 $$;

@@ -3,7 +3,7 @@
 --
 -- A head stays head while it is queued, running, retrying, snoozed, paused or in error. When it has ended,
 -- the first in line follows: a paused job before all others, so that it blocks. A paused job also takes the
--- seat of a head that is queued but not yet claimed.
+-- seat of a head that is queued but not yet claimed; once it is resumed, the older one has its turn again.
 
 create or replace function seat(tenants text[], targets text[]) returns void
 language plpgsql
@@ -55,7 +55,7 @@ declare
   new_seq   bigint;
 begin
   loop
-    select h.job_id, h.place, j.state, j.reason, j.stream, j.priority,
+    select h.job_id, h.place, j.state, j.reason, j.attempt, j.stream, j.priority,
       exists (
         select from ready r
         where r.stream = j.stream
@@ -74,12 +74,12 @@ begin
     limit 1;
 
     if head.state in ('running', 'retry', 'paused', 'error')
-      or (head.state = 'scheduled' and head.reason = 'snoozed') then
+      or (head.state = 'scheduled' and head.attempt > 0) then
       return null;
     end if;
 
     if head.state = 'queued' then
-      if candidate.turn = 0 then
+      if candidate.turn = 0 or (not head.lined and candidate.place < head.place) then
         if head.lined then
           delete from ready r
           where r.ctid in (

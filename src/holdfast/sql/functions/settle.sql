@@ -22,22 +22,19 @@ as $$
 #variable_conflict use_column
 declare
   settled uuid[];
+  numbers integer[];
   tenants text[];
   targets text[];
 begin
   with report as (
     select * from unnest(job_ids, attempts, results, durations_ms) as r (job_id, attempt, result, duration_ms)
-  ), held as materialized (
-    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.result, report.duration_ms
-    from report
-    join leases l on l.job_id = report.job_id and l.attempt = report.attempt
-    order by l.job_id
-    for update of l
+  ), ordered as materialized (
+    select * from report order by report.job_id
   ), gone as (
     delete from leases l
-    using held
-    where l.job_id = held.job_id and l.attempt = held.attempt
-    returning held.*
+    using ordered
+    where l.job_id = ordered.job_id and l.attempt = ordered.attempt
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, ordered.result, ordered.duration_ms
   ), ended as (
     update jobs j
     set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
@@ -49,13 +46,13 @@ begin
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
       coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker
     from ended e
-    on conflict do nothing
   )
   select
     array_agg(e.id),
+    array_agg(e.attempt),
     array_agg(e.tenant) filter (where e.target is not null),
     array_agg(e.target) filter (where e.target is not null)
-  into settled, tenants, targets
+  into settled, numbers, tenants, targets
   from ended e;
 
   if targets is not null then
@@ -64,7 +61,9 @@ begin
   if cardinality(settled) = cardinality(job_ids) then
     return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
   else
-    return query select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}'));
+    return query
+    select * from settlement_answer(
+      worker, job_ids, attempts, settled, numbers, array_fill('success'::text, array[coalesce(cardinality(settled), 0)]));
   end if;
 end
 $$;
@@ -94,7 +93,7 @@ language plpgsql security definer
 set search_path from current
 as $$
 begin
-  if exists (select from unnest(outcomes) as o (outcome) where outcome not in ('failed', 'timeout'))
+  if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('failed', 'timeout'))
     or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
     raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
   end if;
@@ -137,7 +136,7 @@ language plpgsql security definer
 set search_path from current
 as $$
 begin
-  if exists (select from unnest(outcomes) as o (outcome) where outcome not in ('canceled', 'paused')) then
+  if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('canceled', 'paused')) then
     raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
   end if;
   return query
@@ -270,29 +269,26 @@ begin
     perform wake('duty', array[0]);
   end if;
 
-  return query select s.id, s.number, s.state from unnest(settled, numbers, states) as s (id, number, state);
-  if coalesce(cardinality(settled), 0) < cardinality(job_ids) then
-    return query
-    select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}')) answer
-    where answer.job_id <> all (coalesce(settled, '{}'));
-  end if;
+  return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
 end
 $$;
 
--- Answers for a batch of which some leases were gone. An attempt that this worker closed itself is a repeat.
-create or replace function settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[])
-returns table (job_id uuid, attempt integer, state text)
+-- The state of each attempt that was settled now. Where the lease was gone, an attempt that this worker
+-- closed itself is a repeat, and any other is lost.
+create or replace function settlement_answer(
+  worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]
+) returns table (job_id uuid, attempt integer, state text)
 language sql
 set search_path from current
 as $$
-  select a.id, a.number, case
-    when a.id = any (settled) then 'success'
-    when t.worker = settlement_answer.worker and t.outcome <> 'lost' then coalesce(j.state, 'lease-lost')
-    else 'lease-lost'
-  end
+  select a.id, a.number, coalesce(
+    s.state,
+    case when t.worker = settlement_answer.worker and t.outcome <> 'lost' then j.state end,
+    'lease-lost')
   from unnest(job_ids, attempts) as a (id, number)
-  left join job_attempts t on t.job_id = a.id and t.attempt = a.number
-  left join jobs j on j.id = a.id
+  left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
+  left join job_attempts t on s.id is null and t.job_id = a.id and t.attempt = a.number
+  left join jobs j on s.id is null and j.id = a.id
 $$;
 
 -- A worker whose claim broke off cannot know what it was given. It names what it holds; its other leases

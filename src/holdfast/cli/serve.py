@@ -1,0 +1,57 @@
+"""`holdfast serve`: the HTTP server."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from types import ModuleType
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.failures import Exit
+from holdfast.cli.shutdown import Shutdown, run_until_told
+from holdfast.telemetry.narrator import set_up_logging
+
+__all__ = ["serve", "web"]
+
+_log = logging.getLogger("holdfast.web")
+
+
+@click.command()
+@click.option("--host", help="A loopback address; 127.0.0.1 if not given.")
+@click.option("--port", type=click.IntRange(0, 65535), help="8080 if not given; 0 takes a free one.")
+@click.option("--descriptor", type=int, hidden=True)
+def serve(host: str | None, port: int | None, descriptor: int | None) -> int:
+    """Serve HTTP: /jobs, /livez, /readyz.
+
+    It has no keys yet and binds loopback addresses only.
+    """
+    server_module = web()
+    hf = Holdfast()
+    set_up_logging(hf.config.log_format, hf.config.log_level)
+    if descriptor is not None:
+        listener = socket.socket(fileno=descriptor)
+    else:
+        listener = server_module.listen(host or hf.config.host, hf.config.port if port is None else port)
+    return run_until_told(lambda shutdown: _serve(hf, server_module, listener, shutdown))
+
+
+async def _serve(hf: Holdfast, server_module: ModuleType, listener: socket.socket, shutdown: Shutdown) -> int:
+    async with hf:
+        server = server_module.Server(hf)
+        shutdown.attach(server.stop)
+        _log.info("serves on %s", server_module.address(listener))
+        await server.serve(sockets=[listener])
+    return Exit.OK
+
+
+def web() -> ModuleType:
+    """The HTTP server's module, which needs an extra."""
+    try:
+        from holdfast.web import server
+    except ModuleNotFoundError as missing:
+        raise click.ClickException(
+            f"the HTTP server is not installed ({missing.name} is missing): pip install 'holdfast[server]'"
+        ) from None
+    return server

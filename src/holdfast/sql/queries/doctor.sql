@@ -1,0 +1,57 @@
+-- name: doctor_server
+-- What the server is, and whether it keeps its word.
+select current_setting('server_version_num')::integer as version, current_setting('server_version') as version_text,
+  current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
+  pg_is_in_recovery() as standby, clock_timestamp() as clock, current_user as login;
+
+-- name: doctor_notify
+-- A notification for ourselves.
+select pg_notify($1, $2);
+
+-- name: doctor_old_snapshots
+-- What keeps dead rows from being vacuumed for longer than the given seconds.
+select 'connection ' || a.pid as holder, a.application_name as name, coalesce(a.state, '') as state,
+  extract(epoch from now() - a.xact_start)::double precision as seconds
+from pg_stat_activity a
+where a.xact_start < now() - make_interval(secs => $1::double precision)
+  and a.backend_type = 'client backend'
+  and (a.backend_xmin is not null or a.backend_xid is not null)
+union all
+select 'prepared transaction', p.gid, 'prepared', extract(epoch from now() - p.prepared)::double precision
+from pg_prepared_xacts p
+where p.prepared < now() - make_interval(secs => $1::double precision)
+order by 4 desc;
+
+-- name: doctor_dead_rows
+-- Live and dead rows of the tables that move, as the statistics have it.
+select t.relname as name, t.n_live_tup as live, t.n_dead_tup as dead
+from pg_stat_user_tables t
+where t.schemaname = $1 and t.relname in ('ready', 'leases', 'due')
+order by 1;
+
+-- name: doctor_work
+-- Ready jobs of users, workers that beat lately, and whether somebody leads maintenance.
+select
+  (select count(*) from holdfast.ready r join holdfast.streams s on s.id = r.stream where s.queue <> 'holdfast') as ready,
+  (select count(*) from holdfast.workers w where w.heartbeat_at > now() - make_interval(secs => $1::double precision)) as workers,
+  exists (select from holdfast.leaders l where l.name = 'maintenance' and l.expires_at > now()) as led,
+  (select count(*) from holdfast.due d where d.run_at < now() - interval '10 seconds') as overdue;
+
+-- name: doctor_unhandled
+-- Types and queues with ready jobs that no live worker takes.
+select s.type, s.queue
+from holdfast.streams s
+where s.queue <> 'holdfast'
+  and exists (select from holdfast.ready r where r.stream = s.id)
+  and not exists (
+    select
+    from holdfast.workers w
+    where w.heartbeat_at > now() - make_interval(secs => $1::double precision)
+      and s.type = any (w.types)
+      and (w.queues is null or s.queue = any (w.queues)))
+order by 1, 2
+limit 20;
+
+-- name: doctor_repairs
+-- What was found inconsistent and mended, by kind.
+select r.kind, r.count, r.last_at from holdfast.repairs r order by r.kind;

@@ -1,0 +1,90 @@
+"""What `doctor` reads: the server and the schema as they are, over one connection that expects nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from holdfast.config import Config
+from holdfast.store.database import connect
+from holdfast.store.faults import CONNECTION_FAULTS, translated
+from holdfast.store.migrate import ROLES
+from holdfast.store.statements import queries
+
+__all__ = ["Examination", "examination"]
+
+
+@asynccontextmanager
+async def examination(config: Config, *, role: str | None = None) -> AsyncIterator[Examination]:
+    """A connection to look around with; `role` as in `Database`."""
+    conn = await connect(config, role=role, name="holdfast doctor", direct=role is not None)
+    try:
+        yield Examination(conn, config)
+    finally:
+        await conn.close(timeout=5)
+
+
+class Examination:
+    """Named reads, each a list of plain records."""
+
+    def __init__(self, conn: asyncpg.Connection, config: Config) -> None:
+        self._conn, self._config = conn, config
+        self._sql = queries(config.schema)
+
+    async def server(self) -> dict[str, Any]:
+        """Version, durability, clock, login; `skew` is how far this host's clock is ahead, in seconds."""
+        before = time.time()
+        (found,) = await self._rows("doctor_server")
+        return found | {"skew": (before + time.time()) / 2 - found["clock"].timestamp()}
+
+    async def roles(self) -> list[dict[str, Any]]:
+        """The engine's roles: name, exists, member."""
+        return await self._rows("roles", [f"{self._config.schema}_{role}" for role in ROLES])
+
+    async def old_snapshots(self, seconds: float) -> list[dict[str, Any]]:
+        """What has kept dead rows from being vacuumed for longer than this."""
+        return await self._rows("doctor_old_snapshots", seconds)
+
+    async def dead_rows(self) -> list[dict[str, Any]]:
+        """Live and dead rows of the tables that move."""
+        return await self._rows("doctor_dead_rows", self._config.schema)
+
+    async def work(self, silent_seconds: float) -> dict[str, Any]:
+        """Ready jobs, live workers, whether maintenance is led, and what is overdue."""
+        (found,) = await self._rows("doctor_work", silent_seconds)
+        return found
+
+    async def unhandled(self, silent_seconds: float) -> list[dict[str, Any]]:
+        """Types and queues with ready jobs that no live worker takes."""
+        return await self._rows("doctor_unhandled", silent_seconds)
+
+    async def repairs(self) -> list[dict[str, Any]]:
+        """What was mended."""
+        return await self._rows("doctor_repairs")
+
+    async def notify_seconds(self, patience: float) -> float | None:
+        """How long a notification to ourselves takes; None if it does not come."""
+        heard = asyncio.Event()
+        channel = f"{self._config.schema}.doctor"
+        try:
+            await self._conn.add_listener(channel, lambda *_: heard.set())
+            began = time.monotonic()
+            await self._rows("doctor_notify", channel, "")
+            async with asyncio.timeout(patience):
+                await heard.wait()
+        except TimeoutError:
+            return None
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+            raise translated(fault) from fault
+        return time.monotonic() - began
+
+    async def _rows(self, statement: str, *arguments: Any) -> list[dict[str, Any]]:
+        try:
+            return [dict(row) for row in await self._conn.fetch(self._sql[statement], *arguments, timeout=30)]
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+            raise translated(fault) from fault

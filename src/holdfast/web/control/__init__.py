@@ -1,0 +1,1 @@
+"""The control plane: what clients of jobs may do over HTTP."""

@@ -1,0 +1,43 @@
+"""The app of these tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+from holdfast import Context, Fatal, Holdfast, RetryPolicy
+
+hf = Holdfast()
+not_an_app = 42
+
+
+@hf.job("add")
+async def add(ctx: Context, a: int, b: int) -> int:
+    return a + b
+
+
+@hf.job("hopeless")
+async def hopeless(ctx: Context) -> None:
+    raise Fatal("it cannot be done")
+
+
+@hf.job("nap")
+async def nap(ctx: Context, seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+@hf.job("process")
+async def process(ctx: Context) -> int:
+    return os.getpid()
+
+
+@hf.job("stubborn", timeout=0.2, retry=RetryPolicy(max_attempts=1))
+def stubborn(ctx: Context) -> None:
+    threading.Event().wait(120)
+
+
+@hf.job("deaf")
+def deaf(ctx: Context) -> None:
+    threading.Event().wait(120)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+
+from tests.cli.conftest import invoke
+
+
+def test_db_stop_without_a_server_is_no_failure(tmp_path: Path) -> None:
+    result = invoke("db", "stop", environment={"HOLDFAST_HOME": str(tmp_path)})
+    assert result.exit_code == 0
+    assert "no server runs" in result.stdout
+
+
+async def test_db_url_is_good_until_db_stop(tmp_path: Path) -> None:
+    home = {"HOLDFAST_HOME": str(tmp_path / "home")}
+    first = await asyncio.to_thread(invoke, "db", "url", environment=home)
+    assert first.exit_code == 0, first.output
+    conn = await asyncpg.connect(first.stdout.strip())
+    assert await conn.fetchval("select count(*) from holdfast.jobs") == 0
+    again = await asyncio.to_thread(invoke, "db", "url", environment=home)
+    assert again.stdout == first.stdout
+    await conn.close()
+    stopped = await asyncio.to_thread(invoke, "db", "stop", environment=home)
+    assert "stopped the server" in stopped.stdout
+    assert not list((tmp_path / "home/postgres/run").glob(".s.PGSQL*"))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import asyncpg
+
+from holdfast import Holdfast
+from holdfast.config import Config
+from holdfast.store.doctor import examination
+from tests.cli.conftest import Cli, invoke
+from tests.conftest import ConnectAs
+
+
+async def diagnosis(cli: Cli, code: int = 1, **options: Any) -> dict[str, dict[str, Any]]:
+    """Findings by check. The server of the tests has fsync off, so doctor is never content with it."""
+    result = await cli("doctor", "-o", "json", code=code, **options)
+    return {finding["check"]: finding for finding in json.loads(result.stdout)}
+
+
+async def test_a_healthy_schema_on_a_server_that_may_forget(cli: Cli, conn: asyncpg.Connection) -> None:
+    durable = await conn.fetchval("show fsync") == "on"
+    found = await diagnosis(cli, code=0 if durable else 1)
+    failed = {check for check, finding in found.items() if finding["level"] != "ok"}
+    assert failed == (set() if durable else {"fsync", "synchronous_commit"})
+    assert {"version", "clock", "roles", "schema", "notifications", "repairs", "dead rows"} <= set(found)
+    assert all(finding["advice"] for finding in found.values() if finding["level"] != "ok")
+
+
+async def test_an_empty_database_needs_a_migration(cli: Cli, empty_database_url: str) -> None:
+    found = await diagnosis(cli, url=empty_database_url)
+    assert found["schema"]["level"] == "fail"
+    assert "holdfast migrate" in found["schema"]["advice"]
+
+
+async def test_ready_jobs_without_worker_or_handler_are_named(cli: Cli, hf: Holdfast, connect_as: ConnectAs) -> None:
+    await hf.enqueue("lonely", {})
+    found = await diagnosis(cli)
+    assert found["workers"]["level"] == "fail"
+    worker = await connect_as("worker")
+    await worker.execute("select register_worker('w', 'host', 1, '1', '{}', array['other'], null)")
+    found = await diagnosis(cli)
+    assert found["workers"]["level"] == "ok"
+    assert found["job types"]["level"] == "warn"
+    assert "lonely in default" in found["job types"]["detail"]
+    assert found["maintenance"]["level"] == "fail"
+
+
+async def test_repairs_are_worth_a_look(cli: Cli, conn: asyncpg.Connection) -> None:
+    await conn.execute("select note_repair('stray', 3)")
+    found = await diagnosis(cli)
+    assert found["repairs"]["level"] == "warn"
+    assert "stray 3 times" in found["repairs"]["detail"]
+
+
+async def test_an_old_transaction_is_found(config: Config, conn: asyncpg.Connection) -> None:
+    async with conn.transaction(), examination(config) as look:
+        await conn.execute("select pg_current_xact_id()")
+        holders = [old["holder"] for old in await look.old_snapshots(0)]
+    assert f"connection {conn.get_server_pid()}" in holders
+
+
+def test_a_database_that_is_away_is_a_finding() -> None:
+    result = invoke("doctor", environment={"HOLDFAST_DATABASE_URL": "postgresql://127.0.0.1:1/nothing"})
+    assert result.exit_code == 1
+    assert "cannot be reached" in result.stdout
+    assert "HOLDFAST_DATABASE_URL" in result.stdout

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from holdfast import Holdfast, State
+from tests.cli.conftest import Cli
+from tests.cli.tasks import hf as tasks
+
+
+async def test_enqueue_prints_the_id_of_a_job_with_the_options_given(cli: Cli, hf: Holdfast) -> None:
+    options = ["--idempotency-key", "k", "--priority", 7, "--target", "t", "--queue", "q", "--dedup-key", "d"]
+    options += ["--correlation-id", "c", "--max-attempts", 2, "--run-at", "2099-01-01T00:00:00Z"]
+    result = await cli("enqueue", "add", '{"a": 1, "b": 2}', *options)
+    job = await hf.get(result.stdout.strip())
+    assert (job.type, job.payload, job.state) == ("add", {"a": 1, "b": 2}, State.SCHEDULED)
+    assert (job.idempotency_key, job.priority, job.target, job.queue) == ("k", 7, "t", "q")
+    assert (job.dedup_key, job.correlation_id, job.max_attempts) == ("d", "c", 2)
+    assert job.run_at == datetime(2099, 1, 1, tzinfo=UTC)
+
+
+async def test_a_key_repeated_answers_alike_and_with_another_payload_conflicts(cli: Cli) -> None:
+    first = await cli("enqueue", "add", '{"a": 1}', "--idempotency-key", "k")
+    again = await cli("enqueue", "add", '{"a": 1}', "--idempotency-key", "k")
+    assert first.stdout == again.stdout
+    other = await cli("enqueue", "add", '{"a": 2}', "--idempotency-key", "k", code=4)
+    assert other.stderr.startswith("error: ")
+
+
+async def test_lines_of_standard_input_become_a_job_each(cli: Cli, hf: Holdfast) -> None:
+    result = await cli("enqueue", "add", "-", stdin='{"a": 1}\n\n{"a": 2}\n')
+    assert "2 jobs recorded" in result.stderr
+    jobs = [await hf.get(line) for line in result.stdout.splitlines()]
+    assert [job.payload for job in jobs] == [{"a": 1}, {"a": 2}]
+    broken = await cli("enqueue", "add", "-", stdin='{"a": 1}\nnonsense\n', code=2)
+    assert "line 2" in broken.stderr
+
+
+async def test_wait_gives_up_after_its_timeout(cli: Cli) -> None:
+    result = await cli("enqueue", "add", "--wait", "--timeout", "0.05", code=1)
+    assert "still queued after 0.05 s" in result.stderr
+
+
+async def test_a_list_has_filters_and_three_forms(cli: Cli, hf: Holdfast) -> None:
+    for number in range(3):
+        await hf.enqueue("add", {"a": number}, target="t" if number else None)
+    last = await hf.enqueue("nap", {"seconds": 1}, hold=True)
+    whole = json.loads((await cli("jobs", "list", "-o", "json")).stdout)
+    assert [entry["type"] for entry in whole] == ["nap", "add", "add", "add"]
+    assert whole[0] | {"id": str(last.id), "state": "created", "status": "PENDING"} == whole[0]
+    lines = (await cli("jobs", "list", "--type", "add", "--target", "t", "-o", "ndjson")).stdout.splitlines()
+    assert [json.loads(line)["payload"]["a"] for line in lines] == [2, 1]
+    page = await cli("jobs", "list", "--limit", 1, "--before", last.id)
+    assert page.stdout.splitlines()[0].split()[:3] == ["ID", "TYPE", "STATE"]
+    assert len(page.stdout.splitlines()) == 2
+    assert "more: --before" in page.stderr
+    assert "\x1b[" not in page.output
+    none = await cli("jobs", "list", "--state", "dead", "-o", "json")
+    assert json.loads(none.stdout) == []
+
+
+async def test_show_tells_attempts_and_events(cli: Cli, hf: Holdfast, database_url: str) -> None:
+    job = await hf.enqueue("hopeless", {})
+    worker = Holdfast(database_url)
+    worker.registry = tasks.registry
+    await worker.run_worker(burst=True, poll_interval=0.05)
+    found = json.loads((await cli("jobs", "show", job.id, "-o", "json")).stdout)
+    assert found["state"] == "dead"
+    assert found["attempts"][0]["error_message"] == "it cannot be done"
+    table = await cli("jobs", "show", job.id)
+    assert "last traceback" in table.stdout
+    retried = await cli("jobs", "retry", job.id)
+    assert "runs again as" in retried.stdout
+    await cli("jobs", "cancel", "--yes", job.id, code=4)
+
+
+async def test_verbs_ask_for_what_they_say(cli: Cli, hf: Holdfast) -> None:
+    job = await hf.enqueue("add", {})
+    held = await hf.enqueue("add", {}, hold=True)
+    await cli("jobs", "release", held.id)
+    assert (await hf.get(held)).state is State.QUEUED
+    for verb in ("pause", "retry"):
+        await cli("jobs", verb, job.id, "--reason", "a test")
+    await cli("jobs", "cancel", job.id, held.id, "--yes")
+    requests = await hf.find(types=["holdfast.pause", "holdfast.retry", "holdfast.cancel"])
+    assert len(requests) == 4
+    assert requests[-1].payload["note"] == "a test"
+    assert requests[-1].payload["by"].startswith("cli:")
+
+
+async def test_what_cannot_be_done_has_its_exit_code_and_does_not_stop_the_rest(cli: Cli, hf: Holdfast) -> None:
+    job = await hf.enqueue("add", {})
+    await cli("jobs", "show", uuid4(), code=3)
+    await cli("jobs", "resume", job.id, code=4)
+    mixed = await cli("jobs", "pause", uuid4(), job.id, code=3)
+    assert f"{job.id}  pause asked for" in mixed.stdout
+
+
+async def test_cancel_needs_yes_where_nobody_can_be_asked(cli: Cli, hf: Holdfast) -> None:
+    job = await hf.enqueue("add", {})
+    result = await cli("jobs", "cancel", job.id, code=2)
+    assert "--yes" in result.stderr
+    assert (await hf.get(job)).state is State.QUEUED

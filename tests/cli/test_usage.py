@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import errors
+from holdfast.cli.failures import exit_code
+from holdfast.config import ENTRIES
+from tests.cli.conftest import TASKS, invoke
+
+AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/nothing"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["wroker"], "worker"),
+        (["enqueue"], "TYPE"),
+        (["enqueue", "add", "{"], "not JSON"),
+        (["enqueue", "add", "[1]"], "must be a JSON object"),
+        (["enqueue", "add", "--run-at", "soon"], "2030-01-31T08:00"),
+        (["enqueue", "add", "--delay", "-1"], "--delay"),
+        (["enqueue", "add", "--timeout", "1"], "--wait"),
+        (["enqueue", "add", "-", "--wait"], "single job"),
+        (["jobs", "show", "no-id"], "UUID"),
+        (["jobs", "list", "--state", "gone"], "success"),
+        (["jobs", "list", "-o", "yaml"], "ndjson"),
+        (["worker"], "--app"),
+        (["worker", "--app", "tasks"], "MODULE:NAME"),
+        (["worker", "--app", "tests.cli.nothing:hf"], "no module 'tests.cli.nothing'"),
+        (["worker", "--app", "tests.cli.tasks:app"], "tests.cli.tasks:hf"),
+        (["worker", "--app", "tests.cli.tasks:not_an_app"], "is a int, not a Holdfast app"),
+        (["worker", "--app", TASKS, "--lanes", "slow=1"], "fast=3,general=5"),
+        (["serve", "--host", "0.0.0.0"], "no keys"),
+        (["serve", "--host", "192.0.2.1"], "no keys"),
+        (["up", "--host", "::"], "no keys"),
+        (["db", "stop"], "not Holdfast's to stop"),
+    ],
+)
+def test_wrong_use_is_said_in_one_line_and_exits_2(arguments: list[str], said: str) -> None:
+    result = invoke(*arguments, environment=AWAY)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in result.output
+
+
+def test_a_module_that_cannot_be_imported_is_named_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_tasks.py").write_text("from holdfast import Holdfast\n\nhf = Holdfast(1 / 0)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    result = invoke("worker", "--app", "broken_tasks:hf", environment=AWAY)
+    assert result.exit_code == 2
+    assert "ZeroDivisionError" in result.stderr
+    assert "line 3" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["jobs", "list"],
+        ["jobs", "show", "01a1e215-8f28-7fb8-868d-fc47658bc523"],
+        ["enqueue", "add"],
+        ["verify"],
+        ["migrate"],
+        ["migrate", "--check"],
+    ],
+)
+def test_a_database_that_is_away_exits_5(arguments: list[str]) -> None:
+    result = invoke(*arguments, environment=AWAY)
+    assert result.exit_code == 5
+    assert result.stderr.startswith("error: PostgreSQL cannot be reached")
+    assert "holdfast doctor" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert "secret" not in result.output
+
+
+def test_a_worker_whose_database_is_away_exits_5() -> None:
+    command = [sys.executable, "-m", "holdfast", "worker", "--app", TASKS]
+    done = subprocess.run(command, env=AWAY, capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert "error: PostgreSQL cannot be reached" in done.stderr
+
+
+def test_a_traceback_is_for_those_who_ask() -> None:
+    result = invoke("jobs", "list", environment={**AWAY, "HOLDFAST_LOG_LEVEL": "DEBUG"})
+    assert result.exit_code == 5
+    assert "Traceback" in result.stderr
+
+
+def test_config_lists_every_setting_with_its_origin_and_hides_passwords() -> None:
+    result = invoke("config", "-o", "json", environment={**AWAY, "HOLDFAST_PORT": "9000"})
+    found = {entry["variable"]: entry for entry in json.loads(result.stdout)}
+    assert set(found) == {entry.variable for entry in ENTRIES}
+    assert found["HOLDFAST_PORT"]["value"] == "9000"
+    assert found["HOLDFAST_PORT"]["origin"] == "environment"
+    assert found["HOLDFAST_HOST"]["origin"] == "default"
+    assert found["HOLDFAST_DATABASE_URL"]["value"] == "postgresql://nobody:***@127.0.0.1:1/nothing"
+
+
+def test_all_faults_of_the_configuration_are_said_at_once() -> None:
+    result = invoke("config", environment={"HOLDFAST_PORT": "x", "HOLDFAST_BATCH_SIZE": "0"})
+    assert result.exit_code == 2
+    assert "HOLDFAST_PORT" in result.stderr
+    assert "HOLDFAST_BATCH_SIZE" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.NotFound(), 3),
+        (errors.Conflict(), 4),
+        (errors.AlreadyFinal(), 4),
+        (errors.KeyConflict(), 4),
+        (errors.DatabaseUnavailable(), 5),
+        (errors.InvalidInput(), 2),
+        (errors.InvalidPayload(), 2),
+        (errors.ConfigError(), 2),
+        (errors.SchemaError(), 1),
+        (errors.WaitTimeout(), 1),
+        (errors.HoldfastError(), 1),
+    ],
+)
+def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_without_click_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['click'] = None; from holdfast.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: the command line is not installed: pip install 'holdfast[cli]'\n"

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from holdfast import Holdfast, State
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached
+from tests.cli.conftest import TASKS, Cli, Start, alive
+
+
+async def test_a_burst_does_everything_and_ends(start: Start, hf: Holdfast) -> None:
+    jobs = [await hf.enqueue("add", {"a": number, "b": 1}) for number in range(30)]
+    worker = start("worker", "--app", TASKS, "--burst", "--lanes", "general=4", "--poll-interval", "0.1")
+    assert await worker.ended() == 0, worker.text
+    assert [(await hf.get(job)).result for job in jobs] == list(range(1, 31))
+
+
+async def test_only_the_chosen_types_and_queues_are_taken(start: Start, hf: Holdfast) -> None:
+    taken = await hf.enqueue("add", {"a": 1, "b": 1}, queue="q")
+    others = [await hf.enqueue("add", {"a": 1, "b": 1}), await hf.enqueue("process", {}, queue="q")]
+    worker = start("worker", "--app", TASKS, "--burst", "--types", "add, nap", "--queues", "q")
+    assert await worker.ended() == 0
+    assert (await hf.get(taken)).state is State.SUCCESS
+    assert {(await hf.get(job)).state for job in others} == {State.QUEUED}
+
+
+async def test_enqueue_waits_for_the_result(start: Start, cli: Cli) -> None:
+    start("worker", "--app", TASKS)
+    done = await cli("enqueue", "add", '{"a": 20, "b": 22}', "--wait", "--timeout", "30")
+    assert done.stdout.splitlines()[1] == "42"
+    failed = await cli("enqueue", "hopeless", "--wait", "--timeout", "30", code=1)
+    assert "the job is dead: it cannot be done" in failed.stderr
+
+
+async def test_an_app_is_found_in_the_working_folder(start: Start, hf: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from holdfast import Holdfast\nhf = Holdfast()\n\n@hf.job('mine')\ndef mine(ctx): return __name__\n"
+    )
+    job = await hf.enqueue("mine", {})
+    assert await start("worker", "--app", "mine:hf", "--burst", folder=tmp_path).ended() == 0
+    assert (await hf.get(job)).result == "mine"
+
+
+async def test_a_signal_lets_running_jobs_finish_and_a_second_one_does_not(start: Start, hf: Holdfast) -> None:
+    worker = start("worker", "--app", TASKS)
+    short, long = await hf.enqueue("nap", {"seconds": 1}), await hf.enqueue("nap", {"seconds": 60})
+    await reached(hf, short, "running")
+    await reached(hf, long, "running")
+    worker.process.send_signal(signal.SIGTERM)
+    await reached(hf, short, "success")
+    assert worker.process.poll() is None
+    worker.process.send_signal(signal.SIGINT)
+    assert await worker.ended() == 0
+    assert (await hf.get(long)).state is State.QUEUED
+
+
+async def test_processes_are_restarted_and_drained_together(start: Start, hf: Holdfast) -> None:
+    workers = start("worker", "--app", TASKS, "--processes", 2)
+    await until(lambda: len(workers.lines("started")) == 2)
+    victim, survivor = workers.children()
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: len(workers.lines("started")) == 3)
+    assert survivor in workers.children()
+    assert len(workers.children()) == 2
+    assert "was killed by SIGKILL and is started again" in workers.text
+    napping = await hf.enqueue("nap", {"seconds": 0.5})
+    await reached(hf, napping, "running")
+    children = workers.children()
+    # As a service manager does it: everybody hears of the end, and it counts once.
+    for pid in (workers.process.pid, *children):
+        os.kill(pid, signal.SIGTERM)
+    assert await workers.ended() == 0
+    assert (await hf.get(napping)).state is State.SUCCESS
+    assert not any(alive(pid) for pid in children)
+
+
+async def test_processes_end_with_their_burst(start: Start, hf: Holdfast) -> None:
+    jobs = await hf.enqueue_many([("process", {})] * 40)
+    assert await start("worker", "--app", TASKS, "--burst", "--processes", 2).ended() == 0
+    assert {(await hf.get(job)).state for job in jobs} == {State.SUCCESS}
+
+
+async def test_children_drain_when_their_parent_is_killed(start: Start, hf: Holdfast) -> None:
+    workers = start("worker", "--app", TASKS, "--processes", 2)
+    await until(lambda: len(workers.lines("started")) == 2)
+    napping = await hf.enqueue("nap", {"seconds": 0.5})
+    await reached(hf, napping, "running")
+    children = workers.children()
+    workers.process.kill()
+    await until(lambda: not any(alive(pid) for pid in children), seconds=20, what="children end")
+    assert (await hf.get(napping)).state is State.SUCCESS
+
+
+async def test_a_wrong_type_ends_all_processes(start: Start) -> None:
+    workers = start("worker", "--app", TASKS, "--processes", 2, "--types", "unknown")
+    assert await workers.ended() == 2
+    assert "has no job type unknown" in workers.text
+
+
+async def test_a_process_with_a_stuck_thread_is_replaced(start: Start, hf: Holdfast) -> None:
+    stuck = await hf.enqueue("stubborn", {})
+    worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=2")
+    await reached(hf, stuck, "dead")
+    (attempt,) = await hf.attempts(stuck)
+    assert attempt.outcome == "timeout"
+    assert str(worker.process.pid) in attempt.worker
+    following = await hf.enqueue("process", {})
+    # The new program is in the same process: whoever started the old one notices nothing.
+    assert (await reached(hf, following, "success")).result == worker.process.pid
+    await until(lambda: len(worker.lines("started")) == 2)
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
+async def test_a_thread_that_ignores_the_drain_is_handed_back_once_its_process_is_gone(
+    start: Start, hf: Holdfast
+) -> None:
+    free, bound = await hf.enqueue("deaf", {}), await hf.enqueue("deaf", {}, target="t")
+    worker = start("worker", "--app", TASKS, HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS="0")
+    await reached(hf, free, "running")
+    await reached(hf, bound, "running")
+    worker.process.terminate()
+    assert await worker.ended() == 0
+    assert len(worker.lines("started")) == 1
+    jobs = [await hf.get(free), await hf.get(bound)]
+    assert [(job.state, job.failures) for job in jobs] == [(State.QUEUED, 0), (State.PAUSED, 0)]
+    assert (await hf.history(bound))[-1].note == "Job was interrupted by user"

@@ -1,0 +1,112 @@
+"""SIGTERM: running jobs finish, or are interrupted without costing them an attempt."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from holdfast import Holdfast, JobRef
+from holdfast.testing.harness import Fleet, judge, until
+from tests.faults.conftest import NewFleet
+
+MESSAGE = "Job was interrupted by user"
+
+
+async def test_sigterm_lets_running_jobs_finish_and_claims_no_more(fleet: Fleet, hf: Holdfast) -> None:
+    worker = fleet.spawn()
+    running = await _running(fleet, hf, "work", seconds=1.5)
+    thread = await _running(fleet, hf, "threaded", seconds=1.5)
+    worker.drain()
+    await until(lambda: "worker drains" in worker.output.read_text(), what="it drains")
+    later = await hf.enqueue("work")
+    assert await worker.ended() == 0
+    for job in (running, thread):
+        done = await hf.get(job.id)
+        assert (done.state, done.attempt) == ("success", 1)
+    assert (await hf.get(later.id)).state == "queued"
+    fleet.spawn()
+    await hf.wait(later.id, timeout=60)
+    await fleet.drained()
+    await judge(hf, fleet.history)
+
+
+@pytest.mark.parametrize("policy", ["pause", "requeue"])
+async def test_after_the_grace_jobs_are_handed_back_and_no_attempt_is_burned(
+    new_fleet: NewFleet, database_url: str, hf: Holdfast, policy: str
+) -> None:
+    fleet = new_fleet(database_url, shutdown_grace_period_seconds=0.3, drain_policy=policy)
+    worker = fleet.spawn()
+    plain = await _running(fleet, hf, "work", seconds=60)
+    thread = await _running(fleet, hf, "threaded", seconds=60)
+    aimed = await _running(fleet, hf, "work", seconds=60, target="a target")
+    worker.drain()
+    assert await worker.ended() == 0
+
+    for job in (plain, thread):
+        back = await hf.get(job.id)
+        assert (back.state, back.failures, back.attempt) == ("queued", 0, 1)
+        assert [a.outcome for a in await hf.attempts(job.id)] == ["released"]
+    held = await hf.get(aimed.id)
+    (attempt,) = await hf.attempts(aimed.id)
+    assert held.failures == 0
+    if policy == "requeue":
+        assert (held.state, attempt.outcome) == ("queued", "released")
+    else:
+        assert (held.state, attempt.outcome) == ("paused", "paused")
+        assert attempt.error_message == MESSAGE
+        assert [(event.event, event.note) for event in await hf.history(aimed.id)] == [("paused", MESSAGE)]
+
+
+async def test_a_second_sigterm_ends_the_grace(fleet: Fleet, hf: Holdfast) -> None:
+    worker = fleet.spawn()
+    job = await _running(fleet, hf, "work", seconds=60)
+    worker.drain()
+    await until(lambda: "worker drains" in worker.output.read_text(), what="it drains")
+    assert worker.alive
+    began = time.monotonic()
+    worker.drain()
+    assert await worker.ended() == 0
+    assert time.monotonic() - began < 20
+    back = await hf.get(job.id)
+    assert (back.state, back.failures) == ("queued", 0)
+
+
+async def test_leases_are_renewed_to_the_end_of_a_drain(fleet: Fleet, hf: Holdfast) -> None:
+    """The grace is longer than the lease, and another worker waits for a lease to lapse."""
+    worker = fleet.spawn()
+    job = await _running(fleet, hf, "work", seconds=5)
+    fleet.spawn()
+    await fleet.ready()
+    worker.drain()
+    assert await worker.ended() == 0
+    done = await hf.get(job.id)
+    assert (done.state, done.attempt) == ("success", 1)
+
+
+async def test_every_attempt_leaves_one_line_of_json(fleet: Fleet, hf: Holdfast) -> None:
+    worker = fleet.spawn()
+    job = await hf.enqueue("work", {"failing": 1, "seconds": 0.05}, correlation_id="a thread of work")
+    await hf.wait(job.id, timeout=60)
+    await fleet.drained()
+    failed, succeeded = worker.lines("AttemptEnded")
+    assert (failed["outcome"], failed["state"], failed["failures"]) == ("failed", "retry", 1)
+    assert (failed["error_type"], failed["error"]) == ("RuntimeError", "as asked")
+    assert (succeeded["outcome"], succeeded["state"], succeeded["failures"]) == ("success", "success", 1)
+    for number, line in enumerate((failed, succeeded), start=1):
+        assert line["job_id"] == str(job.id)
+        assert line["attempt"] == number
+        assert line["duration_seconds"] >= 0.05
+        assert line["correlation_id"] == "a thread of work"
+
+
+async def _running(fleet: Fleet, hf: Holdfast, kind: str, *, seconds: float, target: str | None = None) -> JobRef:
+    """A job whose handler has begun."""
+    job = await hf.enqueue(kind, {"seconds": seconds}, target=target)
+    fleet.history.enqueued(job.id, target=target)
+
+    def begun() -> bool:
+        return any(fact.kind == "started" and fact.job_id == job.id for fact in fleet.history.facts())
+
+    await until(begun, what="the handler begins")
+    return job

@@ -1,0 +1,57 @@
+"""Processes that stand still: a frozen worker, and a handler that lets nothing else run."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Holdfast, JobRef
+from holdfast.testing.harness import Fleet, judge, until
+from tests.faults.conftest import NewFleet
+
+
+@pytest.mark.parametrize("target", [None, "a target"])
+async def test_a_worker_frozen_past_its_lease_changes_nothing(fleet: Fleet, hf: Holdfast, target: str | None) -> None:
+    frozen = fleet.spawn()
+    job = await hf.enqueue("work", {"seconds": 1.0}, target=target)
+    fleet.history.enqueued(job.id, target=target)
+    await until(lambda: _runs(fleet, job), what="the handler starts")
+    frozen.freeze()
+
+    fleet.spawn()
+    assert (await hf.wait(job.id, timeout=60)).attempt == 2
+    before = await _everything(hf, job)
+    frozen.thaw()
+    await until(lambda: frozen.lines("LeaseLost"), what="the frozen worker learns of it")
+    frozen.drain()
+    await frozen.ended()
+    assert await _everything(hf, job) == before
+
+    await fleet.drained()
+    await judge(hf, fleet.history)
+
+
+async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(
+    new_fleet: NewFleet, database_url: str, hf: Holdfast
+) -> None:
+    fleet = new_fleet(database_url, lease_sec_default=1.5)
+    fleet.spawn()
+    fleet.spawn()
+    await fleet.ready()
+    job = await hf.enqueue("block", {"seconds": 5.0})
+    other = await hf.enqueue("block", {"seconds": 5.0, "busy": True}, target="a target")
+    for ref in (job, other):
+        fleet.history.enqueued(ref.id)
+        done = await hf.wait(ref.id, timeout=60)
+        assert (done.state, done.attempt, done.failures) == ("success", 1, 0)
+
+    await fleet.drained()
+    await judge(hf, fleet.history)
+    assert [len(_runs(fleet, ref)) for ref in (job, other)] == [1, 1]
+
+
+def _runs(fleet: Fleet, job: JobRef) -> list[int]:
+    return [f.process for f in fleet.history.facts() if f.kind == "started" and f.job_id == job.id]
+
+
+async def _everything(hf: Holdfast, job: JobRef) -> object:
+    return await hf.get(job.id), await hf.attempts(job.id), await hf.history(job.id)

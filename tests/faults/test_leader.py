@@ -1,0 +1,46 @@
+"""Maintenance outlives whoever leads it."""
+
+from __future__ import annotations
+
+from holdfast import Holdfast
+from holdfast.testing.harness import Fleet, WorkerProcess, judge, until
+
+
+async def test_another_process_leads_when_the_leader_is_killed(fleet: Fleet, hf: Holdfast) -> None:
+    for _ in range(3):
+        fleet.spawn()
+    await fleet.ready()
+    leader = await until(lambda: _leader(fleet), what="one leads")
+    leader.kill()
+
+    jobs = [
+        await hf.enqueue("work", delay=0.5),
+        await hf.enqueue("work", target="a target"),
+        await hf.enqueue("work", {"failing": 1}),
+    ]
+    for ref in jobs:
+        fleet.history.enqueued(ref.id)
+        assert (await hf.wait(ref.id, timeout=30)).state == "success"
+    assert _leader(fleet) not in (None, leader)
+
+    await fleet.drained()
+    await judge(hf, fleet.history)
+
+
+async def test_a_leader_that_drains_hands_over_at_once(fleet: Fleet, hf: Holdfast) -> None:
+    fleet.spawn()
+    leader = await until(lambda: _leader(fleet), what="one leads")
+    follower = fleet.spawn()
+    await fleet.ready()
+    leader.drain()
+    await leader.ended()
+    changed = await until(lambda: follower.lines("LeaderChanged"), seconds=4, what="the other leads")
+    assert changed[-1]["leading"] is True
+
+
+def _leader(fleet: Fleet) -> WorkerProcess | None:
+    for process in fleet.living:
+        changes = process.lines("LeaderChanged")
+        if changes and changes[-1]["leading"]:
+            return process
+    return None

@@ -1,0 +1,181 @@
+"""The database goes away and comes back, in every way it can. No attempt is burned, nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast import Config, DatabaseUnavailable, Holdfast
+from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.migrate import migrate
+from holdfast.testing.harness import Fleet, judge, until
+from tests.faults.conftest import CHAOS_SECONDS, NewFleet
+
+LEASE, AWAY = (10, 20) if CHAOS_SECONDS else (3, 8)
+
+pytestmark = pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL of the test's own, to be stopped and killed."""
+    home = Path(tempfile.mkdtemp(prefix="hf-outage-"))
+    embedded = EmbeddedPostgres(home)
+    embedded.start()
+    yield embedded
+    embedded.stop()
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+async def own(server: EmbeddedPostgres) -> AsyncIterator[Holdfast]:
+    """A client of that server."""
+    await migrate(Config.load(environment={}, database_url=server.url))
+    async with Holdfast(server.url) as app:
+        yield app
+
+
+async def test_postgresql_stopped_for_longer_than_a_lease_burns_no_attempt(
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
+) -> None:
+    fleet = await _under_load(new_fleet, own, server.url)
+
+    server.stop()
+    await _pass(AWAY)
+    server.start()
+    await _enqueue(own, fleet, "after", 20, seconds=0.01)
+
+    await _nothing_was_burned(own, fleet)
+
+
+async def test_postgresql_frozen_for_longer_than_a_lease_burns_no_attempt(
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
+) -> None:
+    """A disk or a virtual machine that stalls: no connection is lost, but nobody is answered."""
+    fleet = await _under_load(new_fleet, own, server.url)
+
+    _signal_all(server, signal.SIGSTOP)
+    await _pass(AWAY)
+    _signal_all(server, signal.SIGCONT)
+    await _enqueue(own, fleet, "after", 20, seconds=0.01)
+
+    await _nothing_was_burned(own, fleet)
+
+
+async def test_postgresql_killed_under_load_burns_no_attempt(
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
+) -> None:
+    fleet = await _under_load(new_fleet, own, server.url)
+    for crash in range(3):
+        await _crash(server)
+        await _enqueue(own, fleet, f"after crash {crash}", 20, seconds=0.01)
+
+    await _nothing_was_burned(own, fleet)
+
+
+async def test_connections_cut_under_load_burn_no_attempt(
+    new_fleet: NewFleet, hf: Holdfast, database_url: str, conn: asyncpg.Connection
+) -> None:
+    fleet = await _under_load(new_fleet, hf, database_url)
+    for cut in range(int(12 + CHAOS_SECONDS)):
+        await conn.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        await _enqueue(hf, fleet, f"after cut {cut}", 10, seconds=0.01)
+        await _pass(0.4)
+
+    await _nothing_was_burned(hf, fleet)
+
+
+async def _under_load(new_fleet: NewFleet, app: Holdfast, url: str) -> Fleet:
+    """Three workers, with handlers that are in the middle of something, and others waiting."""
+    fleet = new_fleet(url, lease_sec_default=LEASE, heartbeat_seconds=0.5)
+    for _ in range(3):
+        fleet.spawn()
+    await fleet.ready()
+    await _enqueue(app, fleet, "long", 6, seconds=AWAY + 2)
+    await _enqueue(app, fleet, "thread", 3, "threaded", seconds=AWAY + 1)
+    await _enqueue(app, fleet, "target", 4, target="a target", seconds=1)
+    await _enqueue(app, fleet, "short", 100, seconds=0.05)
+    await until(lambda: len(fleet.history.facts()) > 100, what="much is under way")
+    return fleet
+
+
+async def _enqueue(
+    app: Holdfast,
+    fleet: Fleet,
+    name: str,
+    number: int,
+    kind: str = "work",
+    *,
+    seconds: float,
+    target: str | None = None,
+) -> None:
+    """Record jobs, again and again until they are acknowledged: the key makes them one each."""
+    for place in range(number):
+        key = f"{name.replace(' ', '-')}-{place}"
+
+        async def recorded(key: str = key) -> bool:
+            try:
+                ref = await app.enqueue(kind, {"seconds": seconds}, idempotency_key=key, target=target)
+            except DatabaseUnavailable:
+                return False
+            fleet.history.enqueued(ref.id, key=key, target=target)
+            return True
+
+        await until(recorded, what=f"{key} is recorded")
+
+
+async def _nothing_was_burned(app: Holdfast, fleet: Fleet) -> None:
+    await until(lambda: _idle(app), seconds=90, what="all jobs end")
+    assert len(fleet.living) == 3, "the workers come back by themselves"
+    await fleet.drained()
+    jobs, attempts = await judge(app, fleet.history)
+    assert {job.state for job in jobs} == {"success"}
+    assert {job.failures for job in jobs} == {0}
+    assert {attempt.outcome for attempt in attempts} <= {"success", "released"}
+    runs = [fact.job_id for fact in fleet.history.facts() if fact.kind == "started"]
+    twice = [job.id for job in jobs if job.target is None and runs.count(job.id) != 1]
+    assert not twice, "a handler without a target runs on through an outage, once"
+
+
+async def _crash(server: EmbeddedPostgres) -> None:
+    """kill -9 of the postmaster; its keeper starts it anew."""
+    crashed = server.postmaster_pid()
+    assert crashed is not None
+    os.kill(crashed, signal.SIGKILL)
+    await until(lambda: server.postmaster_pid() not in (None, crashed), what="PostgreSQL starts anew")
+
+
+def _signal_all(server: EmbeddedPostgres, number: signal.Signals) -> None:
+    """A signal to every process of the server."""
+    postmaster = server.postmaster_pid()
+    assert postmaster is not None
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    for process in (postmaster, *map(int, children)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+async def _idle(app: Holdfast) -> bool:
+    try:
+        backlog = await app.client.backlog()
+    except DatabaseUnavailable:
+        return False
+    return not any(backlog[part] for part in ("ready", "running", "due", "waiting"))
+
+
+async def _pass(seconds: float) -> None:
+    """Let so much time pass."""
+    end = time.monotonic() + seconds
+    await until(lambda: time.monotonic() >= end, seconds=seconds + 60)

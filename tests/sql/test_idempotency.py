@@ -1,0 +1,162 @@
+"""One intent, one job, by a unique constraint, under any concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.conftest import ConnectAs
+from tests.sql.factories import (
+    claim,
+    enqueue,
+    enqueue_many,
+    enqueue_row,
+    execute,
+    job_in,
+    offences,
+    run_one,
+    settle,
+    state_of,
+)
+
+PROCESSES, CONNECTIONS, CALLS = 4, 10, 5
+
+CLIENT = """
+import asyncio, json, sys
+import asyncpg
+
+async def call(conn, calls):
+    rows = []
+    for n in range(calls):
+        rows += await conn.fetch(
+            "select job_id, outcome from enqueue('pay', jsonb_build_object('order', 7), idempotency_key => 'k')")
+    return [(str(row["job_id"]), row["outcome"]) for row in rows]
+
+async def main(url, connections, calls):
+    settings = {"search_path": "holdfast", "role": "holdfast_api"}
+    conns = [await asyncpg.connect(url, server_settings=settings) for _ in range(connections)]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    answers = await asyncio.gather(*(call(conn, calls) for conn in conns))
+    print(json.dumps([answer for some in answers for answer in some]))
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+"""
+
+
+async def test_200_concurrent_enqueues_of_one_key_from_several_processes_make_one_job(
+    conn: asyncpg.Connection, database_url: str
+) -> None:
+    pipe = asyncio.subprocess.PIPE
+    clients = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CLIENT, database_url, str(CONNECTIONS), str(CALLS), stdin=pipe, stdout=pipe
+        )
+        for _ in range(PROCESSES)
+    ]
+    for client in clients:
+        assert client.stdout is not None
+        assert await client.stdout.readline() == b"ready\n"
+    outputs = await asyncio.gather(*(client.communicate(b"go\n") for client in clients))
+    answers = [answer for output, _ in outputs for answer in json.loads(output)]
+    assert len(answers) == PROCESSES * CONNECTIONS * CALLS == 200
+    assert len({job_id for job_id, _ in answers}) == 1
+    assert sorted(outcome for _, outcome in answers) == ["created"] + 199 * ["existing"]
+    assert await conn.fetchval("select count(*) from jobs") == 1
+    assert await conn.fetchval("select count(*) from ready") == 1
+
+
+async def test_the_same_key_with_another_type_or_payload_is_a_conflict(conn: asyncpg.Connection) -> None:
+    first = await enqueue_row(conn, "pay", {"order": 7, "sum": 1}, idempotency_key="k")
+    again = await enqueue_row(conn, "pay", {"sum": 1, "order": 7}, idempotency_key="k", priority=1)
+    assert (again["job_id"], again["outcome"]) == (first["job_id"], "existing")
+    for job_type, payload in (("pay", {"order": 8, "sum": 1}), ("refund", {"order": 7, "sum": 1}), ("pay", {})):
+        other = await enqueue_row(conn, job_type, payload, idempotency_key="k")
+        assert (other["job_id"], other["outcome"]) == (first["job_id"], "conflict")
+    assert await conn.fetchval("select count(*) from jobs") == 1
+
+
+async def test_keys_are_per_tenant(conn: asyncpg.Connection) -> None:
+    ours = await enqueue_row(conn, idempotency_key="k", tenant="a")
+    theirs = await enqueue_row(conn, "other", idempotency_key="k", tenant="b")
+    assert (ours["outcome"], theirs["outcome"]) == ("created", "created")
+
+
+@pytest.mark.parametrize("state", ["success", "dead", "canceled"])
+async def test_the_key_of_an_ended_or_erased_job_still_answers(conn: asyncpg.Connection, state: str) -> None:
+    job_id = await job_in(conn, state, idempotency_key="k")
+    for erased in (False, True):
+        if erased:
+            assert await execute(conn, "delete", job_id) == "accepted"
+            assert await conn.fetchval("select payload from jobs where id = $1", job_id) == "{}"
+        row = await enqueue_row(conn, idempotency_key="k")
+        assert tuple(row) == (job_id, state, "existing")
+        assert (await enqueue_row(conn, payload={"n": 1}, idempotency_key="k"))["outcome"] == "conflict"
+    assert await claim(conn) == []
+
+
+async def test_duplicates_within_a_batch_make_one_job(conn: asyncpg.Connection) -> None:
+    key: dict[str, Any] = {"idempotency_key": "k"}
+    rows = await enqueue_many(
+        conn, [("work", {}, key), ("work", {}, None), ("work", {}, key), ("work", {"n": 1}, key), ("work", {}, key)]
+    )
+    assert [row["outcome"] for row in rows] == ["created", "created", "existing", "conflict", "existing"]
+    assert len({row["job_id"] for row in rows}) == 2
+    assert await offences(conn) == []
+
+
+async def test_dedup_key_answers_the_open_job_of_its_type_and_is_free_again_when_it_ended(
+    conn: asyncpg.Connection,
+) -> None:
+    first = await enqueue(conn, dedup_key="d")
+    hit = await enqueue_row(conn, payload={"other": 1}, dedup_key="d")
+    assert tuple(hit) == (first, "queued", "existing")
+    assert (await enqueue_row(conn, "other", dedup_key="d"))["outcome"] == "created"
+    assert (await enqueue_row(conn, dedup_key="d", tenant="b"))["outcome"] == "created"
+    (lease,) = await claim(conn, tenants=["default"])
+    assert tuple(await enqueue_row(conn, dedup_key="d")) == (first, "running", "existing")
+    assert await settle(conn, "complete", [lease]) == ["success"]
+    second = await enqueue_row(conn, dedup_key="d")
+    assert second["outcome"] == "created"
+    await execute(conn, "cancel", second["job_id"])
+    assert (await enqueue_row(conn, dedup_key="d"))["outcome"] == "created"
+    dead = await run_one(conn, "mortal", dedup_key="d")
+    await settle(conn, "fail", [dead], kinds=["fatal"])
+    assert (await enqueue_row(conn, "mortal", dedup_key="d"))["outcome"] == "created"
+
+
+async def test_a_key_whose_first_transaction_rolls_back_goes_to_the_next(connect_as: ConnectAs) -> None:
+    first, second = await connect_as("api"), await connect_as("api")
+    transaction = first.transaction()
+    await transaction.start()
+    await enqueue(first, "warm")
+    lost = await enqueue(first, idempotency_key="k")
+    waiting = asyncio.create_task(enqueue_row(second, idempotency_key="k"))
+    assert not (await asyncio.wait([waiting], timeout=0.1))[0]
+    await transaction.rollback()
+    row = await waiting
+    assert row["outcome"] == "created"
+    assert row["job_id"] != lost
+    assert await state_of(await connect_as("superuser"), lost) == "gone"
+
+
+@pytest.mark.parametrize("option", ["idempotency_key", "dedup_key"])
+async def test_batches_with_the_same_keys_in_other_orders_do_not_deadlock(connect_as: ConnectAs, option: str) -> None:
+    sessions = [await connect_as("api") for _ in range(2)]
+    await enqueue(sessions[0])
+
+    async def loop(conn: asyncpg.Connection, *, backwards: bool) -> int:
+        created = 0
+        for turn in range(150):
+            keys = [f"{turn}-{n}" for n in range(8)]
+            batch = [("work", {}, {option: key}) for key in (reversed(keys) if backwards else keys)]
+            created += sum(row["outcome"] == "created" for row in await enqueue_many(conn, batch))
+        return created
+
+    created = await asyncio.gather(loop(sessions[0], backwards=False), loop(sessions[1], backwards=True))
+    assert sum(created) == 150 * 8

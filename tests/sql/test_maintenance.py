@@ -1,0 +1,211 @@
+"""Time passes: what is due is promoted to the moment, one leads at a time, and what ended long ago goes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from tests.conftest import ConnectAs
+from tests.sql.factories import (
+    claim,
+    elect,
+    enqueue,
+    enqueue_copies,
+    job_in,
+    make_due,
+    offences,
+    promote,
+    state_of,
+)
+
+
+async def test_promote_tells_when_the_next_job_is_due(conn: asyncpg.Connection) -> None:
+    row = await conn.fetchrow("select * from promote()")
+    assert row is not None
+    assert (row["promoted"], row["next_in_seconds"]) == (0, None)
+    soon = await enqueue(conn, delay=0.2)
+    later = await enqueue(conn, delay=5.0)
+    row = await conn.fetchrow("select * from promote()")
+    assert row is not None
+    assert row["promoted"] == 0
+    assert 0 < row["next_in_seconds"] <= 0.2
+    await asyncio.sleep(row["next_in_seconds"])
+    row = await conn.fetchrow("select * from promote()")
+    assert row is not None
+    assert row["promoted"] == 1
+    assert 4 < row["next_in_seconds"] <= 5
+    assert (await state_of(conn, soon), await state_of(conn, later)) == ("queued", "scheduled")
+
+
+async def test_promote_takes_so_many_in_order_of_their_time_and_can_go_on_from_there(conn: asyncpg.Connection) -> None:
+    jobs = [await enqueue(conn, delay=1000.0 - n) for n in range(10)]
+    for table in ("due", "jobs"):
+        await conn.execute(f"update {table} set run_at = run_at - interval '1 hour'")
+    row = await conn.fetchrow("select * from promote(4)")
+    assert row is not None
+    assert row["promoted"] == 4
+    assert row["next_in_seconds"] < 0
+    rest = await conn.fetchrow("select * from promote(100, $1)", row["reached"])
+    assert rest is not None
+    assert (rest["promoted"], rest["next_in_seconds"]) == (6, None)
+    assert await conn.fetchval("select promoted from promote(100, $1)", rest["reached"] + timedelta(seconds=1)) == 0
+    assert [lease.job_id for lease in await claim(conn, limit=10)] == jobs[::-1]
+
+
+async def test_two_promotions_at_once_take_nothing_twice_and_wait_for_nobody(connect_as: ConnectAs) -> None:
+    one, two, admin = await connect_as("worker"), await connect_as("worker"), await connect_as("superuser")
+    jobs = await enqueue_copies(one, 6, delay=60)
+    await make_due(admin, *jobs)
+    await two.execute("set lock_timeout = '1s'")
+    async with one.transaction():
+        assert await one.fetchval("select promoted from promote(4)") == 4
+        assert await promote(two) == 2
+    assert await promote(two) == 0
+    assert await offences(admin) == []
+
+
+async def test_elect_seats_each_called_target_once(conn: asyncpg.Connection) -> None:
+    for n in range(5):
+        await enqueue_copies(conn, 3, target=f"t{n}")
+    assert await conn.fetchval("select elect(2)") == 2
+    assert await conn.fetchval("select count(*) from ready") == 2
+    assert await conn.fetchval("select elect()") == 3
+    assert await conn.fetchval("select elect()") == 0
+    assert await conn.fetchval("select count(*) from ready") == 5
+    assert await offences(conn) == []
+
+
+async def test_one_leads_until_it_resigns_or_its_term_ends(conn: asyncpg.Connection) -> None:
+    async def lead(candidate: str, seconds: float = 60) -> bool:
+        return bool(await conn.fetchval("select lead('maintenance'::text, $1::text, $2::double precision)", candidate, seconds))
+
+    async def term() -> int:
+        return int(await conn.fetchval("select term from leaders"))
+
+    assert await lead("a")
+    assert not await lead("b")
+    assert await lead("a", 0.05)
+    assert await term() == 1
+    await asyncio.sleep(0.06)
+    assert await lead("b")
+    assert await term() == 2
+    assert not await lead("a")
+    await conn.execute("select resign('maintenance', 'a')")
+    assert not await lead("a")
+    await conn.execute("select resign('maintenance', 'b')")
+    assert await lead("a")
+    assert await term() == 3
+
+
+async def test_of_many_candidates_one_leads(connect_as: ConnectAs) -> None:
+    conns = [await connect_as("worker") for _ in range(8)]
+    won = await asyncio.gather(
+        *(conn.fetchval("select lead('maintenance'::text, $1::text, 60::double precision)", f"c{n}") for n, conn in enumerate(conns))
+    )
+    assert sum(won) == 1
+
+
+async def long_ago(conn: asyncpg.Connection, job_id: UUID, days: float) -> None:
+    await conn.execute(
+        "update jobs set created_at = created_at - $2::interval, finished_at = finished_at - $2::interval where id = $1",
+        job_id, timedelta(days=days),
+    )  # fmt: skip
+
+
+async def retired(conn: asyncpg.Connection) -> int:
+    """Walk over all jobs in small steps; how many went."""
+    after, total = None, 0
+    for _ in range(100):
+        row = await conn.fetchrow("select * from retire($1, 3)", after)
+        assert row is not None
+        total, after = total + row["deleted"], row["reached"]
+        if after is None:
+            return total
+    raise AssertionError("the walk does not end")
+
+
+@pytest.mark.parametrize("state", ["success", "canceled"])
+async def test_ended_jobs_go_after_seven_days_with_all_that_belongs_to_them(
+    conn: asyncpg.Connection, state: str
+) -> None:
+    young, old = await job_in(conn, state), await job_in(conn, state)
+    await long_ago(conn, young, 6.9)
+    await long_ago(conn, old, 7.1)
+    assert await retired(conn) == 1
+    assert (await state_of(conn, young), await state_of(conn, old)) == (state, "gone")
+    for table in ("job_attempts", "job_events", "dead_letters"):
+        assert await conn.fetchval(f"select count(*) from {table} where job_id = $1", old) == 0
+    assert await retired(conn) == 0
+
+
+async def test_dead_jobs_go_thirty_days_after_they_were_acknowledged(conn: asyncpg.Connection) -> None:
+    unseen, fresh, old = [await job_in(conn, "dead") for _ in range(3)]
+    for job_id in (unseen, fresh, old):
+        await long_ago(conn, job_id, 100)
+    acknowledge = "update dead_letters set acknowledged_at = now() - $2::interval where job_id = $1"
+    await conn.execute(acknowledge, fresh, timedelta(days=29))
+    await conn.execute(acknowledge, old, timedelta(days=31))
+    assert await retired(conn) == 1
+    assert [await state_of(conn, job_id) for job_id in (unseen, fresh, old)] == ["dead", "dead", "gone"]
+
+
+async def test_open_jobs_never_go(conn: asyncpg.Connection) -> None:
+    for state in ("created", "scheduled", "queued", "running", "retry", "paused", "error"):
+        await long_ago(conn, await job_in(conn, state), 1000)
+    assert await retired(conn) == 0
+
+
+async def test_old_jobs_with_ids_of_another_kind_go_too_and_young_ones_are_not_walked(conn: asyncpg.Connection) -> None:
+    foreign = UUID("ff" + uuid4().hex[2:])
+    await conn.execute("select enqueue_many(array['work'], array['{}'::jsonb], ids => array[$1::uuid])", foreign)
+    await conn.execute("select from claim('w1', array['work'])")
+    await conn.execute("select from complete('w1', array[$1::uuid], array[1])", foreign)
+    await long_ago(conn, foreign, 8)
+    await enqueue_copies(conn, 100)
+    reached, steps, deleted = None, 0, 0
+    while True:
+        row = await conn.fetchrow("select * from retire($1, 5)", reached)
+        assert row is not None
+        steps, deleted, reached = steps + 1, deleted + row["deleted"], row["reached"]
+        if reached is None:
+            break
+    assert (deleted, steps) == (1, 3)
+
+
+async def test_silent_workers_are_forgotten_after_a_day(conn: asyncpg.Connection) -> None:
+    for name in ("alive", "silent"):
+        await conn.execute("select register_worker($1, 'host', 1, '0', '{}', array['work'], null)", name)
+    assert await conn.fetchval("select beat('alive', false)")
+    await conn.execute("update workers set heartbeat_at = now() - interval '25 hours' where id = 'silent'")
+    assert await conn.fetchval("select forget_workers()") == 1
+    assert await conn.fetchval("select beat('silent', false)") is None
+    await conn.execute("select unregister_worker('alive')")
+    assert await conn.fetchval("select count(*) from workers") == 0
+
+
+async def test_an_older_version_of_a_type_does_not_overwrite_a_newer_one(conn: asyncpg.Connection) -> None:
+    publish = "select publish_types(jsonb_build_array(jsonb_build_object('name', 'work', 'queue', $1::text, 'lane', \
+'general', 'backoff_base', 1, 'backoff_factor', 2, 'backoff_max', 300, 'backoff_jitter', 0, 'on_failure', 'retry', \
+'version', $2::integer)))"
+    for queue, version in (("a", 1), ("b", 3), ("c", 2)):
+        await conn.execute(publish, queue, version)
+    assert await conn.fetchval("select queue from job_types") == "b"
+
+
+async def test_work_left_and_backlog_tell_what_stands_where(conn: asyncpg.Connection) -> None:
+    await enqueue(conn, "other")
+    stream = await conn.fetchval("select id from streams")
+    await conn.execute("select from claim('w1', array['other'])")
+    assert await conn.fetchval("select work_left($1)", [stream])
+    assert not await conn.fetchval("select work_left($1)", [stream + 1])
+    await enqueue(conn, target="t")
+    await elect(conn)
+    await enqueue(conn, target="t")
+    await enqueue(conn, delay=60.0)
+    await job_in(conn, "dead", "mortal")
+    rows = {row["measure"]: row["count"] for row in await conn.fetch("select * from backlog()")}
+    assert rows == {"ready": 1, "running": 1, "due": 1, "waiting": 1, "dead": 1, "repairs": 0}

@@ -1,0 +1,87 @@
+"""Lapsed leases: taken back once, counted, and never because the database or the leader was away."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from tests.conftest import ConnectAs
+from tests.sql.factories import claim, enqueue, enqueue_copies, expire, job_row, offences, run_one, settle, sweep
+
+
+async def lapsed(conn: asyncpg.Connection, lease_seconds: float) -> None:
+    await conn.execute(
+        "update leases set expires_at = now() - interval '1 second', lease_seconds = $1", lease_seconds
+    )
+
+
+async def test_a_live_lease_is_left_alone(conn: asyncpg.Connection) -> None:
+    await run_one(conn)
+    assert await sweep(conn) == {}
+
+
+async def test_no_lease_lapses_before_the_caller_was_connected_for_its_length(conn: asyncpg.Connection) -> None:
+    lease = await run_one(conn)
+    await lapsed(conn, 0.5)
+    assert await sweep(conn, connected_seconds=0.4) == {}
+    assert await sweep(conn, connected_seconds=0.6) == {lease.job_id: "queued"}
+
+
+async def test_no_lease_lapses_before_the_database_was_up_for_its_length(conn: asyncpg.Connection) -> None:
+    lease = await run_one(conn)
+    up = await conn.fetchval("select extract(epoch from now() - pg_postmaster_start_time())::double precision")
+    await lapsed(conn, up + 60)
+    assert await sweep(conn) == {}
+    assert await conn.fetch("select * from claim_by_id('w2', $1)", lease.job_id) == []
+    await lapsed(conn, up - 0.1)
+    assert await sweep(conn) == {lease.job_id: "queued"}
+
+
+async def test_a_lapsed_attempt_is_closed_as_lost_and_counted(conn: asyncpg.Connection) -> None:
+    lease = await run_one(conn, max_attempts=2)
+    await expire(conn, lease.job_id)
+    assert await sweep(conn) == {lease.job_id: "queued"}
+    attempt = await conn.fetchrow("select outcome, worker, error_type from job_attempts")
+    assert attempt is not None
+    assert tuple(attempt) == ("lost", "w1", "LeaseLost")
+    job = await job_row(conn, lease.job_id)
+    assert (job["failures"], job["attempt"], job["reason"]) == (1, 1, "lost")
+    await claim(conn)
+    await expire(conn, lease.job_id)
+    assert await sweep(conn) == {lease.job_id: "dead"}
+    assert await conn.fetchval("select error_message from dead_letters") == "the worker stopped renewing its lease"
+    assert await offences(conn) == []
+
+
+async def test_a_sweep_takes_so_many_at_most_oldest_first_and_can_go_on_from_there(conn: asyncpg.Connection) -> None:
+    jobs = await enqueue_copies(conn, 5)
+    await claim(conn, limit=5)
+    await expire(conn, *jobs)
+    for n, job_id in enumerate(jobs):
+        await conn.execute("update leases set expires_at = now() - $2 * interval '1 minute' where job_id = $1", job_id, n + 1)
+    rows = await conn.fetch("select job_id from sweep(1e9, 2)")
+    assert {row["job_id"] for row in rows} == {jobs[4], jobs[3]}
+    rows = await conn.fetch("select job_id from sweep(1e9, 9, after => now() - interval '150 seconds')")
+    assert {row["job_id"] for row in rows} == {jobs[1], jobs[0]}
+
+
+async def test_a_sweep_waits_for_nobody_and_takes_nothing_twice(connect_as: ConnectAs) -> None:
+    one, two, admin = await connect_as("worker"), await connect_as("worker"), await connect_as("superuser")
+    jobs = await enqueue_copies(one, 3)
+    leases = await claim(one, limit=3)
+    await expire(admin, *jobs)
+    await two.execute("set lock_timeout = '1s'")
+    async with one.transaction():
+        assert await settle(one, "complete", leases[:1]) == ["success"]
+        assert set(await sweep(two)) == set(jobs[1:])
+        async with two.transaction():
+            assert await sweep(two) == {}
+    assert await sweep(two) == {}
+    assert await offences(admin) == []
+
+
+async def test_a_lapsed_job_goes_before_new_ones(conn: asyncpg.Connection) -> None:
+    lost = await run_one(conn)
+    new = await enqueue(conn)
+    await expire(conn, lost.job_id)
+    await sweep(conn)
+    assert [lease.job_id for lease in await claim(conn, limit=2)] == [lost.job_id, new]

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from holdfast import Holdfast, State
+from holdfast.web.bodies import BODY_LIMIT
+
+JSON = {"content-type": "application/json"}
+
+
+def is_problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The problem that was answered."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert (problem["type"], problem["code"], problem["status"]) == (f"/problems/{code}", code, status)
+    assert "Traceback" not in answer.text
+    return problem
+
+
+async def test_a_job_is_recorded_with_all_its_options(client: httpx.AsyncClient, hf: Holdfast) -> None:
+    parent = await hf.enqueue("parent", {})
+    body = {
+        "jobType": "image.resize", "payload": {"width": 100}, "idempotencyKey": "k", "priority": 5,
+        "runAt": "2099-01-01T00:00:00Z", "dedupKey": "d", "correlationId": "c", "maxAttempts": 7, "target": "t",
+        "queue": "q", "hold": True, "parentId": str(parent.id), "targetCount": 3,
+    }  # fmt: skip
+    answer = await client.post("/jobs", json=body)
+    assert answer.status_code == 202
+    assert answer.json() == {"jobId": answer.json()["jobId"], "status": "PENDING"}
+    assert answer.headers["location"] == f"/jobs/{answer.json()['jobId']}"
+    job = await hf.get(answer.json()["jobId"])
+    assert (job.type, job.payload, job.state, job.tenant) == ("image.resize", {"width": 100}, State.CREATED, "default")
+    assert (job.idempotency_key, job.priority, job.dedup_key, job.correlation_id) == ("k", 5, "d", "c")
+    assert (job.max_attempts, job.target, job.queue, job.parent_id) == (7, "t", "q", parent.id)
+    assert (job.run_at.year, job.target_count) == (2099, 3)
+
+
+async def test_a_job_has_five_public_fields(client: httpx.AsyncClient) -> None:
+    created = (await client.post("/jobs", json={"jobType": "x", "delay": 60})).json()
+    found = await client.get(f"/jobs/{created['jobId']}")
+    assert found.status_code == 200
+    job = found.json()
+    assert set(job) == {"jobId", "jobType", "status", "createdAt", "updatedAt"}
+    assert (job["jobId"], job["jobType"], job["status"]) == (created["jobId"], "x", "PENDING")
+
+
+async def test_a_repeat_of_the_key_cannot_be_told_from_the_first(client: httpx.AsyncClient, hf: Holdfast) -> None:
+    body = {"jobType": "x", "payload": {"a": [1, 2.5, None]}, "idempotencyKey": "k"}
+    first = await client.post("/jobs", json=body)
+    hf_worker = Holdfast(hf.config.database_url)
+
+    @hf_worker.job("x")
+    async def handle(ctx: object, a: list[float | None]) -> None: ...
+
+    await hf_worker.run_worker(burst=True, poll_interval=0.05)
+    assert (await client.get(first.headers["location"])).json()["status"] == "COMPLETED"
+    again = await client.post("/jobs", json=body)
+    assert (again.status_code, again.json(), again.headers) == (first.status_code, first.json(), first.headers)
+
+
+@pytest.mark.parametrize("change", [{"payload": {"a": 2}}, {"jobType": "y"}])
+async def test_the_key_of_another_intent_is_refused(client: httpx.AsyncClient, change: dict[str, Any]) -> None:
+    body = {"jobType": "x", "payload": {"a": 1}, "idempotencyKey": "k"}
+    await client.post("/jobs", json=body)
+    is_problem(await client.post("/jobs", json=body | change), 422, "idempotency-key")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [
+        ({}, "/jobType"),
+        ({"jobType": ""}, "/jobType"),
+        ({"jobType": "x" * 201}, "/jobType"),
+        ({"jobType": "a\x00b"}, "/jobType"),
+        ({"job_type": "x"}, "/job_type"),
+        ({"jobType": "x", "tenant": "other"}, "/tenant"),
+        ({"jobType": "x", "createdBy": "me"}, "/createdBy"),
+        ({"jobType": "x", "payload": [1]}, "/payload"),
+        ({"jobType": "x", "payload": None}, "/payload"),
+        ({"jobType": "x", "idempotencyKey": ""}, "/idempotencyKey"),
+        ({"jobType": "x", "idempotencyKey": "a b"}, "/idempotencyKey"),
+        ({"jobType": "x", "idempotencyKey": "a\n"}, "/idempotencyKey"),
+        ({"jobType": "x", "idempotencyKey": "k" * 256}, "/idempotencyKey"),
+        ({"jobType": "x", "priority": -1}, "/priority"),
+        ({"jobType": "x", "priority": "1"}, "/priority"),
+        ({"jobType": "x", "priority": True}, "/priority"),
+        ({"jobType": "x", "priority": 10**12}, "/priority"),
+        ({"jobType": "x", "maxAttempts": 0}, "/maxAttempts"),
+        ({"jobType": "x", "delay": -1}, "/delay"),
+        ({"jobType": "x", "delay": 1e300}, "/delay"),
+        ({"jobType": "x", "runAt": "tomorrow"}, "/runAt"),
+        ({"jobType": "x", "runAt": "2030-01-01T00:00:00"}, "/runAt"),
+        ({"jobType": "x", "runAt": "2030-01-01T00:00:00Z", "delay": 1}, ""),
+        ({"jobType": "x", "parentId": "p"}, "/parentId"),
+        ({"jobType": "x", "hold": "yes"}, "/hold"),
+    ],
+)
+async def test_what_does_not_fit_is_pointed_at(
+    gatekeeper: httpx.AsyncClient, wrong: dict[str, Any], pointer: str
+) -> None:
+    problem = is_problem(await gatekeeper.post("/jobs", json=wrong), 422, "invalid")
+    assert pointer in [error["pointer"] for error in problem["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"jobType": "holdfast.cancel"}, "invalid"),
+        ({"jobType": "x", "queue": "holdfast"}, "invalid"),
+        ({"jobType": "x", "payload": {"a": "\x00"}}, "invalid-payload"),
+    ],
+)
+async def test_what_the_engine_refuses_is_said(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
+    assert is_problem(await client.post("/jobs", json=body), 422, code)["detail"]
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{", "nonsense", '{"jobType": "x", "payload": {"a": NaN}}', '{"a":' * 5000, '{"a": "\\ud800"}', "\xff"]
+)
+async def test_what_is_not_json_is_malformed(gatekeeper: httpx.AsyncClient, body: str) -> None:
+    is_problem(await gatekeeper.post("/jobs", content=body.encode("latin-1"), headers=JSON), 400, "malformed-json")
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"])
+async def test_another_media_type_is_refused(gatekeeper: httpx.AsyncClient, media_type: str) -> None:
+    answer = await gatekeeper.post("/jobs", content=b'{"jobType": "x"}', headers={"content-type": media_type})
+    is_problem(answer, 415, "media-type")
+
+
+async def test_a_charset_does_no_harm(client: httpx.AsyncClient) -> None:
+    headers = {"content-type": "Application/JSON; charset=utf-8"}
+    assert (await client.post("/jobs", content=b'{"jobType": "x"}', headers=headers)).status_code == 202
+
+
+async def test_a_body_may_have_one_mebibyte(client: httpx.AsyncClient) -> None:
+    def body(size: int) -> bytes:
+        frame = len(json.dumps({"jobType": "x", "payload": {"a": ""}}))
+        return json.dumps({"jobType": "x", "payload": {"a": "y" * (size - frame)}}).encode()
+
+    async def pieces(content: bytes) -> AsyncIterator[bytes]:
+        for start in range(0, len(content), 65536):
+            yield content[start : start + 65536]
+
+    assert (await client.post("/jobs", content=body(BODY_LIMIT), headers=JSON)).status_code == 202
+    is_problem(await client.post("/jobs", content=body(BODY_LIMIT + 1), headers=JSON), 413, "too-large")
+    unannounced = await client.post("/jobs", content=pieces(body(BODY_LIMIT + 1)), headers=JSON)
+    is_problem(unannounced, 413, "too-large")
+
+
+async def test_unknown_jobs_are_not_found_and_those_of_others_are_unknown(
+    client: httpx.AsyncClient, hf: Holdfast
+) -> None:
+    job = await hf.enqueue("x", {}, tenant="other")
+    mine = await hf.enqueue("x", {})
+    await hf.pause(mine)
+    (request,) = await hf.find(types=["holdfast.pause"])
+    for name in ("no-id", str(uuid4()), str(job.id), str(request.id)):
+        is_problem(await client.get(f"/jobs/{name}"), 404, "not-found")
+
+
+async def test_unknown_routes_and_methods_are_problems_too(gatekeeper: httpx.AsyncClient) -> None:
+    is_problem(await gatekeeper.get("/nothing"), 404, "not-found")
+    is_problem(await gatekeeper.delete("/jobs"), 405, "method-not-allowed")

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import asyncpg
+import httpx
+import pytest
+
+from holdfast import Holdfast
+from holdfast.errors import ConfigError
+from holdfast.web.server import address, listen
+from tests.conftest import with_database
+from tests.web.test_jobs import is_problem
+
+
+async def test_livez_never_touches_the_database(gatekeeper: httpx.AsyncClient) -> None:
+    assert (await gatekeeper.get("/livez")).json() == {"status": "ok"}
+
+
+async def test_readyz_wants_a_schema_that_fits(client: httpx.AsyncClient, conn: asyncpg.Connection) -> None:
+    assert (await client.get("/readyz")).status_code == 200
+    await conn.execute("delete from schema_steps")
+    is_problem(await client.get("/readyz"), 503, "schema")
+    assert (await client.get("/livez")).status_code == 200
+
+
+async def test_without_database_everything_may_be_repeated_later(
+    client: httpx.AsyncClient, server_url: str, database_url: str
+) -> None:
+    name = urlsplit(database_url).path.strip("/")
+    admin = await asyncpg.connect(with_database(server_url, "postgres"))
+    await admin.execute(f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{name}'")
+    await admin.execute(f"alter database {name} rename to {name}_away")
+    for call in (client.get("/readyz"), client.post("/jobs", json={"jobType": "x"}), client.get(f"/jobs/{uuid4()}")):
+        answer = await call
+        is_problem(answer, 503, "unavailable")
+        assert int(answer.headers["retry-after"]) > 0
+        assert name not in answer.text
+    await admin.execute(f"alter database {name}_away rename to {name}")
+    assert (await client.post("/jobs", json={"jobType": "x"})).status_code == 202
+    await admin.close()
+
+
+async def test_what_goes_wrong_inside_stays_inside(
+    client: httpx.AsyncClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("select secret from inside")
+
+    monkeypatch.setattr(hf, "enqueue", broken)
+    answer = await client.post("/jobs", json={"jobType": "x"})
+    is_problem(answer, 500, "internal")
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "10.1.2.3"])
+def test_without_keys_only_loopback_is_bound(host: str) -> None:
+    with pytest.raises(ConfigError, match="no keys"):
+        listen(host, 0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "localhost"])
+def test_loopback_has_a_url(host: str) -> None:
+    with listen(host, 0) as listener:
+        assert address(listener).startswith("http://")
+        assert listener.getsockname()[1] != 0
+
+
+def test_a_taken_port_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="--port"):
+        listen("127.0.0.1", taken.getsockname()[1])

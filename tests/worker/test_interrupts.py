@@ -1,0 +1,185 @@
+"""Cancel and pause reach a running handler; a drain does too."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from holdfast import Context, Hold, Holdfast, RetryPolicy
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
+
+
+class Gate:
+    """A handler that waits for ever, and tells when it began."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self.begun = asyncio.Event()
+        self.ended_at = 0.0
+        self.job = hf.job("wait", retry=RetryPolicy(max_attempts=1))(self.wait)
+
+    async def wait(self, ctx: Context) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended_at = time.monotonic()
+
+
+async def test_cancel_reaches_a_running_handler_at_once(hf: Holdfast) -> None:
+    gate = Gate(hf)
+    job = await hf.enqueue("wait")
+    async with working(hf):
+        await gate.begun.wait()
+        asked_at = time.monotonic()
+        await hf.cancel(job.id, by="ada", reason="wrong customer")
+        done = await hf.wait(job.id, timeout=30)
+    assert gate.ended_at - asked_at < 1.0
+    assert (done.state, done.status, done.failures) == ("canceled", "CANCELED", 0)
+    assert [a.outcome for a in await hf.attempts(job.id)] == ["canceled"]
+    assert [(e.event, e.by, e.note) for e in await hf.history(job.id)] == [("canceled", "ada", "wrong customer")]
+
+
+async def test_cancel_without_notification_arrives_with_the_heartbeat(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a connection that hears nothing, as behind a pooler without a direct URL."""
+    monkeypatch.setenv("HOLDFAST_HEARTBEAT_SECONDS", "0.2")
+    monkeypatch.setattr("holdfast.worker.leases.LeaseKeeper._heard", lambda *_: None)
+    async with Holdfast(database_url) as hf:
+        gate = Gate(hf)
+        job = await hf.enqueue("wait")
+        async with working(hf):
+            await gate.begun.wait()
+            await hf.cancel(job.id)
+            assert (await hf.wait(job.id, timeout=30)).state == "canceled"
+
+
+async def test_pause_and_resume_cost_no_attempt(hf: Holdfast) -> None:
+    gate = Gate(hf)
+    job = await hf.enqueue("wait", target="a target")
+    behind = await hf.enqueue("wait", target="a target")
+    async with working(hf):
+        await gate.begun.wait()
+        await hf.pause(job.id)
+        paused = await reached(hf, job, "paused")
+        assert (paused.status, paused.failures) == ("PAUSED", 0)
+        assert (await hf.get(behind.id)).state == "queued"
+        gate.begun.clear()
+        await hf.resume(job.id)
+        await gate.begun.wait()
+        assert (await hf.get(job.id)).attempt == 2
+        await hf.cancel(job.id)
+        await hf.cancel(behind.id)
+        await hf.wait(job.id, timeout=30)
+        await hf.wait(behind.id, timeout=30)
+
+
+async def test_hold_while_being_cancelled_is_an_error(hf: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    @hf.job("charge")
+    async def charge(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Hold("the token limit is reached") from None
+
+    job = await charge.enqueue()
+    async with working(hf):
+        await begun.wait()
+        await hf.cancel(job.id)
+        held = await reached(hf, job, "error", "canceled")
+    assert (held.state, held.last_error) == ("error", "the token limit is reached")
+
+
+async def test_a_handler_that_finishes_though_it_was_cancelled_has_succeeded(hf: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    @hf.job("stubborn")
+    async def stubborn(ctx: Context) -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            assert ctx.cancelled
+        return "done all the same"
+
+    job = await stubborn.enqueue()
+    async with working(hf):
+        await begun.wait()
+        await hf.cancel(job.id)
+        done = await hf.wait(job.id, timeout=30)
+    assert (done.state, done.result) == ("success", "done all the same")
+
+
+async def test_a_thread_sees_that_it_is_to_stop(hf: Holdfast) -> None:
+    begun = threading.Event()
+
+    @hf.job("crunch", retry=RetryPolicy(max_attempts=1))
+    def crunch(ctx: Context) -> None:
+        assert not ctx.cancelled
+        begun.set()
+        while not ctx.cancelled:
+            threading.Event().wait(0.01)
+        raise InterruptedError
+
+    job = await crunch.enqueue()
+    async with working(hf):
+        await until(begun.is_set)
+        await hf.cancel(job.id)
+        done = await hf.wait(job.id, timeout=30)
+    assert (done.state, done.failures) == ("canceled", 0)
+
+
+async def test_a_thread_past_its_timeout_keeps_its_slot_until_it_returns(hf: Holdfast) -> None:
+    told, return_now = threading.Event(), threading.Event()
+
+    @hf.job("crunch", timeout=0.1, retry=RetryPolicy(max_attempts=1))
+    def crunch(ctx: Context) -> None:
+        while not ctx.cancelled:
+            threading.Event().wait(0.01)
+        told.set()
+        return_now.wait()
+        raise InterruptedError
+
+    first, second = await crunch.enqueue(), await crunch.enqueue()
+    async with working(hf, lanes={"general": 1}):
+        await until(told.is_set)
+        assert (await hf.get(first.id)).state == "running"
+        assert (await hf.get(second.id)).state == "queued"
+        return_now.set()
+        await hf.wait(first.id, timeout=30)
+        await hf.wait(second.id, timeout=30)
+    assert [a.outcome for a in await hf.attempts(first.id)] == ["timeout"]
+
+
+async def test_a_job_canceled_before_its_handler_began_frees_its_slot(hf: Holdfast) -> None:
+    """Jobs claimed ahead are interrupted before they have a task."""
+    began: list[int] = []
+
+    @hf.job("quick")
+    async def quick(ctx: Context, number: int) -> None:
+        began.append(number)
+
+    async with working(hf, lanes={"general": 1}) as worker:
+        for number in range(40):
+            job = await quick.enqueue(number)
+            await reached(hf, job, "success")
+        held_back = worker._start
+
+        def stop_first(held: object) -> None:
+            held.stop("cancel")  # type: ignore[attr-defined]
+            held_back(held)  # type: ignore[arg-type]
+
+        worker._intake._start = stop_first
+        job = await quick.enqueue(-1)
+        assert (await hf.wait(job.id, timeout=30)).state == "canceled"
+        worker._intake._start = held_back
+        job = await quick.enqueue(-2)
+        assert (await hf.wait(job.id, timeout=30)).state == "success"
+    assert -1 not in began

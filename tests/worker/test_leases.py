@@ -1,0 +1,70 @@
+"""Leases are kept while their handler runs, and given up when the database says so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from holdfast import Context, Holdfast
+from holdfast.telemetry.events import Event, LeaseLost
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
+
+
+async def test_a_lease_shorter_than_the_heartbeat_is_kept(hf: Holdfast) -> None:
+    @hf.job("long", lease=0.6)
+    async def long(ctx: Context) -> int:
+        await asyncio.sleep(3)
+        return ctx.attempt
+
+    @hf.job("first")
+    async def first(ctx: Context) -> None: ...
+
+    async with working(hf):
+        await reached(hf, await first.enqueue(), "success")
+        job = await long.enqueue()
+        done = await hf.wait(job.id, timeout=30)
+    assert (done.result, done.failures) == (1, 0)
+
+
+@pytest.mark.parametrize("target", [None, "a target"])
+async def test_a_lost_lease_is_told_and_its_result_dropped(
+    hf: Holdfast, conn: asyncpg.Connection, target: str | None
+) -> None:
+    """The lease is swept by hand under a living worker; whoever has a target is stopped, others run on."""
+    go_on, told = asyncio.Event(), list[Event]()
+    ended: dict[int, str] = {}
+
+    @hf.job("work", lease=2)
+    async def work(ctx: Context) -> int:
+        try:
+            await go_on.wait()
+            ended[ctx.attempt] = "returned"
+        except asyncio.CancelledError:
+            ended[ctx.attempt] = "cancelled"
+            raise
+        return ctx.attempt
+
+    hf.events.subscribe(told.append)
+    job = await hf.enqueue("work", target=target)
+    async with working(hf):
+        await reached(hf, job, "running")
+        await conn.execute("update leases set expires_at = now() - interval '1 minute'")
+        await conn.execute("select from sweep(1e9)")
+        lost = await until(lambda: [e for e in told if isinstance(e, LeaseLost)], what="it is told")
+        assert (lost[0].job_id, lost[0].attempt) == (job.id, 1)
+        await until(lambda: _runs_again(hf, job.id), what="the second attempt runs")
+        assert ended == ({} if target is None else {1: "cancelled"})
+        go_on.set()
+        done = await hf.wait(job.id, timeout=30)
+    assert (done.state, done.result, done.failures) == ("success", 2, 1)
+    assert [a.outcome for a in await hf.attempts(job.id)] == ["lost", "success"]
+    assert ended == ({1: "returned", 2: "returned"} if target is None else {1: "cancelled", 2: "returned"})
+    assert len([e for e in told if isinstance(e, LeaseLost)]) <= 2
+
+
+async def _runs_again(hf: Holdfast, job_id: object) -> bool:
+    job = await hf.get(str(job_id))
+    return job.state == "running" and job.attempt == 2
