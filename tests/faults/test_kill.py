@@ -51,7 +51,7 @@ async def _enqueue_some(hf: Holdfast, fleet: Fleet, chance: random.Random) -> No
     jobs: list[tuple[str, dict[str, float], dict[str, Any]]] = []
     for _ in range(BATCH):
         kind = chance.choice(["work", "work", "threaded", "quick"])
-        target = f"target {len(jobs)}" if len(jobs) < 12 else None
+        target = f"target {chance.randrange(12)}" if chance.random() < 0.3 else None
         delay = chance.random() if target is None and chance.random() < 0.1 else None
         payload: dict[str, float] = {}
         if kind != "quick":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import socket
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -10,6 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigError
+from holdfast.testing.harness import until
 from holdfast.web.server import address, listen
 from tests.conftest import with_database
 from tests.web.test_jobs import is_problem
@@ -31,8 +33,15 @@ async def test_without_database_everything_may_be_repeated_later(
 ) -> None:
     name = urlsplit(database_url).path.strip("/")
     admin = await asyncpg.connect(with_database(server_url, "postgres"))
-    await admin.execute(f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{name}'")
-    await admin.execute(f"alter database {name} rename to {name}_away")
+
+    async def taken_away() -> bool:
+        await admin.execute(f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{name}'")
+        with contextlib.suppress(asyncpg.ObjectInUseError):  # vacuum may have come by
+            await admin.execute(f"alter database {name} rename to {name}_away")
+            return True
+        return False
+
+    await until(taken_away)
     for call in (client.get("/readyz"), client.post("/jobs", json={"jobType": "x"}), client.get(f"/jobs/{uuid4()}")):
         answer = await call
         is_problem(answer, 503, "unavailable")

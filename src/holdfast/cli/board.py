@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import time
 from collections import Counter, deque
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.app import Holdfast
+from holdfast.cli.backlog import watching
 from holdfast.cli.output import styled
-from holdfast.errors import HoldfastError
 
 __all__ = ["Board"]
 
@@ -37,19 +36,12 @@ class Board:
         self._events: deque[Text] = deque(maxlen=_EVENTS_SHOWN)
         self._note = "Ctrl-C drains and stops"
         self._live = Live(console=Console(), get_renderable=self._render, refresh_per_second=4, transient=False)
-        self._look: asyncio.Task[None] | None = None
 
-    def __enter__(self) -> Self:
-        self._live.start()
-        self._look = asyncio.create_task(self._ask_what_stands_where())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._look is not None:
-            self._look.cancel()
-        self._live.stop()
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """For the length of a block."""
+        with self._live, watching(self._hf, self._learn):
+            yield
 
     def say(self, note: str) -> None:
         """Something for the last line."""
@@ -67,11 +59,8 @@ class Board:
             self._ended.setdefault(entry["type"], Counter())[entry["state"]] += 1
         self._events.append(_told(entry))
 
-    async def _ask_what_stands_where(self) -> None:
-        while True:
-            with contextlib.suppress(HoldfastError):
-                self._standing = await self._hf.client.backlog()
-            await asyncio.sleep(0.5)
+    def _learn(self, backlog: dict[str, int]) -> None:
+        self._standing = backlog
 
     def _render(self) -> Group:
         now = time.monotonic()

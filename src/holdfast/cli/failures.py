@@ -50,6 +50,7 @@ _CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
 
 _ADVICE: tuple[tuple[type[HoldfastError], str], ...] = (
     (DatabaseUnavailable, "check HOLDFAST_DATABASE_URL, or run `holdfast doctor`"),
+    (SchemaError, "`holdfast doctor` tells what is wrong"),
 )
 
 
@@ -69,9 +70,7 @@ def report(error: Exception) -> Exit:
         return Exit.USAGE if isinstance(error, click.UsageError) else Exit.FAILED
     if isinstance(error, HoldfastError):
         advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
-        _say(f"{error}; {advice}" if advice and "holdfast" not in str(error) else str(error))
-        if isinstance(error, SchemaError) and "holdfast" not in str(error):
-            _say("run `holdfast doctor` to see what is wrong")
+        _say(f"{error}; {advice}" if advice and "`holdfast " not in str(error) else str(error))
         return exit_code(error)
     _say(f"unexpected {type(error).__name__}: {error}; HOLDFAST_LOG_LEVEL=DEBUG shows where")
     return Exit.FAILED

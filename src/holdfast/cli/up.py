@@ -76,10 +76,10 @@ class _Everything:
         set_up_logging(self._hf.config.log_format, self._hf.config.log_level)
         click.echo(f"Holdfast {__version__}\n  home      {self._hf.config.home.resolve()}")
         embedded = self._hf.config.database_url is None
+        click.echo(f"  database  {'embedded, in the home folder' if embedded else 'as HOLDFAST_DATABASE_URL says'}")
         await self._hf.use_database()
         await migrate(self._hf.config)
         async with self._hf:
-            click.echo(f"  database  {'embedded, in the home folder' if embedded else 'as HOLDFAST_DATABASE_URL says'}")
             told = asyncio.Event()
             shutdown.attach(lambda: self._hurry() if told.is_set() else told.set())
             return await self._run_children(told)
@@ -91,7 +91,7 @@ class _Everything:
         if self._app_name is None:
             extras.append(asyncio.create_task(keep_enqueueing(self._hf)))
         waiting = asyncio.create_task(told.wait())
-        with self._board or contextlib.nullcontext():
+        with self._board.shown() if self._board else contextlib.nullcontext():
             await asyncio.wait({waiting, server, worker}, return_when=asyncio.FIRST_COMPLETED)
             for task in (waiting, *extras):
                 task.cancel()

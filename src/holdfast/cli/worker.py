@@ -11,7 +11,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
-from holdfast.cli.burst import BurstProgress
+from holdfast.cli.burst import burst_progress
 from holdfast.cli.children import Child
 from holdfast.cli.failures import Exit
 from holdfast.cli.replacement import Remains, become_anew, settle, take_over
@@ -65,7 +65,7 @@ async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, optio
         started.append(new)
         shutdown.attach(new.drain)
 
-    with BurstProgress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
+    with burst_progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
         await hf.run_worker(started=begin, **options)
     if started[0].stuck:
         become_anew(started[0], stopping=shutdown.asked)

@@ -72,7 +72,7 @@ CREATE FUNCTION holdfast.beat(id text, draining boolean) RETURNS boolean
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 ALTER FUNCTION holdfast.beat(id text, draining boolean) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.broken_jobs(after uuid, reached uuid) RETURNS TABLE(job_id uuid, fault text)
+CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -82,8 +82,8 @@ CREATE FUNCTION holdfast.broken_jobs(after uuid, reached uuid) RETURNS TABLE(job
     else 'waiting-without-due'
   end
   from jobs j
-  where j.id > after
-    and j.id <= reached
+  where j.id >= first
+    and j.id <= last
     and case j.state
       when 'queued' then
         not exists (
@@ -110,7 +110,7 @@ CREATE FUNCTION holdfast.broken_jobs(after uuid, reached uuid) RETURNS TABLE(job
       else false
     end
 $$;
-ALTER FUNCTION holdfast.broken_jobs(after uuid, reached uuid) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.broken_jobs(first uuid, last uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -118,7 +118,7 @@ CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options j
 declare
   wrong text;
 begin
-  if cardinality(types) <> cardinality(payloads)
+  if coalesce(cardinality(types), -1) <> coalesce(cardinality(payloads), -2)
     or cardinality(types) <> coalesce(cardinality(options), cardinality(types)) then
     raise exception 'types, payloads and options must have the same length' using errcode = 'HF002';
   elsif coalesce(length(tenant), 0) not between 1 and 200 then
@@ -141,8 +141,12 @@ begin
             'unknown option %s; known are priority, run_at, delay, idempotency_key, dedup_key, correlation_id, '
             'parent_id, max_attempts, target, queue, hold, target_count', quote_ident(unknown.key))
           when jsonb_typeof(option) <> 'object' then 'options must be a JSON object'
-          when (option ->> 'priority')::integer not between 0 and 1000000000 then 'priority must be 0 or more, at most 1000000000'
-          when (option ->> 'max_attempts')::integer < 1 then 'max_attempts must be 1 or more'
+          when not is_number(option -> 'priority', 0, 1000000000, true) then 'priority must be 0 or more, at most 1000000000, a whole number'
+          when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, a whole number'
+          when not is_number(option -> 'target_count', 1, 9223372036854775807, true) then 'target_count must be 1 or more, a whole number'
+          when not is_number(option -> 'delay', -1e9, 1e9, false) then 'delay must be a number of seconds, at most 1000000000'
+          when jsonb_typeof(option -> 'hold') not in ('boolean', 'null') then 'hold must be true or false'
+          when (option ->> 'parent_id') !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'parent_id must be a UUID'
           when (option ->> 'idempotency_key') !~ '^[\x21-\x7e]{1,255}$' then 'idempotency_key must be 1 to 255 visible ASCII characters'
           when length(option ->> 'dedup_key') not between 1 and 255 then 'dedup_key must have 1 to 255 characters'
           when length(option ->> 'correlation_id') not between 1 and 255 then 'correlation_id must have 1 to 255 characters'
@@ -150,6 +154,7 @@ begin
           when length(option ->> 'queue') not between 1 and 200 then 'queue must have 1 to 200 characters'
           when option ->> 'queue' = 'holdfast' then 'the queue "holdfast" is reserved'
           when option ? 'run_at' and option ? 'delay' then 'give run_at or delay, not both'
+          when option ? 'run_at' and not is_moment(option ->> 'run_at') then 'run_at must be a time with its zone, before the year 10000'
         end into wrong
     from unnest(options) as option
     left join lateral (
@@ -192,7 +197,8 @@ begin
     array_fill(-1, array[cardinality(eligible)]),
     array_fill(0::bigint, array[cardinality(eligible)]),
     array_fill(2147483647, array[cardinality(eligible)])) c
-  join streams s on s.id = c.stream;
+  join streams s on s.id = c.stream
+  order by c.rank, c.seq;
 end
 $$;
 ALTER FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) OWNER TO holdfast_owner;
@@ -332,22 +338,19 @@ CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[
 #variable_conflict use_column
 declare
   settled uuid[];
+  numbers integer[];
   tenants text[];
   targets text[];
 begin
   with report as (
     select * from unnest(job_ids, attempts, results, durations_ms) as r (job_id, attempt, result, duration_ms)
-  ), held as materialized (
-    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.result, report.duration_ms
-    from report
-    join leases l on l.job_id = report.job_id and l.attempt = report.attempt
-    order by l.job_id
-    for update of l
+  ), ordered as materialized (
+    select * from report order by report.job_id
   ), gone as (
     delete from leases l
-    using held
-    where l.job_id = held.job_id and l.attempt = held.attempt
-    returning held.*
+    using ordered
+    where l.job_id = ordered.job_id and l.attempt = ordered.attempt
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, ordered.result, ordered.duration_ms
   ), ended as (
     update jobs j
     set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
@@ -359,13 +362,13 @@ begin
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
       coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker
     from ended e
-    on conflict do nothing
   )
   select
     array_agg(e.id),
+    array_agg(e.attempt),
     array_agg(e.tenant) filter (where e.target is not null),
     array_agg(e.target) filter (where e.target is not null)
-  into settled, tenants, targets
+  into settled, numbers, tenants, targets
   from ended e;
   if targets is not null then
     perform seat(tenants, targets);
@@ -373,7 +376,9 @@ begin
   if cardinality(settled) = cardinality(job_ids) then
     return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
   else
-    return query select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}'));
+    return query
+    select * from settlement_answer(
+      worker, job_ids, attempts, settled, numbers, array_fill('success'::text, array[coalesce(cardinality(settled), 0)]));
   end if;
 end
 $$;
@@ -502,6 +507,7 @@ CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
   set error_message = null, traceback = null, log_excerpt = null
   where t.job_id = erase.id;
   update dead_letters d set error_message = null where d.job_id = erase.id;
+  update job_events e set note = null where e.job_id = erase.id;
   insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
 $$;
 ALTER FUNCTION holdfast.erase(id uuid, by text) OWNER TO holdfast_owner;
@@ -575,7 +581,7 @@ begin
       verdict := execute_request(
         substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, ask.payload ->> 'by', ask.payload ->> 'note');
     exception
-      when serialization_failure then
+      when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
       when others then
         get stacked diagnostics fault = message_text;
@@ -640,7 +646,7 @@ CREATE FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], k
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  if exists (select from unnest(outcomes) as o (outcome) where outcome not in ('failed', 'timeout'))
+  if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('failed', 'timeout'))
     or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
     raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
   end if;
@@ -776,7 +782,7 @@ CREATE TABLE holdfast.jobs (
     CONSTRAINT jobs_priority_check CHECK (((priority >= 0) AND (priority <= 1000000000))),
     CONSTRAINT jobs_state_check CHECK ((state = ANY (ARRAY['created'::text, 'scheduled'::text, 'queued'::text, 'running'::text, 'retry'::text, 'paused'::text, 'error'::text, 'success'::text, 'dead'::text, 'canceled'::text])))
 )
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.jobs OWNER TO holdfast_owner;
 CREATE TABLE holdfast.leases (
     job_id uuid NOT NULL,
@@ -888,6 +894,27 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
   where l.worker = interrupted.worker and l.interrupt is not null
 $$;
 ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.is_moment(value text) RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    AS $$
+begin
+  return coalesce(value::timestamptz between '0002-01-01 00:00Z' and '9999-12-30 00:00Z', true);
+exception
+  when data_exception then
+    return false;
+end
+$$;
+ALTER FUNCTION holdfast.is_moment(value text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case coalesce(jsonb_typeof(value), 'null')
+    when 'null' then true
+    when 'number' then value::numeric between low and high and (not whole or value::numeric % 1 = 0)
+    else false
+  end
+$$;
+ALTER FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.job_fingerprint(type text, payload jsonb) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -987,7 +1014,7 @@ declare
 begin
   select j.* into job from jobs j where j.id = mend.id for update skip locked;
   if not found or not exists (
-    select from broken_jobs(('00000000-0000-0000-0000-000000000000'), mend.id) b where b.job_id = mend.id and b.fault = mend.fault
+    select from broken_jobs(mend.id, mend.id) b where b.fault = mend.fault
   ) then
     return false;
   end if;
@@ -996,12 +1023,15 @@ begin
     return true;
   end if;
   if fault = 'running-without-lease' then
-    insert into job_attempts (job_id, attempt, started_at, outcome, worker, error_type, error_message)
-    values (job.id, job.attempt, coalesce(job.started_at, job.updated_at), 'lost', 'unknown', 'LeaseMissing',
-      'the lease of this attempt was missing')
-    on conflict do nothing;
-    update jobs j set state = 'queued', seq = nextval('places'), reason = 'lost', updated_at = now() where j.id = job.id
-    returning j.* into job;
+    -- It gets the lease that it lacks, and is settled as any other attempt that was lost.
+    insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
+    values (job.id, job.attempt, job.stream, 0, coalesce(job.started_at, job.updated_at),
+      coalesce(job.started_at, job.updated_at), now(), 'unknown')
+    on conflict on constraint leases_pkey do update set attempt = excluded.attempt, worker = excluded.worker;
+    perform from settle(
+      null, array[job.id], array[job.attempt], array['lost'], null, array['LeaseMissing'],
+      array['the lease of this attempt was missing'], null, null, null, null);
+    return true;
   end if;
   if job.target is null then
     insert into ready (stream, rank, seq, job_id)
@@ -1137,10 +1167,12 @@ CREATE FUNCTION holdfast.promote(max_jobs integer DEFAULT 500, after timestamp w
     AS $$
 #variable_conflict use_column
 declare
-  ids  uuid[];
-  last timestamptz;
+  ids    uuid[];
+  times  timestamptz[];
+  last   timestamptz;
+  strays integer;
 begin
-  select array_agg(entry.job_id), max(entry.run_at) into ids, last
+  select array_agg(entry.job_id), array_agg(entry.run_at), max(entry.run_at) into ids, times, last
   from (
     select d.job_id, d.run_at
     from due d
@@ -1150,6 +1182,14 @@ begin
     for update skip locked) entry;
   if ids is not null then
     perform promote_jobs(ids);
+    -- What is left of the entries belongs to no job that waits for this moment, and would be due for ever.
+    delete from due d
+    using unnest(ids, times) as entry (job_id, run_at)
+    where d.run_at = entry.run_at and d.job_id = entry.job_id;
+    get diagnostics strays = row_count;
+    if strays > 0 then
+      perform note_repair('due-dropped', strays);
+    end if;
   end if;
   return query
   select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
@@ -1183,7 +1223,7 @@ begin
     select d.run_at, d.job_id
     from jobs j
     join due d on d.run_at = j.run_at and d.job_id = j.id
-    where j.id = any (job_ids)
+    where j.id = any (job_ids) and d.run_at <= now()
     order by d.run_at, d.job_id
     for update of d
   ), gone as (
@@ -1317,6 +1357,7 @@ declare
   woken     integer[];
   soon      boolean;
   called    boolean;
+  twice     boolean;
 begin
   insert into streams (tenant, queue, type)
   select distinct record_jobs.tenant, wish.queue, wish.type
@@ -1332,8 +1373,7 @@ begin
   with asked as (
     select
       job.position::integer as position,
-      coalesce(job.id, uuid_v7()) as id,
-      nextval('places') as seq,
+      job.id as given_id,
       job.type,
       job.payload,
       job.option,
@@ -1345,13 +1385,18 @@ begin
       coalesce((job.option ->> 'hold')::boolean, false) as hold
     from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
     left join job_types t on t.name = job.type
-  ), wish as materialized (
+  ), placed as (
     select
       asked.*,
       s.id as stream,
       case when asked.hold then 'created' when asked.run_at > now() then 'scheduled' else 'queued' end as state
     from asked
     join streams s on s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+    order by asked.position
+  ), wish as materialized (
+    -- Above the sort: a batch is released in its own order, whatever way it was joined.
+    select placed.*, coalesce(placed.given_id, uuid_v7()) as id, nextval('places') as seq
+    from placed
   ), recorded as (
     insert into jobs (
       id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
@@ -1406,10 +1451,14 @@ begin
     array_agg(wish.position order by wish.position) filter (where r.id is null),
     array_agg(distinct r.stream) filter (where r.state = 'queued' and r.target is null),
     coalesce(bool_or(r.state = 'scheduled' and r.run_at < now() + interval '2 seconds'), false),
-    coalesce(bool_or(r.state = 'queued' and r.target is not null), false)
-  into positions, found_ids, states, missed, woken, soon, called
+    coalesce(bool_or(r.state = 'queued' and r.target is not null), false),
+    count(r.id) > (select count(*) from recorded)
+  into positions, found_ids, states, missed, woken, soon, called, twice
   from wish
   left join recorded r using (id);
+  if twice then
+    raise exception 'the ids of a batch must differ' using errcode = 'HF002';
+  end if;
   if woken is not null then
     perform wake('ready', woken);
   end if;
@@ -1659,24 +1708,27 @@ CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
 declare
-  ended timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
-  died  timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
-  last  uuid;
-  ids   uuid[];
+  ended  timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
+  died   timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
+  last   uuid;
+  ids    uuid[];
+  recent boolean;
 begin
-  select max(chunk.id::text)::uuid, array_agg(chunk.id) filter (where chunk.over) into last, ids
+  select max(chunk.id::text)::uuid, array_agg(chunk.id) filter (where chunk.over), bool_and(chunk.created_at >= ended)
+  into last, ids, recent
   from (
-    select j.id,
+    select j.id, j.created_at,
       (j.state in ('success', 'canceled') and j.finished_at < ended)
         or (j.state = 'dead' and exists (
           select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)) as over
     from jobs j
-    where j.id > coalesce(after, '00000000-0000-0000-0000-000000000000') and j.created_at < ended
+    where j.id > coalesce(after, '00000000-0000-0000-0000-000000000000')
     order by j.id
     limit max_jobs) chunk;
   if ids is not null then
@@ -1684,6 +1736,11 @@ begin
     delete from job_events e where e.job_id = any (ids);
     delete from dead_letters d where d.job_id = any (ids);
     delete from jobs j where j.id = any (ids);
+  end if;
+  if recent then
+    -- Ids begin with the time they were made: what follows is younger still, up to ids of another kind.
+    last := greatest(
+      last, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
   end if;
   return query select coalesce(cardinality(ids), 0), last;
 end
@@ -1752,7 +1809,7 @@ declare
   new_seq   bigint;
 begin
   loop
-    select h.job_id, h.place, j.state, j.reason, j.stream, j.priority,
+    select h.job_id, h.place, j.state, j.reason, j.attempt, j.stream, j.priority,
       exists (
         select from ready r
         where r.stream = j.stream
@@ -1769,11 +1826,11 @@ begin
     order by w.turn, w.place
     limit 1;
     if head.state in ('running', 'retry', 'paused', 'error')
-      or (head.state = 'scheduled' and head.reason = 'snoozed') then
+      or (head.state = 'scheduled' and head.attempt > 0) then
       return null;
     end if;
     if head.state = 'queued' then
-      if candidate.turn = 0 then
+      if candidate.turn = 0 or (not head.lined and candidate.place < head.place) then
         if head.lined then
           delete from ready r
           where r.ctid in (
@@ -1936,29 +1993,24 @@ begin
   if soon then
     perform wake('duty', array[0]);
   end if;
-  return query select s.id, s.number, s.state from unnest(settled, numbers, states) as s (id, number, state);
-  if coalesce(cardinality(settled), 0) < cardinality(job_ids) then
-    return query
-    select * from settlement_answer(worker, job_ids, attempts, coalesce(settled, '{}')) answer
-    where answer.job_id <> all (coalesce(settled, '{}'));
-  end if;
+  return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
 end
 $$;
 ALTER FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select a.id, a.number, case
-    when a.id = any (settled) then 'success'
-    when t.worker = settlement_answer.worker and t.outcome <> 'lost' then coalesce(j.state, 'lease-lost')
-    else 'lease-lost'
-  end
+  select a.id, a.number, coalesce(
+    s.state,
+    case when t.worker = settlement_answer.worker and t.outcome <> 'lost' then j.state end,
+    'lease-lost')
   from unnest(job_ids, attempts) as a (id, number)
-  left join job_attempts t on t.job_id = a.id and t.attempt = a.number
-  left join jobs j on j.id = a.id
+  left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
+  left join job_attempts t on s.id is null and t.job_id = a.id and t.attempt = a.number
+  left join jobs j on s.id is null and j.id = a.id
 $$;
-ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[]) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1986,7 +2038,10 @@ begin
     update jobs j
     set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
     from taken
-    where j.id = taken.job_id and j.state = 'queued' and j.stream = taken.stream
+    where j.id = taken.job_id
+      and j.state = 'queued'
+      and j.stream = taken.stream
+      and not exists (select from leases l where l.job_id = j.id)
     returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
       j.failures, j.max_attempts, j.created_at, taken.ready_at, j.type
   ), granted as materialized (
@@ -1998,10 +2053,6 @@ begin
     select g.id, g.attempt, g.stream, g.seconds, now(), g.ready_at, now() + make_interval(secs => g.seconds),
       start_jobs.worker
     from granted g
-    on conflict on constraint leases_pkey do update
-      set attempt = excluded.attempt, stream = excluded.stream, lease_seconds = excluded.lease_seconds,
-        claimed_at = excluded.claimed_at, ready_at = excluded.ready_at, expires_at = excluded.expires_at,
-        worker = excluded.worker, interrupt = null, interrupted_by = null, interrupt_note = null
   )
   select g.id, g.attempt, g.stream, g.rank, g.seq, g.payload, g.correlation_id, g.target, g.failures,
     g.max_attempts, g.created_at, g.ready_at, now(), g.seconds
@@ -2018,7 +2069,7 @@ CREATE FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], o
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  if exists (select from unnest(outcomes) as o (outcome) where outcome not in ('canceled', 'paused')) then
+  if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('canceled', 'paused')) then
     raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
   end if;
   return query
@@ -2118,6 +2169,19 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    join jobs j on j.id = r.job_id and j.target is not null
    left join heads h on h.tenant = j.tenant and h.target = j.target
    where h.job_id is distinct from j.id
+   limit max_offences)
+  union all
+  (select 'the head of a target has not ended', h.job_id, format('target %s of %s, job is %s', h.target, h.tenant, coalesce(j.state, 'missing'))
+   from heads h
+   left join jobs j on j.id = h.job_id
+   where j.state is null or j.state in ('created', 'success', 'dead', 'canceled')
+   limit max_offences)
+  union all
+  (select 'a line has a head, or was called for', min(w.job_id::text)::uuid, format('target %s of %s', w.target, w.tenant)
+   from waiting w
+   where not exists (select from heads h where h.tenant = w.tenant and h.target = w.target)
+     and not exists (select from calls c where c.tenant = w.tenant and c.target = w.target)
+   group by w.tenant, w.target
    limit max_offences)
   union all
   (select 'a dead job has a dead letter', j.id, null
@@ -2402,7 +2466,7 @@ GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.broken_jobs(after uuid, reached uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
@@ -2453,6 +2517,8 @@ REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLI
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
@@ -2500,7 +2566,7 @@ REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLI
 REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.start_jobs(worker text, tids tid[], lease_seconds double precision) FROM PUBLIC;

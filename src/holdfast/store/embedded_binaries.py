@@ -163,7 +163,7 @@ def choose_identity(folder: Path, sockets: Path, binaries: Path) -> Identity:
     raise EmbeddedError(
         f"PostgreSQL does not run as root, and user {user} cannot reach {folder} or {binaries} "
         f"({complaint.strip()}): install setpriv (util-linux), start Holdfast as another user, "
-        "or set HOLDFAST_HOME to a folder that every user can pass through."
+        "or make HOLDFAST_HOME a folder that every user can pass through (mode 711)."
     )
 
 

@@ -43,7 +43,8 @@ def narrate(event: Event) -> None:
     match event:
         case AttemptEnded():
             level = logging.INFO if event.outcome in _QUIET_OUTCOMES else logging.WARNING
-            message = f"{event.type} {event.outcome} → {event.state}"
+            became = "" if event.state == event.outcome else f" → {event.state}"
+            message = f"{event.type} {event.outcome}{became}"
         case LeaseLost():
             level, message = logging.WARNING, f"{event.type}: lease lost, result dropped"
         case WorkerChanged():

@@ -57,7 +57,7 @@ class Execution:
         held.started = time.monotonic()
         limit = None
         try:
-            if held.interrupt is not None or held.lease_end < held.started:
+            if held.interrupt is not None or held.lost or held.lease_end < held.started:
                 return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
             arguments = job_type.payload.call_arguments(held.claim.payload)
             if job_type.executor == "async":

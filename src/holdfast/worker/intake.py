@@ -59,6 +59,7 @@ class Intake(Service):
         poll_interval: float,
         start: Callable[[Held], None],
         hand_back: Callable[[Held], None],
+        held_already: Callable[[Held, Held], None],
         held_up: Callable[[], bool],
         idle: Callable[[], None] | None = None,
     ) -> None:
@@ -67,6 +68,7 @@ class Intake(Service):
         self._types, self._fast_types, self._queues, self._tenants = types, set(fast_types), queues, tenants
         self._batch_size, self._poll_interval = batch_size, poll_interval
         self._start, self._hand_back, self._held_up, self._idle = start, hand_back, held_up, idle
+        self._held_already = held_already
         self._hints = Hints()
         self._streams: dict[int, Stream] = {}
         self._unknown: set[int] = set()
@@ -176,6 +178,10 @@ class Intake(Service):
         for claim in claims:
             self._active[claim.stream.id] = asked_at
             held = Held(claim, lane, asked_at)
+            earlier = self._held.get(claim.job_id)
+            if earlier is not None:
+                self._held_already(earlier, held)
+                continue
             self._held.add(held)
             if self.stopping.is_set():
                 self._hand_back(held)

@@ -201,6 +201,7 @@ class Worker:
             poll_interval=self._poll_interval,
             start=self._start,
             hand_back=lambda held: self._settlement.add(held, Outcome.released("claimed ahead and not needed")),
+            held_already=self._on_claimed_again,
             held_up=lambda: self._settlement.full,
             idle=self.drain if self._burst else None,
         )
@@ -234,6 +235,13 @@ class Worker:
                     job_id=held.claim.job_id, type=held.claim.stream.type, attempt=held.claim.attempt, worker=self.id
                 )
             )
+
+    def _on_claimed_again(self, earlier: Held, held: Held) -> None:
+        """A job came back to us while an attempt of it whose lease has lapsed is still here: one at a time."""
+        if not earlier.lost:
+            earlier.lost = True
+            self._on_lost(earlier)
+        self._settlement.add(held, Outcome.snoozed(1.0, "an earlier attempt has not ended yet in this worker"))
 
     async def _watch_leases(self) -> None:
         """Handlers with a target end with their lease, by our own clock, when it could not be renewed."""

@@ -52,7 +52,7 @@ create table jobs (
   constraint jobs_priority_check check (priority between 0 and 1000000000),
   constraint jobs_max_attempts_check check (max_attempts > 0)
 ) with (
-  fillfactor = 50,
+  fillfactor = 40,
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_insert_scale_factor = 0.1,
   autovacuum_analyze_scale_factor = 0.02,

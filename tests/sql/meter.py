@@ -1,0 +1,95 @@
+"""What the engine's statements cost: buffers and rows touched, by the server's own counters, and a worker to spend them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from holdfast.model.hints import Hints
+from holdfast.model.job import Claim, Stream
+from holdfast.store.statements import queries
+
+_TOTALS = """
+    select
+      (select sum(coalesce(heap_blks_hit, 0) + coalesce(heap_blks_read, 0) + coalesce(idx_blks_hit, 0)
+        + coalesce(idx_blks_read, 0) + coalesce(toast_blks_hit, 0) + coalesce(toast_blks_read, 0))
+       from pg_statio_all_tables where schemaname = 'holdfast')::bigint as buffers,
+      (select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))
+       from pg_stat_all_tables where schemaname = 'holdfast')::bigint
+      + (select sum(idx_tup_read) from pg_stat_all_indexes where schemaname = 'holdfast')::bigint as rows"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What was touched."""
+
+    buffers: float
+    rows: float
+
+    def per(self, jobs: int) -> Cost:
+        """The share of one job."""
+        return Cost(self.buffers / jobs, self.rows / jobs)
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.buffers - other.buffers, self.rows - other.rows)
+
+
+async def totals(conn: asyncpg.Connection) -> Cost:
+    """All that was touched so far, once this session's own counters are in."""
+    await conn.execute("select pg_stat_force_next_flush()")
+    row = await conn.fetchrow(_TOTALS)
+    assert row is not None
+    return Cost(row["buffers"], row["rows"])
+
+
+async def leave_alone(conn: asyncpg.Connection) -> None:
+    """No vacuum but ours: its reads would count, and its moment is chance."""
+    for row in await conn.fetch("select relname from pg_class where relnamespace = 'holdfast'::regnamespace and relkind = 'r'"):
+        await conn.execute(f"alter table {row['relname']} set (autovacuum_enabled = off)")
+
+
+class BareWorker:
+    """Claims with hints and completes, as the worker runtime does, with nothing in between."""
+
+    def __init__(self, conn: asyncpg.Connection, types: Sequence[str], tenants: Sequence[str] | None = None) -> None:
+        self._conn, self._sql = conn, queries("holdfast")
+        self._types, self._tenants = types, tenants
+        self._hints = Hints()
+        self._streams: dict[int, Stream] = {}
+
+    async def find_streams(self) -> None:
+        rows = await self._conn.fetch(self._sql["eligible_streams"], self._types, None, self._tenants)
+        self._streams = {row["id"]: Stream(**dict(row)) for row in rows}
+
+    async def drain(self, jobs: int, batch: int = 200) -> int:
+        """Claim and complete so many jobs; how many it were."""
+        await self.find_streams()
+        done = 0
+        while done < jobs:
+            taken = await self._turn(min(batch, jobs - done))
+            done += taken
+            if not taken:
+                break
+        return done
+
+    async def _turn(self, limit: int) -> int:
+        rows = await self._conn.fetch(
+            self._sql["claim_from"], "w1", limit, None, *self._hints.ranges(list(self._streams))
+        )
+        self._hints.learn(self._claim(row) for row in rows)
+        if rows:
+            ids, numbers = [row["job_id"] for row in rows], [row["attempt"] for row in rows]
+            answers = await self._conn.fetch(self._sql["complete"], "w1", ids, numbers, None, [1] * len(ids))
+            assert {row["state"] for row in answers} == {"success"}
+        return len(rows)
+
+    def _claim(self, row: asyncpg.Record) -> Claim:
+        values: dict[str, Any] = dict(row)
+        return Claim(
+            stream=self._streams[values.pop("stream")],
+            lease_seconds=values.pop("lease_seconds_given"),
+            **values,
+        )

@@ -1,0 +1,142 @@
+"""What a worker may not take costs it nothing: buffers and rows per claimed job stay within 1.1 of an empty system.
+
+The counters are the server's own, so the figures do not depend on the machine. A million more rows make the
+B-trees one level deeper, which is within the bound; nothing else may grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from holdfast.model.states import State
+from tests.conftest import ConnectAs
+from tests.sql.factories import elect, enqueue, enqueue_copies, enqueue_many, execute, offences
+from tests.sql.meter import BareWorker, Cost, leave_alone, totals
+
+JOBS = 2000
+BOUND = 1.1
+
+#: So many jobs over the streams of other tenants, straight into the tables: {state} with its side rows.
+FILL = """
+    with numbered as (
+      select ('018f{block}-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid as id, nextval('places') as seq,
+        s.ids[1 + n % cardinality(s.ids)] as stream
+      from (select array_agg(id) as ids from streams where tenant <> 'default') s, generate_series(1, $1::integer) n
+    ), recorded as (
+      insert into jobs (id, seq, stream, state, attempt, tenant, type, queue, payload, finished_at)
+      select id, seq, stream, '{state}', {attempt}, 'some', 'other', 'default', '{{"n": 1}}', {finished} from numbered
+    )
+    {side}"""
+READY = "insert into ready (stream, rank, seq, job_id) select stream, 202, seq, id from numbered"
+ATTEMPTS = """
+    insert into job_attempts (job_id, attempt, started_at, outcome, worker)
+    select id, 1, now(), 'success', 'w0' from numbered"""
+WAITING = FILL.format(block="0001", state="queued", attempt=0, finished="null", side=READY)
+FINISHED = FILL.format(block="0002", state="success", attempt=1, finished="now()", side=ATTEMPTS)
+
+
+@asynccontextmanager
+async def quickly(conn: asyncpg.Connection) -> AsyncIterator[None]:
+    """Fill tables without asking the guard row by row."""
+    await conn.execute("set session_replication_role = replica")
+    yield
+    await conn.execute("set session_replication_role = default")
+
+
+async def prepared(conn: asyncpg.Connection) -> BareWorker:
+    """A worker for the type `mine` of one tenant, that has worked before."""
+    await leave_alone(conn)
+    worker = BareWorker(conn, ["mine"], ["default"])
+    await measured(conn, worker)
+    return worker
+
+
+async def measured(conn: asyncpg.Connection, worker: BareWorker) -> Cost:
+    """The cost of one job, claimed and completed among many.
+
+    The least of three: a session that is just connecting, be it to another database, keeps dead versions from
+    being pruned for that moment, and only ever adds.
+    """
+    costs: list[Cost] = []
+    for _ in range(3):
+        await enqueue_copies(conn, JOBS, "mine")
+        before = await totals(conn)
+        assert await worker.drain(JOBS) == JOBS
+        costs.append((await totals(conn) - before).per(JOBS))
+    return min(costs, key=lambda cost: cost.buffers)
+
+
+def assert_within(found: Cost, empty: Cost) -> None:
+    print(f"buffers {found.buffers:.2f} of {empty.buffers:.2f}, rows {found.rows:.2f} of {empty.rows:.2f}")
+    assert found.buffers <= BOUND * empty.buffers
+    assert found.rows <= BOUND * empty.rows
+
+
+async def block_targets(conn: asyncpg.Connection, targets: int, each: int) -> None:
+    """Lines of jobs of the very stream that the worker takes from, each behind a paused head."""
+    names = [f"t{n}" for n in range(targets)]
+    heads = await enqueue_many(conn, [("mine", {}, {"target": name}) for name in names])
+    await elect(conn)
+    await elect(conn)
+    await conn.execute("select request('pause', $1)", [row["job_id"] for row in heads])
+    while await conn.fetchval("select execute_requests(1000)"):
+        pass
+    for _ in range(each):
+        await enqueue_many(conn, [("mine", {}, {"target": name}) for name in names])
+    while await conn.fetchval("select elect(10000)"):
+        pass
+    assert await conn.fetchval("select count(*) from waiting") == targets * each
+
+
+@pytest.mark.timeout(600)
+async def test_jobs_of_others_blocked_ones_and_finished_ones_cost_nothing(conn: asyncpg.Connection) -> None:
+    for table in ("jobs", "ready", "job_attempts"):
+        await conn.execute(f"alter table {table} set unlogged")
+    worker = await prepared(conn)
+    empty = await measured(conn, worker)
+    for n in range(50):
+        await enqueue(conn, "other", tenant=f"tenant{n}")
+        await enqueue(conn, "mine", tenant=f"tenant{n}")
+    async with quickly(conn):
+        await conn.execute(WAITING, 1_000_000)
+    assert_within(await measured(conn, worker), empty)
+    await block_targets(conn, 1000, 100)
+    assert_within(await measured(conn, worker), empty)
+    async with quickly(conn):
+        await conn.execute(FINISHED, 1_000_000)
+    assert_within(await measured(conn, worker), empty)
+
+
+@pytest.mark.parametrize("pin", ["snapshot", "transaction id"])
+async def test_dead_rows_behind_an_open_transaction_cost_nothing(
+    conn: asyncpg.Connection, connect_as: ConnectAs, pin: str
+) -> None:
+    other = await connect_as("superuser")
+    worker = await prepared(conn)
+    empty = await measured(conn, worker)
+    transaction = other.transaction(isolation="repeatable_read" if pin == "snapshot" else "read_committed")
+    await transaction.start()
+    await other.execute("select count(*) from jobs" if pin == "snapshot" else "select txid_current()")
+    for _ in range(10):
+        await enqueue_copies(conn, JOBS, "mine")
+    assert await worker.drain(10 * JOBS) == 10 * JOBS
+    await conn.execute("vacuum ready")
+    assert_within(await measured(conn, worker), empty)
+    await transaction.rollback()
+
+
+async def test_scheduled_held_and_paused_jobs_cost_nothing(conn: asyncpg.Connection) -> None:
+    worker = await prepared(conn)
+    empty = await measured(conn, worker)
+    await enqueue_copies(conn, 5000, "mine", delay=3600)
+    await enqueue_copies(conn, 5000, "mine", hold=True)
+    for _ in range(20):
+        assert await execute(conn, "pause", await enqueue(conn, "mine")) == "accepted"
+    assert_within(await measured(conn, worker), empty)
+    assert await offences(conn) == []
+    states = await conn.fetch("select distinct state from jobs where type = 'mine'")
+    assert {row["state"] for row in states} == {State.SCHEDULED, State.CREATED, State.PAUSED, State.SUCCESS}

@@ -1,0 +1,67 @@
+"""One structured log line per attempt."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import Context, Holdfast, RetryPolicy, Snooze
+from holdfast.telemetry.narrator import set_up_logging
+
+
+@pytest.fixture
+def quiet_end() -> Iterator[None]:
+    """Logging as it was."""
+    logger = logging.getLogger("holdfast")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+async def test_one_line_of_json_per_attempt(hf: Holdfast, capsys: pytest.CaptureFixture[str], quiet_end: None) -> None:
+    set_up_logging("json", "INFO")
+
+    @hf.job("act", queue="mail", retry=RetryPolicy(base=0.01, max_attempts=2))
+    async def act(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise Snooze(0)
+        raise ValueError("refused")
+
+    job = await act.options(tenant="acme").enqueue()
+    await hf.run_worker(burst=True)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    told = [line for line in lines if line.get("event") == "AttemptEnded"]
+    assert [(line["attempt"], line["outcome"], line["state"], line["failures"]) for line in told] == [
+        (1, "snoozed", "queued", 0),
+        (2, "failed", "retry", 1),
+        (3, "failed", "dead", 2),
+    ]
+    for line in told:
+        assert (line["job_id"], line["type"], line["queue"], line["tenant"]) == (str(job.id), "act", "mail", "acme")
+        assert 0 <= line["duration_seconds"] < 30
+        assert 0 <= line["queue_seconds"] < 60
+    assert [(line["level"], line.get("error_type"), line.get("error")) for line in told] == [
+        ("info", None, None),
+        ("warning", "ValueError", "refused"),
+        ("warning", "ValueError", "refused"),
+    ]
+
+
+async def test_the_readable_form_says_the_same_in_a_line(
+    hf: Holdfast, capsys: pytest.CaptureFixture[str], quiet_end: None
+) -> None:
+    set_up_logging("text", "INFO")
+
+    @hf.job("act", retry=RetryPolicy(max_attempts=1))
+    async def act(ctx: Context) -> None:
+        raise ValueError("refused\nand more")
+
+    job = await act.enqueue()
+    await hf.run_worker(burst=True)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "act failed" in line]
+    assert "act failed → dead" in line
+    assert f"{job.id} attempt 1" in line
+    assert line.endswith("ValueError: refused")
