@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -309,6 +309,21 @@ class Holdfast:
             finally:
                 await database.close()
         return worker
+
+    @asynccontextmanager
+    async def maintaining(self) -> AsyncIterator[None]:
+        """Take part in maintenance beside other work, as every worker does: whoever leads does it for all."""
+        async with self:
+            database = Database(self.config, role="worker", size=1)
+            await database.open()
+            service = Maintenance(self.config, database, self.events)
+            task = asyncio.create_task(service.run(), name=service.name)
+            try:
+                yield
+            finally:
+                service.stop()
+                await task
+                await database.close()
 
     @property
     def _resources(self) -> Callable[[], AbstractAsyncContextManager[Any]] | None:

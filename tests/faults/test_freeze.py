@@ -5,19 +5,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Holdfast, JobRef
-from holdfast.testing.harness import Fleet, judge, until
+from holdfast.testing.harness import Fleet, WorkerProcess, judge, until
 from tests.faults.conftest import NewFleet
 
 
 @pytest.mark.parametrize("target", [None, "a target"])
 async def test_a_worker_frozen_past_its_lease_changes_nothing(fleet: Fleet, hf: Holdfast, target: str | None) -> None:
-    frozen = fleet.spawn()
-    job = await hf.enqueue("work", {"seconds": 1.0}, target=target)
-    fleet.history.enqueued(job.id, target=target)
-    await until(lambda: _runs(fleet, job), what="the handler starts")
-    frozen.freeze()
-
-    fleet.spawn()
+    frozen, job = await _frozen_in_the_middle(fleet, hf, target=target)
     assert (await hf.wait(job.id, timeout=60)).attempt == 2
     before = await _everything(hf, job)
     frozen.thaw()
@@ -30,6 +24,23 @@ async def test_a_worker_frozen_past_its_lease_changes_nothing(fleet: Fleet, hf: 
     await judge(hf, fleet.history)
 
 
+async def test_a_frozen_worker_that_wakes_while_another_runs_its_job_changes_nothing(
+    fleet: Fleet, hf: Holdfast
+) -> None:
+    frozen, job = await _frozen_in_the_middle(fleet, hf, target=None)
+    await until(lambda: len(_runs(fleet, job)) == 2, what="another runs it")
+    frozen.thaw()
+    await until(lambda: frozen.lines("LeaseLost"), what="the frozen worker learns of it")
+    frozen.drain()
+    await frozen.ended()
+    running = await hf.get(job.id)
+    assert (running.state, running.attempt) == ("running", 2)
+    assert (await hf.wait(job.id, timeout=60)).result == {"attempt": 2}
+
+    await fleet.drained()
+    await judge(hf, fleet.history)
+
+
 async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(
     new_fleet: NewFleet, database_url: str, hf: Holdfast
 ) -> None:
@@ -37,16 +48,28 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(
     fleet.spawn()
     fleet.spawn()
     await fleet.ready()
-    job = await hf.enqueue("block", {"seconds": 5.0})
-    other = await hf.enqueue("block", {"seconds": 5.0, "busy": True}, target="a target")
-    for ref in (job, other):
-        fleet.history.enqueued(ref.id)
-        done = await hf.wait(ref.id, timeout=60)
+    jobs = []
+    for busy in (False, True):
+        job = await hf.enqueue("block", {"seconds": 4.6, "busy": busy}, target="a target")
+        fleet.history.enqueued(job.id, target="a target")
+        done = await hf.wait(job.id, timeout=60)
         assert (done.state, done.attempt, done.failures) == ("success", 1, 0)
+        jobs.append(job)
 
     await fleet.drained()
     await judge(hf, fleet.history)
-    assert [len(_runs(fleet, ref)) for ref in (job, other)] == [1, 1]
+    assert [len(_runs(fleet, job)) for job in jobs] == [1, 1]
+
+
+async def _frozen_in_the_middle(fleet: Fleet, hf: Holdfast, *, target: str | None) -> tuple[WorkerProcess, JobRef]:
+    """A worker that stands still in the middle of a job, and another that may take it over."""
+    frozen = fleet.spawn()
+    job = await hf.enqueue("work", {"seconds": 3.0}, target=target)
+    fleet.history.enqueued(job.id, target=target)
+    await until(lambda: _runs(fleet, job), what="the handler starts")
+    frozen.freeze()
+    fleet.spawn()
+    return frozen, job
 
 
 def _runs(fleet: Fleet, job: JobRef) -> list[int]:

@@ -51,6 +51,7 @@ async def test_postgresql_stopped_for_longer_than_a_lease_burns_no_attempt(
 
     server.stop()
     await _pass(AWAY)
+    assert _ends_with_target(fleet) == ["cancelled"], "at the end of its lease, by the worker's own clock"
     server.start()
     await _enqueue(own, fleet, "after", 20, seconds=0.01)
 
@@ -105,7 +106,8 @@ async def _under_load(new_fleet: NewFleet, app: Holdfast, url: str) -> Fleet:
     await fleet.ready()
     await _enqueue(app, fleet, "long", 6, seconds=AWAY + 2)
     await _enqueue(app, fleet, "thread", 3, "threaded", seconds=AWAY + 1)
-    await _enqueue(app, fleet, "target", 4, target="a target", seconds=1)
+    await _enqueue(app, fleet, "first-of-target", 1, target="a target", seconds=AWAY + 2)
+    await _enqueue(app, fleet, "target", 3, target="a target", seconds=0.1)
     await _enqueue(app, fleet, "short", 100, seconds=0.05)
     await until(lambda: len(fleet.history.facts()) > 100, what="much is under way")
     return fleet
@@ -147,6 +149,12 @@ async def _nothing_was_burned(app: Holdfast, fleet: Fleet) -> None:
     runs = [fact.job_id for fact in fleet.history.facts() if fact.kind == "started"]
     twice = [job.id for job in jobs if job.target is None and runs.count(job.id) != 1]
     assert not twice, "a handler without a target runs on through an outage, once"
+
+
+def _ends_with_target(fleet: Fleet) -> list[str | None]:
+    facts = fleet.history.facts()
+    aimed = {fact.job_id for fact in facts if fact.kind == "enqueued" and fact.target is not None}
+    return [fact.how for fact in facts if fact.kind == "ended" and fact.job_id in aimed]
 
 
 async def _crash(server: EmbeddedPostgres) -> None:

@@ -20,6 +20,10 @@ TABLES = (
 )  # fmt: skip
 
 
+#: One job of a batch: type, payload, options.
+Wish = tuple[str, Any, dict[str, Any] | None]
+
+
 class Lease(NamedTuple):
     """What a claim gives."""
 
@@ -48,7 +52,7 @@ async def enqueue(conn: asyncpg.Connection, job_type: str = "work", payload: Any
 
 async def enqueue_many(
     conn: asyncpg.Connection,
-    jobs: Sequence[tuple[str, Any, dict[str, Any] | None]],
+    jobs: Sequence[Wish],
     *,
     tenant: str = "default",
 ) -> list[asyncpg.Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -42,7 +43,7 @@ async def test_a_claim_takes_at_most_what_it_was_told(conn: asyncpg.Connection) 
 
 async def test_priority_is_strict_across_streams(conn: asyncpg.Connection) -> None:
     types = [f"type{n}" for n in range(12)]
-    batch = [
+    batch: list[tuple[str, Any, dict[str, Any]]] = [
         (types[n % 12], {}, {"priority": priority}) for n, priority in enumerate(list(range(48, 0, -1)) + [5] * 12)
     ]
     rows = await enqueue_many(conn, batch)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
+    Wish,
     claim,
     enqueue,
     enqueue_many,
@@ -154,7 +155,7 @@ async def test_batches_with_the_same_keys_in_other_orders_do_not_deadlock(connec
         created = 0
         for turn in range(150):
             keys = [f"{turn}-{n}" for n in range(8)]
-            batch = [("work", {}, {option: key}) for key in (reversed(keys) if backwards else keys)]
+            batch: list[Wish] = [("work", {}, {option: key}) for key in (reversed(keys) if backwards else keys)]
             created += sum(row["outcome"] == "created" for row in await enqueue_many(conn, batch))
         return created
 

@@ -22,6 +22,8 @@ from tests.sql.factories import (
     state_of,
 )
 
+LEAD = "select lead('maintenance'::text, $1::text, $2::double precision)"
+
 
 async def test_promote_tells_when_the_next_job_is_due(conn: asyncpg.Connection) -> None:
     row = await conn.fetchrow("select * from promote()")
@@ -81,7 +83,7 @@ async def test_elect_seats_each_called_target_once(conn: asyncpg.Connection) -> 
 
 async def test_one_leads_until_it_resigns_or_its_term_ends(conn: asyncpg.Connection) -> None:
     async def lead(candidate: str, seconds: float = 60) -> bool:
-        return bool(await conn.fetchval("select lead('maintenance'::text, $1::text, $2::double precision)", candidate, seconds))
+        return bool(await conn.fetchval(LEAD, candidate, seconds))
 
     async def term() -> int:
         return int(await conn.fetchval("select term from leaders"))
@@ -103,26 +105,28 @@ async def test_one_leads_until_it_resigns_or_its_term_ends(conn: asyncpg.Connect
 
 async def test_of_many_candidates_one_leads(connect_as: ConnectAs) -> None:
     conns = [await connect_as("worker") for _ in range(8)]
-    won = await asyncio.gather(
-        *(conn.fetchval("select lead('maintenance'::text, $1::text, 60::double precision)", f"c{n}") for n, conn in enumerate(conns))
-    )
+    won = await asyncio.gather(*(conn.fetchval(LEAD, f"c{n}", 60) for n, conn in enumerate(conns)))
     assert sum(won) == 1
 
 
 async def long_ago(conn: asyncpg.Connection, job_id: UUID, days: float) -> None:
     await conn.execute(
-        "update jobs set created_at = created_at - $2::interval, finished_at = finished_at - $2::interval where id = $1",
-        job_id, timedelta(days=days),
-    )  # fmt: skip
+        "update jobs set created_at = created_at - $2::interval, finished_at = finished_at - $2::interval "
+        "where id = $1",
+        job_id,
+        timedelta(days=days),
+    )
 
 
 async def retired(conn: asyncpg.Connection) -> int:
     """Walk over all jobs in small steps; how many went."""
-    after, total = None, 0
+    after: UUID | None = None
+    total = 0
     for _ in range(100):
         row = await conn.fetchrow("select * from retire($1, 3)", after)
         assert row is not None
-        total, after = total + row["deleted"], row["reached"]
+        total += int(row["deleted"])
+        after = row["reached"]
         if after is None:
             return total
     raise AssertionError("the walk does not end")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -27,7 +28,15 @@ from tests.sql.factories import (
 
 STEPS = 300
 ONE_AT_A_TIME = """
-    select target from jobs where target is not null and state = 'running' group by tenant, target having count(*) > 1"""
+    select target from jobs where target is not null and state = 'running'
+    group by tenant, target having count(*) > 1"""
+
+
+ENDINGS: list[tuple[str, dict[str, Any]]] = [
+    ("complete", {}), ("fail", {}), ("fail", {"kinds": ["fatal"]}), ("fail", {"kinds": ["hold"]}), ("release", {}),
+    ("snooze", {"delays": [60.0]}), ("snooze", {"delays": [0.0]}), ("stop", {"outcomes": ["paused"]}),
+    ("stop", {"outcomes": ["canceled"]}),
+]  # fmt: skip
 
 
 class Walk:
@@ -43,7 +52,8 @@ class Walk:
         ]  # fmt: skip
 
     async def enqueue(self) -> None:
-        options = self.dice.choice([{}, {}, {"delay": 60.0}, {"hold": True}, {"priority": 5}])
+        choices: list[dict[str, Any]] = [{}, {}, {"delay": 60.0}, {"hold": True}, {"priority": 5}]
+        options = self.dice.choice(choices)
         target = self.dice.choice(["a", "b", "c", None])
         self.jobs.append(await enqueue(self.conn, target=target, **options))
 
@@ -59,13 +69,7 @@ class Walk:
         if not self.leases:
             return
         lease = self.dice.choice(self.leases)
-        verb, more = self.dice.choice(
-            [
-                ("complete", {}), ("fail", {}), ("fail", {"kinds": ["fatal"]}), ("fail", {"kinds": ["hold"]}),
-                ("snooze", {"delays": [60.0]}), ("snooze", {"delays": [0.0]}), ("release", {}),
-                ("stop", {"outcomes": ["paused"]}), ("stop", {"outcomes": ["canceled"]}),
-            ]
-        )  # fmt: skip
+        verb, more = self.dice.choice(ENDINGS)
         await settle(self.conn, verb, [lease], **more)
 
     async def request(self) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from holdfast.model.states import State
 from tests.sql.factories import (
     Lease,
     claim,
@@ -160,7 +161,9 @@ async def test_a_lease_without_running_job(conn: asyncpg.Connection) -> None:
     gone, ended, queued = uuid4(), await job_in(conn, "success", "other"), await enqueue(conn)
     running = await run_one(conn, "other")
     for job_id in (gone, ended, queued):
-        await conn.execute("insert into leases values ($1, 7, 1, 30, now(), now(), now() + interval '1 hour', 'w9')", job_id)
+        await conn.execute(
+            "insert into leases values ($1, 7, 1, 30, now(), now(), now() + interval '1 hour', 'w9')", job_id
+        )
     await conn.execute("update leases set attempt = 9 where job_id = $1", running.job_id)
     offence = "a lease belongs to a running attempt"
     found = await offences(conn)
@@ -216,7 +219,7 @@ async def test_the_walk_is_bounded_and_goes_on_where_it_ended(conn: asyncpg.Conn
 
 
 async def test_verify_is_clean_while_everything_is_in_order(conn: asyncpg.Connection) -> None:
-    for state in ("created", "scheduled", "queued", "running", "retry", "paused", "error", "success", "dead", "canceled"):
+    for state in State:
         await job_in(conn, state)
         await job_in(conn, state, target=f"t-{state}")
     assert await offences(conn) == []

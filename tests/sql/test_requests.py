@@ -161,7 +161,8 @@ async def test_a_request_that_raises_is_buried_and_holds_up_no_other(conn: async
     jobs = [await enqueue(conn) for _ in range(3)]
     for job_id in jobs:
         await request(conn, "cancel", job_id)
-    await conn.execute("update jobs set payload = '{\"job_id\": \"nonsense\"}' where payload ->> 'job_id' = $1", str(jobs[1]))
+    spoil = "update jobs set payload = '{\"job_id\": \"nonsense\"}' where payload ->> 'job_id' = $1"
+    await conn.execute(spoil, str(jobs[1]))
     assert await conn.fetchval("select execute_requests()") == 3
     assert [await state_of(conn, job_id) for job_id in jobs] == ["canceled", "queued", "canceled"]
     states = await conn.fetch("select state from jobs where type = 'holdfast.cancel' order by id")

@@ -88,8 +88,8 @@ async def test_no_role_moves_a_job_by_hand(conn: asyncpg.Connection, connect_as:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await face.execute(statement)
     for higher in {"owner", *ROLES} - {role}:
-        reachable = await conn.fetchval("select pg_has_role($1, $2, 'member')", f"holdfast_{role}", f"holdfast_{higher}")
-        assert not reachable
+        member = "select pg_has_role($1, $2, 'member')"
+        assert not await conn.fetchval(member, f"holdfast_{role}", f"holdfast_{higher}")
 
 
 async def test_api_cannot_mark_a_job_running_succeeded_or_failed(

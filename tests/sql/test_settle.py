@@ -111,11 +111,14 @@ async def test_success_keeps_result_and_attempt(conn: asyncpg.Connection) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "state"), [("retryable", "retry"), ("retry", "retry"), ("fatal", "dead"), ("hold", "error"), (None, "retry")]
+    ("kind", "state"),
+    [("retryable", "retry"), ("retry", "retry"), ("fatal", "dead"), ("hold", "error"), (None, "retry")],
 )
 async def test_the_kind_of_a_failure_decides(conn: asyncpg.Connection, kind: str | None, state: str) -> None:
     lease = await run_one(conn)
-    details = {"error_types": ["ValueError"], "error_messages": ["boom"], "tracebacks": ["line 1"]}
+    details: dict[str, Any] = {
+        "error_types": ["ValueError"], "error_messages": ["boom"], "tracebacks": ["line 1"],
+    }  # fmt: skip
     assert await settle(conn, "fail", [lease], kinds=[kind], **details) == [state]
     job, attempt = await job_row(conn, lease.job_id), await last_attempt(conn, lease)
     assert (job["failures"], job["last_error"]) == (1, "boom")
@@ -150,7 +153,8 @@ async def test_the_call_the_type_and_the_setting_give_the_budget(conn: asyncpg.C
     await conn.execute("update settings set value = '1' where name = 'MAX_ATTEMPTS_DEFAULT'")
     if option != "setting":
         await publish(conn, max_attempts=2)
-    lease = await run_one(conn, **({"max_attempts": 5} if option == "call" else {}))
+    options: dict[str, Any] = {"max_attempts": 5} if option == "call" else {}
+    lease = await run_one(conn, **options)
     assert await settle(conn, "fail", [lease]) == [{"setting": "dead"}.get(option, "retry")]
     assert (await conn.fetchval("select max_attempts from get_jobs($1)", [lease.job_id])) == {
         "call": 5, "type": 2, "setting": 1,

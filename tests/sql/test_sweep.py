@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import asyncpg
 
 from tests.conftest import ConnectAs
@@ -9,9 +11,7 @@ from tests.sql.factories import claim, enqueue, enqueue_copies, expire, job_row,
 
 
 async def lapsed(conn: asyncpg.Connection, lease_seconds: float) -> None:
-    await conn.execute(
-        "update leases set expires_at = now() - interval '1 second', lease_seconds = $1", lease_seconds
-    )
+    await conn.execute("update leases set expires_at = now() - interval '1 second', lease_seconds = $1", lease_seconds)
 
 
 async def test_a_live_lease_is_left_alone(conn: asyncpg.Connection) -> None:
@@ -57,7 +57,8 @@ async def test_a_sweep_takes_so_many_at_most_oldest_first_and_can_go_on_from_the
     await claim(conn, limit=5)
     await expire(conn, *jobs)
     for n, job_id in enumerate(jobs):
-        await conn.execute("update leases set expires_at = now() - $2 * interval '1 minute' where job_id = $1", job_id, n + 1)
+        age = timedelta(minutes=n + 1)
+        await conn.execute("update leases set expires_at = now() - $2::interval where job_id = $1", job_id, age)
     rows = await conn.fetch("select job_id from sweep(1e9, 2)")
     assert {row["job_id"] for row in rows} == {jobs[4], jobs[3]}
     rows = await conn.fetch("select job_id from sweep(1e9, 9, after => now() - interval '150 seconds')")

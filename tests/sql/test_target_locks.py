@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import asyncpg
 import pytest
 
@@ -38,7 +40,8 @@ async def act(conn: asyncpg.Connection, admin: asyncpg.Connection, deed: str, le
     elif deed == "reconcile":
         await conn.execute("select reconcile(), drop_strays(), headless_targets()")
     else:
-        await settle(conn, deed, [lease], **({"delays": [60.0]} if deed == "snooze" else {}))
+        more: dict[str, Any] = {"delays": [60.0]} if deed == "snooze" else {}
+        await settle(conn, deed, [lease], **more)
     await claim(conn, limit=10)
 
 

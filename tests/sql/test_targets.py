@@ -183,7 +183,8 @@ async def test_scheduled_jobs_join_at_their_time(conn: asyncpg.Connection) -> No
     await settle(conn, "complete", await claim(conn))
     assert await state_of(conn, now) == "success"
     for table, column in (("due", "job_id"), ("jobs", "id")):
-        await conn.execute(f"update {table} set run_at = run_at - interval '1 hour' where {column} = any ($1)", [late, early])
+        back = f"update {table} set run_at = run_at - interval '1 hour' where {column} = any ($1)"
+        await conn.execute(back, [late, early])
     assert await promote(conn) == 2
     assert await order_of_runs(conn) == [early, late]
 

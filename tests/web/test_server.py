@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import socket
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -11,7 +10,6 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigError
-from holdfast.testing.harness import until
 from holdfast.web.server import address, listen
 from tests.conftest import with_database
 from tests.web.test_jobs import is_problem
@@ -33,21 +31,16 @@ async def test_without_database_everything_may_be_repeated_later(
 ) -> None:
     name = urlsplit(database_url).path.strip("/")
     admin = await asyncpg.connect(with_database(server_url, "postgres"))
-
-    async def taken_away() -> bool:
-        await admin.execute(f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{name}'")
-        with contextlib.suppress(asyncpg.ObjectInUseError):  # vacuum may have come by
-            await admin.execute(f"alter database {name} rename to {name}_away")
-            return True
-        return False
-
-    await until(taken_away)
+    await admin.execute(f"alter database {name} allow_connections false")
+    await admin.execute(f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{name}'")
+    await admin.execute(f"alter database {name} rename to {name}_away")
     for call in (client.get("/readyz"), client.post("/jobs", json={"jobType": "x"}), client.get(f"/jobs/{uuid4()}")):
         answer = await call
         is_problem(answer, 503, "unavailable")
         assert int(answer.headers["retry-after"]) > 0
         assert name not in answer.text
     await admin.execute(f"alter database {name}_away rename to {name}")
+    await admin.execute(f"alter database {name} allow_connections true")
     assert (await client.post("/jobs", json={"jobType": "x"})).status_code == 202
     await admin.close()
 
@@ -80,3 +73,11 @@ def test_loopback_has_a_url(host: str) -> None:
 def test_a_taken_port_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="--port"):
         listen("127.0.0.1", taken.getsockname()[1])
+
+
+async def test_a_server_maintains_too(hf: Holdfast) -> None:
+    """A waiting job is canceled with no worker at all, and released targets get their head."""
+    async with hf, hf.maintaining():
+        job = await hf.enqueue("nobody.runs.this", {}, delay=3600)
+        await hf.cancel(job)
+        assert (await hf.wait(job, timeout=10)).state == "canceled"

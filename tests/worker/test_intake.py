@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
-from holdfast import Context, Holdfast, InvalidInput
+from holdfast import Context, Holdfast, InvalidInput, JobRef
+from holdfast.model.job import Stream
+from holdfast.store.leases import LeaseStore
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
 
@@ -179,5 +182,60 @@ async def test_jobs_claimed_ahead_are_handed_back_when_their_time_does_not_come(
             assert (done.state, done.failures) == ("success", 0)
 
 
+async def test_a_drain_hands_back_what_was_claimed_ahead(hf: Holdfast) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @hf.job("note")
+    async def note(ctx: Context, slow: bool = False) -> None:
+        if slow:
+            begun.set()
+            await go_on.wait()
+
+    await hf.enqueue_many([("note", {})] * 300)
+    async with working(hf, lanes={"general": 1}) as worker:
+        await until(lambda: _all_done(hf, 300))
+        jobs = await hf.enqueue_many([("note", {"slow": True}), *[("note", {})] * 10])
+        await begun.wait()
+        await until(lambda: len(worker._held) > 1, what="some are claimed ahead")
+        worker.drain()
+        await until(lambda: len(worker._held) == 1, what="they are handed back")
+        assert (await hf.client.backlog())["running"] == 1
+        go_on.set()
+    found = [await hf.get(job) for job in jobs]
+    assert [job.failures for job in found] == [0] * 11
+    assert [job.state for job in found] == ["success", *["queued"] * 10]
+    assert {job.reason for job in found if job.attempt > 0} == {None, "released"}
+
+
 async def _all_done(hf: Holdfast, number: int) -> bool:
     return len(await hf.find(states=["success"], limit=1000)) == number
+
+
+async def test_a_stream_that_appears_while_streams_are_read_is_not_taken_for_foreign(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its notification arrives after the reading began, and before it has ended."""
+    read = LeaseStore.streams
+    jobs: list[JobRef] = []
+
+    @hf.job("note")
+    async def note(ctx: Context) -> None: ...
+
+    @hf.job("first")
+    async def first(ctx: Context) -> None: ...
+
+    async with working(hf, poll_interval=60.0) as worker:
+        await reached(hf, await first.enqueue(), "success")
+
+        async def read_slowly(self: LeaseStore, *arguments: Any) -> dict[int, Stream]:
+            found = await read(self, *arguments)
+            if not jobs:
+                jobs.append(await note.enqueue())
+                await until(lambda: worker._intake._unknown, what="the notification arrives")
+            return found
+
+        monkeypatch.setattr(LeaseStore, "streams", read_slowly)
+        worker._intake.heard("")
+        await until(lambda: jobs)
+        assert (await hf.wait(jobs[0], timeout=20)).state == "success"
+        assert (await hf.wait(await note.enqueue(), timeout=20)).state == "success"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from contextlib import AbstractAsyncContextManager
 from types import ModuleType
 
 import click
@@ -21,8 +22,9 @@ _log = logging.getLogger("holdfast.web")
 @click.command()
 @click.option("--host", help="A loopback address; 127.0.0.1 if not given.")
 @click.option("--port", type=click.IntRange(0, 65535), help="8080 if not given; 0 takes a free one.")
+@click.option("--no-maintenance", is_flag=True, help="Leave maintenance to other processes.")
 @click.option("--descriptor", type=int, hidden=True)
-def serve(host: str | None, port: int | None, descriptor: int | None) -> int:
+def serve(host: str | None, port: int | None, no_maintenance: bool, descriptor: int | None) -> int:
     """Serve HTTP: /jobs, /livez, /readyz.
 
     It has no keys yet and binds loopback addresses only.
@@ -34,11 +36,18 @@ def serve(host: str | None, port: int | None, descriptor: int | None) -> int:
         listener = socket.socket(fileno=descriptor)
     else:
         listener = server_module.listen(host or hf.config.host, hf.config.port if port is None else port)
-    return run_until_told(lambda shutdown: _serve(hf, server_module, listener, shutdown))
+    beside = hf if no_maintenance else hf.maintaining()
+    return run_until_told(lambda shutdown: _serve(hf, beside, server_module, listener, shutdown))
 
 
-async def _serve(hf: Holdfast, server_module: ModuleType, listener: socket.socket, shutdown: Shutdown) -> int:
-    async with hf:
+async def _serve(
+    hf: Holdfast,
+    beside: AbstractAsyncContextManager[object],
+    server_module: ModuleType,
+    listener: socket.socket,
+    shutdown: Shutdown,
+) -> int:
+    async with beside:
         server = server_module.Server(hf)
         shutdown.attach(server.stop)
         _log.info("serves on %s", server_module.address(listener))

@@ -72,7 +72,7 @@ def _checked(name: str, value: Any) -> Any:
             return value.isoformat()
         case "delay":
             seconds = value.total_seconds() if isinstance(value, timedelta) else value
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
                 raise InvalidInput(f"delay must be seconds or a timedelta, not {value!r}")
             return max(0.0, float(seconds))
         case "parent":

@@ -3,6 +3,7 @@
 do $$
 declare
   role text;
+  mode text := case when current_setting('server_version_num')::integer >= 160000 then 'set' else 'member' end;
 begin
   foreach role in array array['holdfast_owner', 'holdfast_api', 'holdfast_worker', 'holdfast_operator'] loop
     if not exists (select from pg_roles where rolname = role) then
@@ -12,7 +13,7 @@ begin
         null;  -- another process was faster
       end;
     end if;
-    if not pg_has_role(current_user, role, 'member') then
+    if not pg_has_role(current_user, role, mode) then
       execute format('grant %I to current_user', role);
     end if;
   end loop;

@@ -25,6 +25,9 @@ __all__ = ["ROLES", "Plan", "migrate", "migration_sql", "plan"]
 
 ROLES = ("owner", "api", "worker", "operator")
 
+#: How long a step may wait for a table that others use; waiting for another migration has no limit.
+LOCK_TIMEOUT = "10s"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -51,8 +54,8 @@ async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
     """Apply what is missing; the plan that was carried out."""
     sql = queries(config.schema)
     async with _connection(config) as conn, conn.transaction():
-        await conn.execute("set local lock_timeout = '10s'")
         await conn.fetchval(sql["lock_migrations"], config.schema)
+        await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
         before = await _plan(conn, config)
         if before.newer_release is not None and not before.current:
             raise SchemaError(

@@ -86,7 +86,7 @@ class Intake(Service):
         named = {int(part) for part in payload.split(",") if part.isdigit()} - self._foreign
         if payload and not named:
             return
-        if named - self._streams.keys():
+        if not payload or named - self._streams.keys():
             self._streams_at = float("-inf")
             self._unknown |= named
         now = time.monotonic()
@@ -121,10 +121,10 @@ class Intake(Service):
             return 0.02
         now = time.monotonic()
         if now - self._streams_at >= _STREAMS_EVERY:
+            # What is heard of while this reads may be newer than the answer: it is judged by the next one.
+            self._streams_at, unknown, self._unknown = now, self._unknown, set()
             self._streams = await self._store.streams(self._types, self._queues, self._tenants)
-            self._streams_at = now
-            self._foreign |= self._unknown - self._streams.keys()
-            self._unknown.clear()
+            self._foreign |= unknown - self._streams.keys()
         if not self._streams:
             return await self._nothing()
 

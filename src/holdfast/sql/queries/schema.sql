@@ -4,9 +4,12 @@ select coalesce(max(step), 0) from holdfast.schema_steps;
 
 -- name: roles
 -- Which of the engine's roles exist, and which this login may assume.
-select r.name, p.oid is not null as exists, coalesce(pg_has_role(current_user, p.oid, 'member'), false) as member
+-- From release 16 on, who created a role is a member that may not assume it: there `set` is the right to ask for.
+select r.name, p.oid is not null as exists, coalesce(pg_has_role(current_user, p.oid, mode.name), false) as member
 from unnest($1::text[]) as r (name)
-left join pg_roles p on p.rolname = r.name;
+left join pg_roles p on p.rolname = r.name
+cross join (
+  select case when current_setting('server_version_num')::integer >= 160000 then 'set' else 'member' end as name) mode;
 
 -- name: login
 -- What this login may do.

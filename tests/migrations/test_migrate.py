@@ -1,0 +1,131 @@
+"""Migrations: once, whoever comes at the same time, the same by every way, and never by an older release."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast.config import Config
+from holdfast.errors import SchemaError
+from holdfast.store import migrate as module
+from holdfast.store.database import check_schema
+from holdfast.store.migrate import migrate, migration_sql, plan
+from holdfast.store.statements import functions, migrations
+from tests.migrations.catalog import listing
+
+
+def config_of(url: str, schema: str = "holdfast") -> Config:
+    return Config.load(environment={}, database_url=url, schema=schema)
+
+
+@pytest.fixture
+async def admin(empty_database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    conn = await asyncpg.connect(empty_database_url)
+    yield conn
+    await conn.close()
+
+
+async def test_ten_processes_may_migrate_at_once(empty_database_url: str, database_url: str) -> None:
+    code = (
+        "import asyncio, sys; from holdfast.config import Config; from holdfast.store.migrate import migrate;"
+        "print(len(asyncio.run(migrate(Config.load(environment={}, database_url=sys.argv[1]))).pending))"
+    )
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, empty_database_url, stdout=asyncio.subprocess.PIPE
+        )
+        for _ in range(10)
+    ]
+    outputs = await asyncio.gather(*(process.communicate() for process in processes))
+    assert [process.returncode for process in processes] == [0] * 10
+    pending = sorted(int(output) for output, _ in outputs)
+    assert pending == [0] * 9 + [len(migrations())]
+    assert await listing(empty_database_url) == await listing(database_url)
+
+
+async def test_stepwise_is_the_same_as_at_once(empty_database_url: str, database_url: str) -> None:
+    for step, _, _ in migrations():
+        await migrate(config_of(empty_database_url), up_to=step)
+    assert await listing(empty_database_url) == await listing(database_url)
+
+
+async def test_the_printed_script_gives_the_same_schema(
+    empty_database_url: str, database_url: str, admin: asyncpg.Connection
+) -> None:
+    await admin.execute(migration_sql(config_of(empty_database_url)))
+    assert await listing(empty_database_url) == await listing(database_url)
+    assert (await plan(config_of(empty_database_url))).current
+
+
+async def test_a_current_schema_is_left_alone(database_url: str) -> None:
+    before = await listing(database_url)
+    done = await migrate(config_of(database_url))
+    assert done.current
+    assert await listing(database_url) == before
+    await check_schema(config_of(database_url))
+
+
+async def test_a_function_file_is_applied_again_when_its_checksum_differs(
+    database_url: str, conn: asyncpg.Connection
+) -> None:
+    before = await listing(database_url)
+    await conn.execute(
+        "create or replace function next_state(outcome text, kind text, interrupt text, on_failure text, "
+        "failures integer, max_attempts integer, delay_seconds double precision) returns text language sql "
+        "as $$ select 'success' $$; update schema_functions set checksum = 'old' where name = 'basics'"
+    )
+    assert (await plan(config_of(database_url))).changed_functions == ("basics",)
+    assert (await migrate(config_of(database_url))).changed_functions == ("basics",)
+    assert await listing(database_url) == before
+
+
+async def test_an_older_release_changes_nothing(
+    database_url: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await conn.execute("update schema_functions set release = '99.1.0', checksum = 'newer'")
+    before = await listing(database_url)
+    with pytest.raises(SchemaError, match=r"newer release 99\.1\.0"):
+        await migrate(config_of(database_url))
+    assert await listing(database_url) == before
+    await check_schema(config_of(database_url))
+    monkeypatch.setattr(module, "__version__", "99.2.0")
+    assert (await migrate(config_of(database_url))).changed_functions == tuple(functions())
+
+
+async def test_a_missing_schema_is_named_with_advice(empty_database_url: str) -> None:
+    with pytest.raises(SchemaError, match="run `holdfast migrate`"):
+        await check_schema(config_of(empty_database_url))
+    waiting = await plan(config_of(empty_database_url))
+    assert [name for _, name in waiting.pending] == [name for _, name, _ in migrations()]
+    assert not waiting.current
+
+
+async def test_a_failure_leaves_nothing_half_done(
+    empty_database_url: str, admin: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "functions", lambda: functions() | {"zz_broken": "select 1 / 0"})
+    with pytest.raises(Exception, match="division by zero"):
+        await migrate(config_of(empty_database_url))
+    assert await admin.fetchval("select to_regnamespace('holdfast')") is None
+
+
+async def test_waiting_for_another_migration_is_not_cut_short(
+    empty_database_url: str, admin: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOCK_TIMEOUT", "50ms")
+    async with admin.transaction():
+        await admin.execute("select pg_advisory_xact_lock(hashtext('holdfast migrations'), hashtext('holdfast'))")
+        waiting = asyncio.create_task(migrate(config_of(empty_database_url)))
+        assert not (await asyncio.wait([waiting], timeout=0.5))[0]
+    assert not (await waiting).current
+    assert (await plan(config_of(empty_database_url))).current
+
+
+def test_every_function_file_is_packaged() -> None:
+    folder = Path(module.__file__).parents[1] / "sql" / "functions"
+    assert set(functions()) == {path.stem for path in folder.glob("*.sql")}

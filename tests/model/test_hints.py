@@ -1,0 +1,89 @@
+"""Hints narrow where a worker looks, and what lies there is never missed by looking at everything."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.hints import Hints, Ranges
+from holdfast.model.job import Claim, Stream
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+STREAMS = [1, 2, 3]
+
+Entry = tuple[int, int, int]  # stream, rank, seq
+entries = st.tuples(st.sampled_from(STREAMS), st.integers(0, 40), st.integers(1, 1000))
+
+
+def claim(entry: Entry) -> Claim:
+    stream, rank, seq = entry
+    return Claim(
+        job_id=UUID(int=seq), attempt=1, stream=Stream(id=stream, tenant="t", queue="q", type="w"), rank=rank, seq=seq,
+        payload="{}", correlation_id="", target=None, failures=0, max_attempts=None, created_at=NOW, ready_at=NOW,
+        claimed_at=NOW, lease_seconds=30,
+    )  # fmt: skip
+
+
+def covered(ranges: Ranges, entry: Entry) -> int:
+    """How many of the ranges hold an entry, by the rule that the engine applies."""
+    stream, rank, seq = entry
+    return sum(
+        stream == s and (rank, seq) > (from_rank, from_seq) and rank < to_rank
+        for s, from_rank, from_seq, to_rank in zip(*ranges, strict=True)
+    )
+
+
+@given(st.lists(entries, max_size=60), st.lists(entries, max_size=30))
+def test_everything_holds_every_entry_once_whatever_was_learnt(taken: list[Entry], left: list[Entry]) -> None:
+    hints = Hints()
+    hints.learn(claim(entry) for entry in taken)
+    assert all(covered(hints.everything(STREAMS), entry) == 1 for entry in left)
+
+
+@given(st.lists(entries, max_size=60), st.lists(entries, max_size=30))
+def test_ranges_hold_once_all_but_what_lies_before_the_last_taken_of_its_rank(
+    taken: list[Entry], left: list[Entry]
+) -> None:
+    hints = Hints()
+    hints.learn(claim(entry) for entry in taken)
+    for stream, rank, seq in left:
+        last = max((s for st_, r, s in taken if (st_, r) == (stream, rank)), default=0)
+        found = covered(hints.ranges(STREAMS), (stream, rank, seq))
+        assert found <= 1
+        if seq > last:
+            assert found == 1
+
+
+@given(st.lists(entries, min_size=1, max_size=14))
+def test_what_was_taken_is_not_walked_again(taken: list[Entry]) -> None:
+    hints = Hints()
+    hints.learn(claim(entry) for entry in taken)
+    assert all(covered(hints.ranges(STREAMS), entry) == 0 for entry in taken)
+
+
+@given(st.lists(entries, max_size=14), st.lists(entries, max_size=14), entries)
+def test_recent_looks_back_to_the_mark_before_the_last(older: list[Entry], newer: list[Entry], left: Entry) -> None:
+    hints = Hints()
+    hints.learn(claim(entry) for entry in older)
+    hints.mark()
+    before = covered(hints.ranges(STREAMS), left)
+    hints.learn(claim(entry) for entry in newer)
+    assert covered(hints.recent(STREAMS), left) == 1
+    hints.mark()
+    assert covered(hints.recent(STREAMS), left) == before
+
+
+@given(st.lists(entries, max_size=200))
+def test_the_ranges_stay_few(taken: list[Entry]) -> None:
+    hints = Hints()
+    hints.learn(claim(entry) for entry in taken)
+    assert len(hints.ranges(STREAMS)[0]) <= 17 * len(STREAMS)
+
+
+def test_streams_that_were_not_asked_for_have_no_range() -> None:
+    hints = Hints()
+    hints.learn([claim((1, 5, 10)), claim((2, 5, 10))])
+    assert hints.ranges([2]) == ([2, 2], [-1, 5], [0, 10], [5, 2_147_483_647])
