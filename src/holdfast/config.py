@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from holdfast.errors import ConfigError
 
@@ -61,7 +62,17 @@ def _url(value: str) -> str:
     scheme, separator, rest = value.partition("://")
     if not separator or scheme.split("+")[0] not in ("postgres", "postgresql"):
         raise ValueError("must look like postgresql://user:password@host:5432/database")
+    try:
+        urlsplit(f"postgresql://{rest}").port  # noqa: B018 - raises where the port is none
+    except ValueError:
+        raise ValueError("has a part that is no port; a / or @ in a password must be written as %2F or %40") from None
     return f"postgresql://{rest}"
+
+
+def _lanes(value: str) -> str:
+    if not re.fullmatch(r"\s*(fast|general)=\d+\s*(,\s*(fast|general)=\d+\s*)?", value):
+        raise ValueError("must look like fast=3,general=5")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +98,14 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(name="schema", default="holdfast", parse=_schema, description="schema of the engine in the database"),
     Entry(name="host", default="127.0.0.1", parse=_text, description="address that the HTTP server binds"),
     Entry(name="port", default=8080, parse=_whole(0, 65535), description="port of the HTTP server"),
-    Entry(name="lanes", default="fast=3,general=5", parse=_text, description="slots per lane of a worker process"),
+    Entry(name="lanes", default="fast=3,general=5", parse=_lanes, description="slots per lane of a worker process"),
     Entry(name="batch_size", default=20, parse=_whole(1, 1000), description="most jobs that one claim takes"),
     Entry(name="poll_interval", default=1.0, parse=_number(0.01, 3600), description="seconds between looks for work"),
     Entry(name="heartbeat_seconds", default=2.0, parse=_number(0.05, 3600), description="seconds between heartbeats"),
-    Entry(name="fast_timeout_seconds", default=120.0, parse=_number(0), description="timeout of the fast lane"),
-    Entry(name="general_timeout_seconds", default=1200.0, parse=_number(0), description="timeout of the general lane"),
+    Entry(name="fast_timeout_seconds", default=120.0, parse=_number(0.001), description="timeout of the fast lane"),
+    Entry(
+        name="general_timeout_seconds", default=1200.0, parse=_number(0.001), description="timeout of the general lane"
+    ),
     Entry(
         name="shutdown_grace_period_seconds",
         default=300.0,
@@ -220,8 +233,17 @@ class Config:
 
 
 def _shown(name: str, value: str) -> str:
-    """A value that may be printed: no passwords."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", value) if name.endswith("url") else value
+    """A value that may be printed: of a URL only what cannot be a password."""
+    if not name.endswith("url") or not value:
+        return value
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        return "***"
+    rest, question, query = rest.partition("?")
+    login, at, place = rest.rpartition("@")
+    shown = f"{login.partition(':')[0]}{':***' if ':' in login else ''}{at}{place}"
+    query = re.sub(r"(password=)[^&]*", r"\1***", query, flags=re.IGNORECASE)
+    return f"{scheme}{separator}{shown}{question}{query}"
 
 
 assert {f.name for f in fields(Config)} == {e.name for e in ENTRIES} | {"origins"}  # noqa: S101 - one list each way

@@ -136,7 +136,7 @@ async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: st
             except DatabaseUnavailable:
                 raise
             except HoldfastError as error:
-                code = code or report(error)
+                code = max(code, report(error))
             else:
                 new = answer is not None and answer != job_id
                 click.echo(f"{job_id}  {f'runs again as {answer}' if new else f'{name} asked for'}")

@@ -47,7 +47,7 @@ def become_anew(worker: Worker, *, stopping: bool) -> NoReturn:
         "stopping": stopping,
         "attempts": [
             [str(job_id), attempt, dataclasses.asdict(outcome), duration_ms]
-            for job_id, attempt, outcome, duration_ms in worker.stuck
+            for job_id, attempt, outcome, duration_ms, _ in worker.stuck
         ],
     }
     sys.stdout.flush()
@@ -66,7 +66,7 @@ def take_over() -> Remains | None:
         worker=found["worker"],
         stopping=found["stopping"],
         attempts=[
-            (UUID(job_id), attempt, Outcome(**outcome), duration_ms)
+            (UUID(job_id), attempt, Outcome(**outcome), duration_ms, None)
             for job_id, attempt, outcome, duration_ms in found["attempts"]
         ],
     )
@@ -84,7 +84,7 @@ async def settle(hf: Holdfast, remains: Remains) -> None:
             if time.monotonic() > end:
                 raise
             await asyncio.sleep(pause.seconds())
-    for job_id, attempt, outcome, _ in remains.attempts:
+    for job_id, attempt, outcome, *_ in remains.attempts:
         state = states.get((job_id, attempt), "lease-lost")
         _log.warning("stuck thread ended with its process: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state)
 

@@ -103,7 +103,7 @@ class Client:
             type=job_type,
             payload=text,
             options=engine,
-            tenant=options.get("tenant") or "default",
+            tenant="default" if options.get("tenant") is None else options["tenant"],
             created_by=options.get("created_by"),
         )
 

@@ -74,6 +74,10 @@ def declare(
         for wrong, fault in (
             (not name or len(name) > 200, "a name must have 1 to 200 characters"),
             (name.startswith("holdfast."), 'names beginning with "holdfast." are reserved'),
+            (
+                not queue or len(queue) > 200 or queue == "holdfast",
+                'queue must have 1 to 200 characters, and not be "holdfast"',
+            ),
             (lane not in ("fast", "general"), f"lane must be fast or general, not {lane!r}"),
             (on_failure not in ("retry", "hold"), f"on_failure must be retry or hold, not {on_failure!r}"),
             (executor not in ("async", "thread"), f"executor must be async or thread, not {executor!r}"),

@@ -17,6 +17,8 @@ __all__ = ["Duties", "Duty"]
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH = 500
+#: Few at a time: their locks are held until the last of them is done.
+_REQUESTS = 10
 
 
 @dataclass(slots=True)
@@ -55,8 +57,8 @@ class Duties:
             duty.due = 0.0
 
     async def _execute_requests(self) -> float:
-        done = await self._database.value("execute_requests", 100)
-        return 0.0 if done >= 100 else 1.0
+        done = await self._database.value("execute_requests", _REQUESTS)
+        return 0.0 if done >= _REQUESTS else 1.0
 
     async def _elect(self) -> float:
         called = await self._database.value("elect", _BATCH)
@@ -82,6 +84,8 @@ class Duties:
     async def _sweep(self) -> float:
         # Asked first, so that a sweep is not what a database that stood still begins with.
         await self._touch.felt(self._database.value("postmaster_start"))
+        if not self._touch.good:
+            return 0.5
         asked_at = time.monotonic()
         rows = await self._database.rows("sweep", self._touch.seconds, 200, _LONG_AGO)
         for row in rows:

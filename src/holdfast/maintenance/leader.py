@@ -10,18 +10,19 @@ import time
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.service import Service
-from holdfast.maintenance.duties import Duties
+from holdfast.maintenance.duties import Duties, Duty
 from holdfast.maintenance.touch import Touch
 from holdfast.store.database import Database
 from holdfast.store.lifeline import Lifeline
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.events import LeaderChanged
+from holdfast.telemetry.events import DutyFailed, LeaderChanged
 
 __all__ = ["Maintenance"]
 
 _NAME = "maintenance"
 _TERM_SECONDS = 5.0
 _RENEW_SECONDS = 1.5
+_AFTER_FAILURE_SECONDS = 1.0
 
 
 class Maintenance(Service):
@@ -64,7 +65,7 @@ class Maintenance(Service):
         if self._ear is None or self._ear.closed:
             self._touch.lost()
             self._ear = await Lifeline.open(self._config)
-            await self._ear.listen(("duty",), lambda _topic, _payload: self._hurry())
+            await self._ear.listen(("duty",), lambda _topic, payload: self._hurry(payload))
         if now >= self._renew_at:
             asked = self._database.value("lead", _NAME, self._holder, _TERM_SECONDS)
             leading = bool(await self._touch.felt(asked))
@@ -77,15 +78,26 @@ class Maintenance(Service):
             return self._renew_at - time.monotonic()
         for duty in self._duties.all:
             if time.monotonic() >= duty.due and not self.stopping.is_set():
-                duty.due = time.monotonic() + await self._touch.felt(duty.work())
+                await self._do(duty)
         upcoming = min(self._renew_at, *(duty.due for duty in self._duties.all))
         return max(0.0, upcoming - time.monotonic())
 
-    def _hurry(self) -> None:
+    async def _do(self, duty: Duty) -> None:
+        """One duty; if it fails, it comes again later, and those after it have their turn."""
+        duty.due = time.monotonic() + _AFTER_FAILURE_SECONDS
+        try:
+            duty.due = time.monotonic() + await self._touch.felt(duty.work())
+        except DatabaseUnavailable:
+            raise
+        except HoldfastError as fault:
+            self._bus.emit(DutyFailed(duty=duty.name, fault=str(fault)))
+
+    def _hurry(self, payload: str) -> None:
+        """Something is to be done; an empty payload says that the leader resigned."""
         if self._leading:
             self._duties.hurry()
             self.wake()
-        else:
+        elif not payload:
             self._renew_at = 0.0
             self.wake()
 

@@ -1,7 +1,9 @@
-"""For how long this process has been in touch with the database, without a break.
+"""For how long this process has been in touch with the database, and whether that was a good time.
 
-An answer that took very long is a break, too: a database that stands still, or a process that did, answers
-no renewal either, so the time counts against no lease.
+A lost connection is a break: patience with every lease starts anew. An answer that took very long is less: a
+database that stood still, or a process that did, answered no renewal either, so nobody is swept for twice
+that time. A worker that lives renews well before half of its lease is over, so leases too long to be renewed
+in that time did not suffer, and a slow database cannot keep them from being swept for ever.
 """
 
 from __future__ import annotations
@@ -14,13 +16,19 @@ __all__ = ["Touch"]
 
 T = TypeVar("T")
 _SILENCE_SECONDS = 3.0
+_RECOVERY_SECONDS = 5.0
 
 
 class Touch:
     """The time since the last break."""
 
     def __init__(self) -> None:
-        self._since = time.monotonic()
+        self._since = self._quiet_until = time.monotonic()
+
+    @property
+    def good(self) -> bool:
+        """Whether answers have come in time for long enough to judge others by."""
+        return time.monotonic() >= self._quiet_until
 
     @property
     def seconds(self) -> float:
@@ -35,6 +43,7 @@ class Touch:
         """Await an answer of the database, and notice how long it took."""
         asked_at = time.monotonic()
         value = await answer
-        if time.monotonic() - asked_at > _SILENCE_SECONDS:
-            self.lost()
+        silence = time.monotonic() - asked_at
+        if silence > _SILENCE_SECONDS:
+            self._quiet_until = time.monotonic() + 2 * silence + _RECOVERY_SECONDS
         return value

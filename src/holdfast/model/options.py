@@ -50,7 +50,10 @@ def engine_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name not in OPTIONS:
             raise InvalidInput(_unknown(name))
-        if value is None or name in ("tenant", "created_by"):
+        if value is None:
+            continue
+        if name in ("tenant", "created_by"):
+            _checked(name, value)
             continue
         engine["parent_id" if name == "parent" else name] = _checked(name, value)
     if "run_at" in engine and "delay" in engine:

@@ -6,7 +6,7 @@ import traceback as tracebacks
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Outcome"]
+__all__ = ["EXCERPT_LIMIT", "Outcome", "clean"]
 
 Kind = Literal["success", "failed", "timeout", "snoozed", "released", "canceled", "paused"]
 FailureKind = Literal["retryable", "retry", "fatal", "hold"]
@@ -14,6 +14,7 @@ FailureKind = Literal["retryable", "retry", "fatal", "hold"]
 #: What is kept of messages and tracebacks; more than this helps nobody.
 MESSAGE_LIMIT = 4_000
 TRACEBACK_LIMIT = 20_000
+EXCERPT_LIMIT = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +43,8 @@ class Outcome:
             kind="failed",
             failure=failure,
             error_type=type(error).__name__,
-            message=_clean(str(error) or type(error).__name__, MESSAGE_LIMIT),
-            traceback=_clean("".join(tracebacks.format_exception(error)), TRACEBACK_LIMIT),
+            message=clean(str(error) or type(error).__name__, MESSAGE_LIMIT),
+            traceback=clean("".join(tracebacks.format_exception(error)), TRACEBACK_LIMIT),
             delay_seconds=delay_seconds,
         )
 
@@ -55,7 +56,7 @@ class Outcome:
     @classmethod
     def snoozed(cls, delay_seconds: float, note: str) -> Outcome:
         """The handler wants to run later."""
-        return cls(kind="snoozed", delay_seconds=delay_seconds, message=note)
+        return cls(kind="snoozed", delay_seconds=delay_seconds, message=clean(note, MESSAGE_LIMIT))
 
     @classmethod
     def released(cls, note: str) -> Outcome:
@@ -73,7 +74,7 @@ class Outcome:
         return cls(kind="paused", message=note)
 
 
-def _clean(text: str, limit: int) -> str:
+def clean(text: str, limit: int) -> str:
     """Text that PostgreSQL takes: no NUL, no lone surrogates, bounded."""
     text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"

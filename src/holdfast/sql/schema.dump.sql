@@ -26,22 +26,26 @@ begin
     from line
     where line.rank > 0 and (select count(distinct other.rank) from line other) > 1
   ), old as materialized (
-    select entry.tid, entry.stream, entry.seq
+    select entry.tid
     from passed
     cross join lateral (
-      select r.ctid as tid, r.stream, r.seq, r.ready_at
+      select r.ctid as tid, r.ready_at
       from ready r
       where r.stream = passed.stream and r.rank = passed.rank
       order by r.seq
-      limit max_jobs
-      for update skip locked) entry
+      limit max_jobs) entry
     where entry.ready_at < oldest
     limit max_jobs
+  ), free as materialized (
+    select r.ctid as tid
+    from ready r
+    where r.ctid = any (array(select old.tid from old)) and r.ready_at < oldest
+    for update skip locked
   )
   update ready r
   set rank = 0
-  from old
-  where r.ctid = old.tid;
+  from free
+  where r.ctid = free.tid;
   get diagnostics aged = row_count;
   return aged;
 end
@@ -178,25 +182,12 @@ CREATE FUNCTION holdfast.claim(worker text, types text[], max_jobs integer DEFAU
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
-declare
-  eligible integer[];
 begin
-  select array_agg(s.id) into eligible
-  from streams s
-  where s.type = any (types)
-    and (queues is null or s.queue = any (queues))
-    and (tenants is null or s.tenant = any (tenants));
-  if eligible is null then
-    return;
-  end if;
   return query
   select c.job_id, c.attempt, s.type, s.queue, s.tenant, c.payload, c.correlation_id, c.target,
     c.claimed_at + make_interval(secs => c.lease_seconds_given)
-  from claim_from(
-    worker, max_jobs, claim.lease_seconds, eligible,
-    array_fill(-1, array[cardinality(eligible)]),
-    array_fill(0::bigint, array[cardinality(eligible)]),
-    array_fill(2147483647, array[cardinality(eligible)])) c
+  from claim_streams(
+    worker, array(select e.id from eligible_streams(types, queues, tenants) e), max_jobs, claim.lease_seconds) c
   join streams s on s.id = c.stream
   order by c.rank, c.seq;
 end
@@ -213,7 +204,9 @@ declare
 begin
   select j.* into job
   from jobs j
-  where j.id = claim_by_id.id and (only_tenant is null or j.tenant = only_tenant);
+  where j.id = claim_by_id.id
+    and (only_tenant is null or j.tenant = only_tenant)
+    and not starts_with(j.type, 'holdfast.');
   if not found then
     return;
   end if;
@@ -325,7 +318,19 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select *
+  from claim_from(
+    worker, max_jobs, lease_seconds, streams,
+    array_fill(-1, array[cardinality(streams)]),
+    array_fill(0::bigint, array[cardinality(streams)]),
+    array_fill(2147483647, array[cardinality(streams)]))
+$$;
+ALTER FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -343,24 +348,28 @@ declare
   targets text[];
 begin
   with report as (
-    select * from unnest(job_ids, attempts, results, durations_ms) as r (job_id, attempt, result, duration_ms)
+    select *
+    from unnest(job_ids, attempts, results, durations_ms, log_excerpts)
+      as r (job_id, attempt, result, duration_ms, log_excerpt)
   ), ordered as materialized (
     select * from report order by report.job_id
   ), gone as (
     delete from leases l
     using ordered
     where l.job_id = ordered.job_id and l.attempt = ordered.attempt
-    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, ordered.result, ordered.duration_ms
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, ordered.result, ordered.duration_ms,
+      ordered.log_excerpt
   ), ended as (
     update jobs j
     set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
     from gone
     where j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
-    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms,
+      gone.log_excerpt
   ), logged as (
-    insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker)
+    insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
-      coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker
+      coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker, e.log_excerpt
     from ended e
   )
   select
@@ -382,7 +391,7 @@ begin
   end if;
 end
 $$;
-ALTER FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[]) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -559,9 +568,10 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.execute_request(verb text, id uuid, by text, note text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 100) RETURNS integer
+CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
     AS $$
 #variable_conflict use_column
 declare
@@ -571,11 +581,9 @@ declare
   fault   text;
 begin
   for ask in
-    select c.job_id, c.attempt, c.type, c.payload
-    from claim(
-      'maintenance',
-      array['holdfast.cancel', 'holdfast.pause', 'holdfast.resume', 'holdfast.delete', 'holdfast.retry'],
-      max_requests) c
+    select c.job_id, c.attempt, s.type, c.payload
+    from claim_streams('maintenance', array(select s.id from streams s where s.queue = 'holdfast'), max_requests, null) c
+    join streams s on s.id = c.stream
   loop
     begin
       verdict := execute_request(
@@ -697,13 +705,17 @@ CREATE TABLE holdfast.job_attempts (
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.5');
 ALTER TABLE holdfast.job_attempts OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.get_attempts(id uuid) RETURNS SETOF holdfast.job_attempts
+CREATE FUNCTION holdfast.get_attempts(id uuid, only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_attempts
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select t.* from job_attempts t where t.job_id = get_attempts.id order by t.attempt
+  select t.*
+  from job_attempts t
+  where t.job_id = get_attempts.id
+    and (only_tenant is null or exists (select from jobs j where j.id = t.job_id and j.tenant = only_tenant))
+  order by t.attempt
 $$;
-ALTER FUNCTION holdfast.get_attempts(id uuid) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.get_attempts(id uuid, only_tenant text) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.job_events (
     id bigint NOT NULL,
     job_id uuid NOT NULL,
@@ -713,13 +725,17 @@ CREATE TABLE holdfast.job_events (
     note text
 );
 ALTER TABLE holdfast.job_events OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.get_events(id uuid) RETURNS SETOF holdfast.job_events
+CREATE FUNCTION holdfast.get_events(id uuid, only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_events
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select e.* from job_events e where e.job_id = get_events.id order by e.id
+  select e.*
+  from job_events e
+  where e.job_id = get_events.id
+    and (only_tenant is null or exists (select from jobs j where j.id = e.job_id and j.tenant = only_tenant))
+  order by e.id
 $$;
-ALTER FUNCTION holdfast.get_events(id uuid) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.get_events(id uuid, only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.setting(name text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -938,7 +954,7 @@ begin
     from leases l
     where l.job_id = any (job_ids)
       and l.expires_at < now()
-      and l.lease_seconds <= coalesce(patience, extract(epoch from clock_timestamp() - pg_postmaster_start_time()))
+      and l.lease_seconds <= coalesce(patience, session_seconds())
     order by l.job_id
     for update skip locked) entry;
   if ids is null then
@@ -1064,10 +1080,18 @@ CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, not
 #variable_conflict use_column
 declare
   moved    jobs;
-  heads_it boolean;
+  heads_it boolean := false;
 begin
-  heads_it := job.target is not null and exists (
-    select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id);
+  -- The line of a target changes only under its lock in `heads`.
+  if job.target is not null then
+    insert into heads (tenant, target) values (job.tenant, job.target) on conflict do nothing;
+    perform from heads h where h.tenant = job.tenant and h.target = job.target for update;
+    if not found then
+      return false;
+    end if;
+    heads_it := exists (
+      select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id);
+  end if;
   if job.state = 'queued' then
     perform from waiting w
     where w.tenant = job.tenant and w.target = job.target and w.turn in (0, 1) and w.place = job.seq
@@ -1088,7 +1112,12 @@ begin
       end if;
     end if;
   elsif job.state in ('scheduled', 'retry') then
-    delete from due d where d.run_at = job.run_at and d.job_id = job.id;
+    delete from due d
+    where d.ctid in (
+      select e.ctid from due e where e.run_at = job.run_at and e.job_id = job.id for update skip locked);
+    if not found then
+      return false;
+    end if;
   end if;
   update jobs j
   set state = goal,
@@ -1529,7 +1558,7 @@ CREATE FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[]
     null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
 $$;
 ALTER FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.release_held(job_ids uuid[], by text DEFAULT NULL::text, tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, outcome text)
+CREATE FUNCTION holdfast.release_held(job_ids uuid[], by text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -1545,7 +1574,7 @@ begin
     from jobs j
     where j.id = any (job_ids)
       and j.state = 'created'
-      and (release_held.tenant is null or j.tenant = release_held.tenant)
+      and (only_tenant is null or j.tenant = only_tenant)
     order by j.id
     for update
   ), released as (
@@ -1594,10 +1623,10 @@ begin
     else 'not-held'
   end
   from unnest(job_ids) as asked (id)
-  left join jobs j on j.id = asked.id and (release_held.tenant is null or j.tenant = release_held.tenant);
+  left join jobs j on j.id = asked.id and (only_tenant is null or j.tenant = only_tenant);
 end
 $$;
-ALTER FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1668,6 +1697,8 @@ begin
     where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
     answer := case
       when not found then 'not-found'
+      when verb = 'retry' and exists (
+        select from job_events e where e.job_id = job.id and e.event = 'erased') then 'not-possible'
       when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
       when job.state in ('success', 'dead', 'canceled') then 'already-final'
       when verb in ('cancel', 'delete') then 'accepted'
@@ -1681,7 +1712,8 @@ begin
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
-      if verb in ('cancel', 'pause', 'delete') then
+      -- Inside a longer transaction the lease stays untouched: its worker would wait for us to settle.
+      if verb in ('cancel', 'pause', 'delete') and transaction_timestamp() = statement_timestamp() then
         perform flag_lease(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note);
       end if;
       select r.job_id into created
@@ -1845,7 +1877,8 @@ begin
           end if;
         end if;
         insert into waiting (tenant, target, turn, place, job_id)
-        values (seat_one.tenant, seat_one.target, 1, head.place, head.job_id);
+        values (seat_one.tenant, seat_one.target, 1, head.place, head.job_id)
+        on conflict do nothing;
       elsif head.lined then
         return null;
       else
@@ -1874,6 +1907,15 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat_one(tenant text, target text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.session_seconds() RETURNS double precision
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select extract(epoch from clock_timestamp() - greatest(pg_postmaster_start_time(), a.backend_start))::double precision
+  from pg_stat_activity a
+  where a.pid = pg_backend_pid()
+$$;
+ALTER FUNCTION holdfast.session_seconds() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2202,11 +2244,30 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    having count(t.job_id) <> j.attempt - case when j.state = 'running' then 1 else 0 end
    limit max_offences)
   union all
-  (select 'failures stay within the budget', j.id, format('%s of %s', j.failures, coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer))
+  (select 'failures stay within the budget', j.id, format('%s of %s', j.failures, coalesce(j.max_attempts, t.max_attempts))
    from jobs j
    left join job_types t on t.name = j.type
-   where j.failures > coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer)
-     or (j.state in ('queued', 'retry') and j.failures >= coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer))
+   where j.state in ('queued', 'retry') and j.failures >= coalesce(j.max_attempts, t.max_attempts)
+   limit max_offences)
+  union all
+  (select 'who waits for a target is not its head', w.job_id, format('target %s of %s', w.target, w.tenant)
+   from waiting w
+   join heads h on h.tenant = w.tenant and h.target = w.target and h.job_id = w.job_id
+   limit max_offences)
+  union all
+  (select 'who waits for a target is queued, or paused', w.job_id, coalesce(j.state, 'missing')
+   from waiting w
+   left join jobs j on j.id = w.job_id
+   where j.state is distinct from case w.turn when 0 then 'paused' else 'queued' end
+   limit max_offences)
+  union all
+  (select 'a held job blocks its target', j.id, format('target %s of %s: it is %s', j.target, j.tenant, j.state)
+   from jobs j
+   where j.state in ('paused', 'error')
+     and j.target is not null
+     and not exists (select from heads h where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id)
+     and not exists (
+       select from waiting w where w.tenant = j.tenant and w.target = j.target and w.turn = 0 and w.place = j.seq)
    limit max_offences)
   union all
   (select 'an ended job keeps no dedup key', j.id, j.dedup_key
@@ -2245,7 +2306,10 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     AS $$
   select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
     or exists (select from leases l where l.stream = any (streams))
-    or exists (select from due d join jobs j on j.id = d.job_id where j.state = 'retry' and j.stream = any (streams))
+    or exists (
+      select from (select d.job_id from due d order by d.run_at limit 1000) soon
+      join jobs j on j.id = soon.job_id
+      where (j.state = 'retry' or j.reason = 'snoozed') and j.stream = any (streams))
     or exists (select from calls)
     or exists (select from streams s join lateral (select from ready r where r.stream = s.id limit 1) r on true
       where s.queue = 'holdfast')
@@ -2474,8 +2538,9 @@ REVOKE ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds 
 GRANT ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
@@ -2500,14 +2565,14 @@ GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts intege
 REVOKE ALL ON FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid) TO holdfast_api;
-GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid) TO holdfast_worker;
-GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid) TO holdfast_operator;
-REVOKE ALL ON FUNCTION holdfast.get_events(id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.get_events(id uuid) TO holdfast_api;
-GRANT ALL ON FUNCTION holdfast.get_events(id uuid) TO holdfast_worker;
-GRANT ALL ON FUNCTION holdfast.get_events(id uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.get_events(id uuid, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.get_events(id uuid, only_tenant text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.get_events(id uuid, only_tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.get_events(id uuid, only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.setting(name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_api;
@@ -2546,10 +2611,10 @@ REVOKE ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer,
 GRANT ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) TO holdfast_api;
-GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) TO holdfast_worker;
-GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
@@ -2565,6 +2630,7 @@ GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_
 REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.session_seconds() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;

@@ -45,15 +45,15 @@ def translated(fault: BaseException) -> HoldfastError:
             return Conflict(str(fault))
         case "HF002":
             return InvalidInput(str(fault))
-        case "22P05" | "22P02" | "22021":
+        case "22023" if "role" in str(fault):
+            return SchemaError(f"a role of the engine is missing ({fault}); {_ADVICE}")
+        case str() if state.startswith("22"):
             return InvalidInput(f"a value that PostgreSQL cannot store (a NUL or a broken character?): {fault}")
         case "3F000" | "42P01" | "42883" | "42703":
             return SchemaError(f"the schema does not fit this release ({fault}); {_ADVICE}")
         case "42501":
             return SchemaError(f"the database login lacks a right ({fault}); {_ADVICE}")
-        case "22023" if "role" in str(fault):
-            return SchemaError(f"a role of the engine is missing ({fault}); {_ADVICE}")
-        case "54000" | "22001" | "23514":
+        case "54000" | "23514":
             return InvalidInput(str(fault))
         case "53100" | "53200" | "53300" | "57P03" | "55P03":
             return DatabaseUnavailable(f"PostgreSQL is short of something: {fault}")

@@ -12,8 +12,8 @@ from holdfast.store.database import Database
 
 __all__ = ["LeaseStore", "Settlement"]
 
-#: (job, attempt, outcome, duration in milliseconds)
-Settlement = tuple[UUID, int, Outcome, int]
+#: (job, attempt, outcome, duration in milliseconds, what the handler logged)
+Settlement = tuple[UUID, int, Outcome, int, str | None]
 
 
 class LeaseStore:
@@ -69,8 +69,14 @@ class LeaseStore:
         done = [entry for entry in batch if entry[2].kind == "success"]
         if done:
             results = [entry[2].result for entry in done]
+            excerpts = [entry[4] for entry in done]
             rows = await self._database.rows(
-                "complete", self._worker, *_keys(done), results if any(results) else None, [entry[3] for entry in done]
+                "complete",
+                self._worker,
+                *_keys(done),
+                results if any(results) else None,
+                [entry[3] for entry in done],
+                excerpts if any(excerpts) else None,
             )
             states |= {(row[0], row[1]): row[2] for row in rows}
         for kinds, statement in (
@@ -94,7 +100,7 @@ class LeaseStore:
             [o.error_type for o in outcomes],
             [o.message for o in outcomes],
             [o.traceback for o in outcomes],
-            None,
+            [entry[4] for entry in batch],
             [o.delay_seconds for o in outcomes],
             [o.kind for o in outcomes],
             [entry[3] for entry in batch],

@@ -9,9 +9,11 @@ __all__ = [
     "AttemptEnded",
     "DatabaseBack",
     "DatabaseLost",
+    "DutyFailed",
     "Event",
     "LeaderChanged",
     "LeaseLost",
+    "LoopBlocked",
     "Mended",
     "WorkerChanged",
 ]
@@ -53,6 +55,14 @@ class LeaseLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked(Event):
+    """A handler blocks the event loop: its lease is kept, but everything else in this worker waits."""
+
+    worker: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerChanged(Event):
     """A worker started, drains, or stopped."""
 
@@ -76,6 +86,14 @@ class Mended(Event):
     what: str
     job_id: UUID | None = None
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyFailed(Event):
+    """A duty of maintenance was refused by the database, and will be tried again."""
+
+    duty: str
+    fault: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,11 @@ from holdfast.telemetry.events import (
     AttemptEnded,
     DatabaseBack,
     DatabaseLost,
+    DutyFailed,
     Event,
     LeaderChanged,
     LeaseLost,
+    LoopBlocked,
     Mended,
     WorkerChanged,
 )
@@ -47,12 +49,16 @@ def narrate(event: Event) -> None:
             message = f"{event.type} {event.outcome}{became}"
         case LeaseLost():
             level, message = logging.WARNING, f"{event.type}: lease lost, result dropped"
+        case LoopBlocked():
+            level, message = logging.ERROR, f"a handler has blocked the event loop for {event.seconds:.0f} s"
         case WorkerChanged():
             message = f"worker {event.change}{': ' if event.detail else ''}{event.detail}"
         case LeaderChanged():
             message = "leads maintenance" if event.leading else "no longer leads maintenance"
         case Mended():
             level, message = logging.WARNING, f"mended: {event.what}"
+        case DutyFailed():
+            level, message = logging.ERROR, f"maintenance could not {event.duty}: {event.fault}"
         case DatabaseLost():
             level, message = logging.WARNING, f"{event.part} lost the database and keeps trying: {event.fault}"
         case DatabaseBack():
@@ -74,6 +80,7 @@ class _Json(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= {name: getattr(record, name) for name in ("job_id", "attempt") if hasattr(record, name)}
         event = getattr(record, "event", None)
         if event is not None:
             line["event"] = type(event).__name__
@@ -98,5 +105,7 @@ class _Readable(logging.Formatter):
                 detail += f"  {event.error_type}: {event.error.splitlines()[0][:100]}"
         elif isinstance(event, LeaseLost | Mended) and event.job_id:
             detail = f"  {event.job_id}"
+        elif hasattr(record, "job_id"):
+            detail = f"  {record.job_id} attempt {getattr(record, 'attempt', '?')}"
         line = f"{time}  {colour}{record.getMessage()}{chr(27) + '[0m' if colour else ''}{detail}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

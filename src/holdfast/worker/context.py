@@ -15,6 +15,21 @@ __all__ = ["Context", "ThreadContext"]
 _log = logging.getLogger("holdfast.job")
 
 
+class _JobLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds job and attempt to every line, and keeps the last lines for the attempt's record."""
+
+    def __init__(self, logger: logging.Logger, extra: dict[str, object], held: Held) -> None:
+        super().__init__(logger, extra)
+        self._held = held
+
+    def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
+        """Log one line."""
+        if self.isEnabledFor(level):
+            text = str(msg) % args if args else str(msg)
+            self._held.log.append(f"{logging.getLevelName(level)} {text[:500]}")
+            super().log(level, msg, *args, **kwargs)
+
+
 class Context:
     """The handler's view of its own attempt."""
 
@@ -51,13 +66,18 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler should stop: canceled, paused, timed out, or the worker drains."""
-        return self._held.stopped.is_set()
+        """Whether the handler should stop: canceled, paused, timed out, or the worker drains.
+
+        A handler in a thread that has seen this be true and returns has stopped, not finished: its job is
+        canceled, paused, handed back or timed out, as it was told. To finish all the same, do not look.
+        """
+        self._held.noticed = self._held.stopped.is_set()
+        return self._held.noticed
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines name the job."""
-        return logging.LoggerAdapter(_log, {"job_id": str(self.job_id), "attempt": self.attempt})
+        """A logger whose lines name the job; the last of them are kept with the attempt."""
+        return _JobLogger(_log, {"job_id": str(self.job_id), "attempt": self.attempt}, self._held)
 
     async def enqueue(self, job_type: str, payload: Any = None, **options: Any) -> JobRef:
         """Record a child: same tenant and correlation, this job as parent."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.client.client import Client
 from holdfast.definitions.job_type import JobType
@@ -25,12 +25,22 @@ from holdfast.worker.held import Held
 
 __all__ = ["DRAINED", "Execution"]
 
+T = TypeVar("T")
+
 #: What seed systems and their users know this as.
 DRAINED = "Job was interrupted by user"
 
 
 class _LateThread(Exception):
-    """A handler in a thread failed after its timeout."""
+    """A handler in a thread failed after its timeout, or returned because it saw that it should stop."""
+
+
+class _Unfit(Exception):
+    """The stored payload does not fit the handler, or its result cannot be stored: no retry would help."""
+
+    def __init__(self, fault: InvalidInput) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
 
 
 class Execution:
@@ -59,13 +69,17 @@ class Execution:
         try:
             if held.interrupt is not None or held.lost or held.lease_end < held.started:
                 return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
-            arguments = job_type.payload.call_arguments(held.claim.payload)
+            arguments = _fit(job_type.payload.call_arguments, held.claim.payload)
             if job_type.executor == "async":
                 async with asyncio.timeout(timeout) as limit:
                     value = await job_type.handler(Context(held, self._client, self._resources), **arguments)
             else:
                 value = await self._in_thread(held, job_type, arguments, timeout)
-            return Outcome.success(encode_result(value))
+                if held.noticed:
+                    raise _LateThread
+            return Outcome.success(_fit(encode_result, value))
+        except _Unfit as unfit:
+            return Outcome.failed(unfit.fault, failure="fatal")
         except _LateThread:
             return self._interrupted(held) or Outcome.timed_out(timeout or 0)
         except TimeoutError as error:
@@ -73,12 +87,7 @@ class Execution:
                 return self._interrupted(held) or Outcome.timed_out(timeout or 0)
             return self._interrupted(held) or Outcome.failed(error)
         except asyncio.CancelledError as error:
-            outcome = self._interrupted(held)
-            if outcome is not None:
-                return outcome
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise
-            return Outcome.failed(error)
+            return self._interrupted(held) or Outcome.failed(error)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
@@ -102,7 +111,7 @@ class Execution:
                 return Outcome.failed(error, failure="hold")
             case Snooze():
                 return self._interrupted(held) or Outcome.snoozed(error.delay_seconds, str(error))
-            case Fatal() | InvalidInput():
+            case Fatal():
                 return Outcome.failed(error, failure="fatal")
             case Retry():
                 return self._interrupted(held) or Outcome.failed(
@@ -139,8 +148,7 @@ class Execution:
             try:
                 done, _ = await asyncio.wait({future}, timeout=left)
             except asyncio.CancelledError:
-                if held.interrupt is None:
-                    raise
+                held.stopped.set()
                 continue
             if done:
                 break
@@ -156,6 +164,14 @@ class Execution:
             if late:
                 raise _LateThread from error
             raise
+
+
+def _fit(convert: Callable[[Any], T], value: Any) -> T:
+    """Convert a payload or a result; what a handler itself raises is another matter."""
+    try:
+        return convert(value)
+    except InvalidInput as fault:
+        raise _Unfit(fault) from fault
 
 
 def _call(function: Callable[[], Any]) -> Any:

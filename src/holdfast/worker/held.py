@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from typing import Literal
 from uuid import UUID
 
@@ -23,7 +24,21 @@ Interrupt = Literal["cancel", "pause", "drain", "lease"]
 class Held:
     """One attempt in this worker's hands."""
 
-    __slots__ = ("claim", "duration", "interrupt", "lane", "lease_end", "lost", "started", "stopped", "stuck", "task")
+    __slots__ = (
+        "claim",
+        "duration",
+        "interrupt",
+        "lane",
+        "lease_end",
+        "log",
+        "lost",
+        "noticed",
+        "started",
+        "stopped",
+        "stuck",
+        "stuck_at",
+        "task",
+    )
 
     def __init__(self, claim: Claim, lane: str, asked_at: float) -> None:
         self.claim = claim
@@ -36,6 +51,12 @@ class Held:
         self.interrupt: Interrupt | None = None
         self.stopped = threading.Event()
         self.stuck = False
+        #: When an async handler that ignores its cancellation is called stuck.
+        self.stuck_at: float | None = None
+        #: The handler has seen that it should stop.
+        self.noticed = False
+        #: The last lines that the handler logged through its context.
+        self.log: deque[str] = deque(maxlen=50)
         #: The database has said that the lease is gone.
         self.lost = False
 

@@ -35,6 +35,8 @@ _RECENT_EVERY = 1.0
 _STREAMS_EVERY = 2.0
 #: After a notification, look again after these seconds: others may have committed just behind it.
 _LINGER = (0.005, 0.025)
+#: A claim that met this many ranks may have ended early.
+_ROUNDS_OF_A_CLAIM = 16
 #: With more streams than this, ordinary claims look only at those that had something lately.
 _ALL_STREAMS_UP_TO = 64
 
@@ -79,7 +81,7 @@ class Intake(Service):
         self._linger: list[float] = []
         self._ahead: dict[str, deque[tuple[float, Held]]] = {lane: deque() for lane in slots.capacity}
         self._mean_seconds = 1.0
-        self._unanswered = False
+        self._unanswered: list[float] = []
 
     def heard(self, payload: str) -> None:
         """A notification: some streams have something, or (no payload) any. Streams of others are ignored."""
@@ -114,12 +116,12 @@ class Intake(Service):
     async def round(self) -> float:
         """One look for work; how long to wait before the next."""
         self._drop_stale()
-        if self._unanswered:
+        now = time.monotonic()
+        if self._unanswered and now >= self._unanswered[0]:
             await self._store.release_unknown([h.claim.job_id for h in self._held.all()])
-            self._unanswered = False
+            del self._unanswered[0]
         if self._held_up():
             return 0.02
-        now = time.monotonic()
         if now - self._streams_at >= _STREAMS_EVERY:
             # What is heard of while this reads may be newer than the answer: it is judged by the next one.
             self._streams_at, unknown, self._unknown = now, self._unknown, set()
@@ -137,17 +139,17 @@ class Intake(Service):
                 )
                 claimed += got
                 wanted_in_all += wanted
-        if view == "everything":
-            self._everything_pause = min(60.0, max(1.0, 20 * (time.monotonic() - now)))
-        if claimed and claimed >= wanted_in_all:
+        if wanted_in_all:
+            self._looked(view, now)
+        if claimed and claimed >= min(wanted_in_all, _ROUNDS_OF_A_CLAIM):
             return 0.0
         if claimed:
             return self._linger.pop(0) if self._linger else self._poll_interval
         return await self._nothing() if wanted_in_all else self._poll_interval
 
     async def _nothing(self) -> float:
-        if self._idle is not None and not len(self._held):
-            if not await self._store.work_left(list(self._streams)):
+        if self._idle is not None:
+            if not len(self._held) and not await self._store.work_left(list(self._streams)):
                 self._idle()
                 return 0.0
             return min(0.05, self._poll_interval)
@@ -172,7 +174,8 @@ class Intake(Service):
         try:
             claims = await self._store.claim(self._ranges(streams, view, asked_at), self._streams, wanted, None)
         except DatabaseUnavailable:
-            self._unanswered = True
+            # The claim may have been granted, now or in a moment: ask what came of it, and once more later.
+            self._unanswered = [0.0, time.monotonic() + 5.0]
             raise
         self._hints.learn(claims)
         for claim in claims:
@@ -194,21 +197,24 @@ class Intake(Service):
     def _view(self, now: float) -> View:
         """How far back to look this time."""
         if now - self._everything_at >= self._everything_pause:
-            self._everything_at = self._recent_at = now
             return "everything"
-        if now - self._recent_at >= _RECENT_EVERY:
-            self._recent_at = now
-            return "recent"
-        return "new"
+        return "recent" if now - self._recent_at >= _RECENT_EVERY else "new"
+
+    def _looked(self, view: View, began: float) -> None:
+        """A look back counts only once it was made: while no slot is free, it stays due."""
+        if view == "new":
+            return
+        self._hints.mark()
+        self._recent_at = began
+        if view == "everything":
+            self._everything_at = began
+            self._everything_pause = min(60.0, max(1.0, 20 * (time.monotonic() - began)))
 
     def _ranges(self, streams: list[int], view: View, now: float) -> Ranges:
         if view == "everything":
-            self._hints.mark()
             return Hints.everything(streams)
         if view == "recent":
-            ranges = self._hints.recent(streams)
-            self._hints.mark()
-            return ranges
+            return self._hints.recent(streams)
         if len(streams) > _ALL_STREAMS_UP_TO:
             streams = [s for s in streams if now - self._active.get(s, -60.0) < 5.0] or streams
         return self._hints.ranges(streams)

@@ -4,7 +4,8 @@
 2. between renewals looks for wishes to interrupt, every heartbeat;
 3. says every heartbeat that the worker lives;
 4. listens for wake-ups and interruptions, and hands them to the worker's event loop;
-5. reconnects for ever. Held leases are tried again at once: one is lost only when the database says so.
+5. names it when the worker's event loop does not answer: a handler blocks it, and all others wait;
+6. reconnects for ever. Held leases are tried again at once: one is lost only when the database says so.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle.service import Outage
 from holdfast.store.lifeline import Lifeline
 from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import LoopBlocked
 from holdfast.worker.held import Held, HeldAttempts, Interrupt
 
 __all__ = ["LeaseKeeper"]
+
+_BLOCKED_SECONDS = 30.0
 
 
 class LeaseKeeper:
@@ -42,7 +46,9 @@ class LeaseKeeper:
     ) -> None:
         self._config, self._worker, self._held = config, worker, held
         self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
+        self._bus = bus
         self._outage = Outage("lease keeper", bus)
+        self._answered = time.monotonic()
         self._main = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="holdfast-leases", daemon=True)
         self._own: asyncio.AbstractEventLoop | None = None
@@ -60,6 +66,15 @@ class LeaseKeeper:
         self._stopping = True
         self._poke()
         self._thread.join(5)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def loop_answers(self) -> None:
+        """The worker's event loop is not blocked: it says so itself, several times a second."""
+        self._answered = time.monotonic()
 
     def look(self) -> None:
         """Look for interruptions now."""
@@ -111,6 +126,10 @@ class LeaseKeeper:
                     self._interrupt(h, wishes.get((h.claim.job_id, h.claim.attempt)))
         if not await lifeline.beat(draining=self.draining):
             self._tell(self._on_unknown)
+        blocked = time.monotonic() - self._answered
+        if blocked > _BLOCKED_SECONDS:
+            self._bus.emit(LoopBlocked(worker=self._worker, seconds=blocked))
+            self._answered += _BLOCKED_SECONDS
 
     async def _renew(self, lifeline: Lifeline, held: list[Held], job_ids: list[UUID], attempts: list[int]) -> None:
         asked_at = time.monotonic()

@@ -2,16 +2,16 @@
 
 Nothing that finished is lost: while the database is away, outcomes wait here and their leases are kept.
 Intake stops when too many wait. A settlement that is refused for what it contains is sent alone, and then
-as a failure, so that one bad result cannot hold up the others.
+as a failure, so that one bad result cannot hold up the others; whatever else goes wrong is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.errors import Conflict, InvalidInput
 from holdfast.lifecycle.service import Service
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import EXCERPT_LIMIT, Outcome, clean
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptEnded, LeaseLost
@@ -58,9 +58,7 @@ class SettlementService(Service):
     async def _settle(self, batch: list[tuple[Held, Outcome]]) -> None:
         try:
             states = await self._store.settle([_settlement(held, outcome) for held, outcome in batch])
-        except DatabaseUnavailable:
-            raise
-        except HoldfastError as fault:
+        except (InvalidInput, Conflict) as fault:
             if len(batch) > 1:
                 for entry in batch:
                     await self._settle([entry])
@@ -114,4 +112,5 @@ class SettlementService(Service):
 
 
 def _settlement(held: Held, outcome: Outcome) -> Settlement:
-    return held.claim.job_id, held.claim.attempt, outcome, int(held.duration * 1000)
+    excerpt = clean("\n".join(held.log), EXCERPT_LIMIT) if held.log else None
+    return held.claim.job_id, held.claim.attempt, outcome, int(held.duration * 1000), excerpt

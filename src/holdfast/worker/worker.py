@@ -146,6 +146,8 @@ class Worker:
             self._keeper.stop()
             self._execution.shutdown()
             await asyncio.gather(watch, *self._tasks, return_exceptions=True)
+            with contextlib.suppress(DatabaseUnavailable):
+                await self._database.value("unregister_worker", self.id)
             self._tell("stopped")
         for task in (intake, settlement, *services):
             if task.done() and not task.cancelled() and task.exception() is not None:
@@ -166,15 +168,17 @@ class Worker:
             held.stop("drain")
         await self._idle(time.monotonic() + _CLEAN_UP_SECONDS, or_hurry=False)
         self.stuck = [
-            (h.claim.job_id, h.claim.attempt, self._execution.given_up(h), h.running_ms)
+            (h.claim.job_id, h.claim.attempt, self._execution.given_up(h), h.running_ms, None)
             for h in self._held.all()
             if h.task is not None and not h.task.done()
         ]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(_CLEAN_UP_SECONDS, grace_end - time.monotonic())):
                 await self._settlement.empty.wait()
-        with contextlib.suppress(DatabaseUnavailable):
-            await self._database.value("unregister_worker", self.id)
+        if self.stuck:
+            # Whoever replaces this process settles them; until then, their leases must last.
+            with contextlib.suppress(DatabaseUnavailable):
+                await self._database.rows("renew", self.id, [s[0] for s in self.stuck], [s[1] for s in self.stuck])
 
     async def _idle(self, until: float, *, or_hurry: bool) -> None:
         """Wait until no handler runs but stuck ones, the time is over, or somebody is in a hurry."""
@@ -215,9 +219,13 @@ class Worker:
         lane_timeout = (
             self._config.fast_timeout_seconds if job_type.lane == "fast" else self._config.general_timeout_seconds
         )
+        timeout = job_type.timeout_seconds or lane_timeout
+        if job_type.executor == "async":
+            held.stuck_at = time.monotonic() + timeout + self._stuck_after
         try:
-            outcome = await self._execution.run(held, job_type, job_type.timeout_seconds or lane_timeout)
+            outcome = await self._execution.run(held, job_type, timeout)
         finally:
+            held.stuck_at = None
             self._intake.ended(held)
         self._settlement.add(held, outcome)
 
@@ -244,11 +252,22 @@ class Worker:
         self._settlement.add(held, Outcome.snoozed(1.0, "an earlier attempt has not ended yet in this worker"))
 
     async def _watch_leases(self) -> None:
-        """Handlers with a target end with their lease, by our own clock, when it could not be renewed."""
+        """Handlers with a target end with their lease, by our own clock, when it could not be renewed.
+
+        A handler that goes on long after its timeout is stuck, wherever it runs.
+        """
         while True:
             await asyncio.sleep(0.25)
+            self._keeper.loop_answers()
             for held in self._held.overdue():
                 held.stop("lease")
+            for held in self._held.all():
+                if held.stuck_at is not None and time.monotonic() > held.stuck_at and not held.stuck:
+                    held.stuck = True
+                    self._on_stuck(held)
+            if not self._keeper.alive:
+                self._tell("lost its lease keeper and drains")
+                self._drain.set()
 
     async def _register(self) -> None:
         with contextlib.suppress(DatabaseUnavailable):

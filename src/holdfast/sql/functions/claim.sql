@@ -120,28 +120,33 @@ language plpgsql security definer
 set search_path from current
 as $$
 #variable_conflict use_column
-declare
-  eligible integer[];
 begin
-  select array_agg(s.id) into eligible
-  from streams s
-  where s.type = any (types)
-    and (queues is null or s.queue = any (queues))
-    and (tenants is null or s.tenant = any (tenants));
-  if eligible is null then
-    return;
-  end if;
   return query
   select c.job_id, c.attempt, s.type, s.queue, s.tenant, c.payload, c.correlation_id, c.target,
     c.claimed_at + make_interval(secs => c.lease_seconds_given)
-  from claim_from(
-    worker, max_jobs, claim.lease_seconds, eligible,
-    array_fill(-1, array[cardinality(eligible)]),
-    array_fill(0::bigint, array[cardinality(eligible)]),
-    array_fill(2147483647, array[cardinality(eligible)])) c
+  from claim_streams(
+    worker, array(select e.id from eligible_streams(types, queues, tenants) e), max_jobs, claim.lease_seconds) c
   join streams s on s.id = c.stream
   order by c.rank, c.seq;
 end
+$$;
+
+-- Claim from whole streams.
+create or replace function claim_streams(
+  worker text, streams integer[], max_jobs integer, lease_seconds double precision
+) returns table (
+  job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
+  target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
+  claimed_at timestamptz, lease_seconds_given double precision)
+language sql
+set search_path from current
+as $$
+  select *
+  from claim_from(
+    worker, max_jobs, lease_seconds, streams,
+    array_fill(-1, array[cardinality(streams)]),
+    array_fill(0::bigint, array[cardinality(streams)]),
+    array_fill(2147483647, array[cardinality(streams)]))
 $$;
 
 -- Turn locked entries of `ready` into leases. An entry whose job does not fit, or has a stray lease, is dropped
@@ -212,7 +217,9 @@ declare
 begin
   select j.* into job
   from jobs j
-  where j.id = claim_by_id.id and (only_tenant is null or j.tenant = only_tenant);
+  where j.id = claim_by_id.id
+    and (only_tenant is null or j.tenant = only_tenant)
+    and not starts_with(j.type, 'holdfast.');
   if not found then
     return;
   end if;

@@ -344,7 +344,7 @@ as $$
 $$;
 
 -- Release held jobs. Moves: created → queued | scheduled. Roles: api, worker, operator.
-create or replace function release_held(job_ids uuid[], by text default null, tenant text default null)
+create or replace function release_held(job_ids uuid[], by text default null, only_tenant text default null)
 returns table (job_id uuid, outcome text)
 language plpgsql security definer
 set search_path from current
@@ -361,7 +361,7 @@ begin
     from jobs j
     where j.id = any (job_ids)
       and j.state = 'created'
-      and (release_held.tenant is null or j.tenant = release_held.tenant)
+      and (only_tenant is null or j.tenant = only_tenant)
     order by j.id
     for update
   ), released as (
@@ -412,6 +412,6 @@ begin
     else 'not-held'
   end
   from unnest(job_ids) as asked (id)
-  left join jobs j on j.id = asked.id and (release_held.tenant is null or j.tenant = release_held.tenant);
+  left join jobs j on j.id = asked.id and (only_tenant is null or j.tenant = only_tenant);
 end
 $$;

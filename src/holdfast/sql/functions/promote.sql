@@ -169,22 +169,26 @@ begin
     from line
     where line.rank > 0 and (select count(distinct other.rank) from line other) > 1
   ), old as materialized (
-    select entry.tid, entry.stream, entry.seq
+    select entry.tid
     from passed
     cross join lateral (
-      select r.ctid as tid, r.stream, r.seq, r.ready_at
+      select r.ctid as tid, r.ready_at
       from ready r
       where r.stream = passed.stream and r.rank = passed.rank
       order by r.seq
-      limit max_jobs
-      for update skip locked) entry
+      limit max_jobs) entry
     where entry.ready_at < oldest
     limit max_jobs
+  ), free as materialized (
+    select r.ctid as tid
+    from ready r
+    where r.ctid = any (array(select old.tid from old)) and r.ready_at < oldest
+    for update skip locked
   )
   update ready r
   set rank = 0
-  from old
-  where r.ctid = old.tid;
+  from free
+  where r.ctid = free.tid;
   get diagnostics aged = row_count;
   return aged;
 end

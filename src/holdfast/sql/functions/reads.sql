@@ -56,18 +56,26 @@ as $$
   order by d.id desc
 $$;
 
-create or replace function get_attempts(id uuid) returns setof job_attempts
+create or replace function get_attempts(id uuid, only_tenant text default null) returns setof job_attempts
 language sql security definer stable
 set search_path from current
 as $$
-  select t.* from job_attempts t where t.job_id = get_attempts.id order by t.attempt
+  select t.*
+  from job_attempts t
+  where t.job_id = get_attempts.id
+    and (only_tenant is null or exists (select from jobs j where j.id = t.job_id and j.tenant = only_tenant))
+  order by t.attempt
 $$;
 
-create or replace function get_events(id uuid) returns setof job_events
+create or replace function get_events(id uuid, only_tenant text default null) returns setof job_events
 language sql security definer stable
 set search_path from current
 as $$
-  select e.* from job_events e where e.job_id = get_events.id order by e.id
+  select e.*
+  from job_events e
+  where e.job_id = get_events.id
+    and (only_tenant is null or exists (select from jobs j where j.id = e.job_id and j.tenant = only_tenant))
+  order by e.id
 $$;
 
 -- What stands where, from the small tables: cheap at any number of ended jobs.

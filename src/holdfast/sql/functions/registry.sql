@@ -80,8 +80,9 @@ as $$
     and (tenants is null or s.tenant = any (tenants))
 $$;
 
--- Whether anything is left that a worker for these streams could still do: something ready, running or
--- retrying, or standing in the line of a target that can move.
+-- Whether anything is left that a worker for these streams could still do: something ready, running,
+-- retrying or snoozed (among the next thousand that are due), a target to be seated, or a request. What is
+-- scheduled for later, or stands behind a paused job, is not.
 create or replace function work_left(streams integer[]) returns boolean
 language sql security definer stable
 set search_path from current
@@ -89,7 +90,10 @@ set enable_seqscan = off
 as $$
   select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
     or exists (select from leases l where l.stream = any (streams))
-    or exists (select from due d join jobs j on j.id = d.job_id where j.state = 'retry' and j.stream = any (streams))
+    or exists (
+      select from (select d.job_id from due d order by d.run_at limit 1000) soon
+      join jobs j on j.id = soon.job_id
+      where (j.state = 'retry' or j.reason = 'snoozed') and j.stream = any (streams))
     or exists (select from calls)
     or exists (select from streams s join lateral (select from ready r where r.stream = s.id limit 1) r on true
       where s.queue = 'holdfast')

@@ -24,6 +24,8 @@ begin
     where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
     answer := case
       when not found then 'not-found'
+      when verb = 'retry' and exists (
+        select from job_events e where e.job_id = job.id and e.event = 'erased') then 'not-possible'
       when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
       when job.state in ('success', 'dead', 'canceled') then 'already-final'
       when verb in ('cancel', 'delete') then 'accepted'
@@ -37,7 +39,8 @@ begin
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
-      if verb in ('cancel', 'pause', 'delete') then
+      -- Inside a longer transaction the lease stays untouched: its worker would wait for us to settle.
+      if verb in ('cancel', 'pause', 'delete') and transaction_timestamp() = statement_timestamp() then
         perform flag_lease(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note);
       end if;
       select r.job_id into created
@@ -85,9 +88,10 @@ $$;
 
 -- Execute recorded requests. A request that cannot be executed yet is snoozed, one that raises is buried;
 -- none of them holds up the others. Roles: worker.
-create or replace function execute_requests(max_requests integer default 100) returns integer
+create or replace function execute_requests(max_requests integer default 10) returns integer
 language plpgsql security definer
 set search_path from current
+set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
@@ -97,11 +101,9 @@ declare
   fault   text;
 begin
   for ask in
-    select c.job_id, c.attempt, c.type, c.payload
-    from claim(
-      'maintenance',
-      array['holdfast.cancel', 'holdfast.pause', 'holdfast.resume', 'holdfast.delete', 'holdfast.retry'],
-      max_requests) c
+    select c.job_id, c.attempt, s.type, c.payload
+    from claim_streams('maintenance', array(select s.id from streams s where s.queue = 'holdfast'), max_requests, null) c
+    join streams s on s.id = c.stream
   loop
     begin
       verdict := execute_request(
@@ -126,7 +128,8 @@ begin
 end
 $$;
 
--- One request on one job. Side rows are taken before the job's row; every update names the state it saw, so
+-- One request on one job. The target's head is locked first, then side rows, which are skipped when somebody
+-- else has them, then the job's row: nobody who holds a job's row waits for what is held here. Every update names the state it saw, so
 -- that a job that moved meanwhile is looked at again.
 create or replace function execute_request(verb text, id uuid, by text, note text) returns text
 language plpgsql
@@ -185,10 +188,18 @@ as $$
 #variable_conflict use_column
 declare
   moved    jobs;
-  heads_it boolean;
+  heads_it boolean := false;
 begin
-  heads_it := job.target is not null and exists (
-    select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id);
+  -- The line of a target changes only under its lock in `heads`.
+  if job.target is not null then
+    insert into heads (tenant, target) values (job.tenant, job.target) on conflict do nothing;
+    perform from heads h where h.tenant = job.tenant and h.target = job.target for update;
+    if not found then
+      return false;
+    end if;
+    heads_it := exists (
+      select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id);
+  end if;
 
   if job.state = 'queued' then
     perform from waiting w
@@ -210,7 +221,12 @@ begin
       end if;
     end if;
   elsif job.state in ('scheduled', 'retry') then
-    delete from due d where d.run_at = job.run_at and d.job_id = job.id;
+    delete from due d
+    where d.ctid in (
+      select e.ctid from due e where e.run_at = job.run_at and e.job_id = job.id for update skip locked);
+    if not found then
+      return false;
+    end if;
   end if;
 
   update jobs j

@@ -94,7 +94,8 @@ begin
           end if;
         end if;
         insert into waiting (tenant, target, turn, place, job_id)
-        values (seat_one.tenant, seat_one.target, 1, head.place, head.job_id);
+        values (seat_one.tenant, seat_one.target, 1, head.place, head.job_id)
+        on conflict do nothing;
       elsif head.lined then
         return null;
       else

@@ -8,7 +8,8 @@ create or replace function complete(
   job_ids      uuid[],
   attempts     integer[],
   results      jsonb[] default null,
-  durations_ms integer[] default null
+  durations_ms integer[] default null,
+  log_excerpts text[] default null
 ) returns table (job_id uuid, attempt integer, state text)
 language plpgsql security definer
 set search_path from current
@@ -27,24 +28,28 @@ declare
   targets text[];
 begin
   with report as (
-    select * from unnest(job_ids, attempts, results, durations_ms) as r (job_id, attempt, result, duration_ms)
+    select *
+    from unnest(job_ids, attempts, results, durations_ms, log_excerpts)
+      as r (job_id, attempt, result, duration_ms, log_excerpt)
   ), ordered as materialized (
     select * from report order by report.job_id
   ), gone as (
     delete from leases l
     using ordered
     where l.job_id = ordered.job_id and l.attempt = ordered.attempt
-    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, ordered.result, ordered.duration_ms
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, ordered.result, ordered.duration_ms,
+      ordered.log_excerpt
   ), ended as (
     update jobs j
     set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
     from gone
     where j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
-    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms,
+      gone.log_excerpt
   ), logged as (
-    insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker)
+    insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
-      coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker
+      coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker, e.log_excerpt
     from ended e
   )
   select

@@ -31,6 +31,16 @@ begin
 end
 $$;
 
+-- For how long both the server and this session have been there.
+create or replace function session_seconds() returns double precision
+language sql stable
+set search_path from current
+as $$
+  select extract(epoch from clock_timestamp() - greatest(pg_postmaster_start_time(), a.backend_start))::double precision
+  from pg_stat_activity a
+  where a.pid = pg_backend_pid()
+$$;
+
 -- Close lapsed leases among the given jobs, whoever held them.
 create or replace function lapse(job_ids uuid[], patience double precision)
 returns table (job_id uuid, attempt integer, worker text, state text)
@@ -50,7 +60,7 @@ begin
     from leases l
     where l.job_id = any (job_ids)
       and l.expires_at < now()
-      and l.lease_seconds <= coalesce(patience, extract(epoch from clock_timestamp() - pg_postmaster_start_time()))
+      and l.lease_seconds <= coalesce(patience, session_seconds())
     order by l.job_id
     for update skip locked) entry;
   if ids is null then

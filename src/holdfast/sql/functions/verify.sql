@@ -80,11 +80,30 @@ as $$
    having count(t.job_id) <> j.attempt - case when j.state = 'running' then 1 else 0 end
    limit max_offences)
   union all
-  (select 'failures stay within the budget', j.id, format('%s of %s', j.failures, coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer))
+  (select 'failures stay within the budget', j.id, format('%s of %s', j.failures, coalesce(j.max_attempts, t.max_attempts))
    from jobs j
    left join job_types t on t.name = j.type
-   where j.failures > coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer)
-     or (j.state in ('queued', 'retry') and j.failures >= coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer))
+   where j.state in ('queued', 'retry') and j.failures >= coalesce(j.max_attempts, t.max_attempts)
+   limit max_offences)
+  union all
+  (select 'who waits for a target is not its head', w.job_id, format('target %s of %s', w.target, w.tenant)
+   from waiting w
+   join heads h on h.tenant = w.tenant and h.target = w.target and h.job_id = w.job_id
+   limit max_offences)
+  union all
+  (select 'who waits for a target is queued, or paused', w.job_id, coalesce(j.state, 'missing')
+   from waiting w
+   left join jobs j on j.id = w.job_id
+   where j.state is distinct from case w.turn when 0 then 'paused' else 'queued' end
+   limit max_offences)
+  union all
+  (select 'a held job blocks its target', j.id, format('target %s of %s: it is %s', j.target, j.tenant, j.state)
+   from jobs j
+   where j.state in ('paused', 'error')
+     and j.target is not null
+     and not exists (select from heads h where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id)
+     and not exists (
+       select from waiting w where w.tenant = j.tenant and w.target = j.target and w.turn = 0 and w.place = j.seq)
    limit max_offences)
   union all
   (select 'an ended job keeps no dedup key', j.id, j.dedup_key

@@ -22,7 +22,8 @@ select job_id, attempt, interrupt from holdfast.interrupted($1, $2::uuid[], $3::
 
 -- name: complete
 -- running → success.
-select job_id, attempt, state from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[]);
+select job_id, attempt, state
+from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[]);
 
 -- name: fail
 -- running → retry | dead | error | paused | canceled.
