@@ -86,7 +86,7 @@ class BareWorker:
         self._hints.learn(self._claim(row) for row in rows)
         if rows:
             ids, numbers = [row["job_id"] for row in rows], [row["attempt"] for row in rows]
-            answers = await self._conn.fetch(self._sql["complete"], "w1", ids, numbers, None, [1] * len(ids))
+            answers = await self._conn.fetch(self._sql["complete"], "w1", ids, numbers, None, [1] * len(ids), None)
             assert {row["state"] for row in answers} == {"success"}
         return len(rows)
 

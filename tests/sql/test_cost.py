@@ -6,7 +6,6 @@ B-trees one level deeper, which is within the bound; nothing else may grow.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,6 +16,8 @@ from holdfast.model.states import State
 from tests.conftest import ConnectAs
 from tests.sql.factories import elect, enqueue, enqueue_copies, enqueue_many, execute, offences
 from tests.sql.meter import TRIES, BareWorker, Cost, leave_alone, totals
+
+pytestmark = pytest.mark.usefixtures("one_at_a_time")
 
 JOBS = 2000
 BOUND = 1.1
@@ -38,16 +39,6 @@ ATTEMPTS = """
     select id, 1, now(), 'success', 'w0' from numbered"""
 WAITING = FILL.format(block="0001", state="queued", attempt=0, finished="null", side=READY)
 FINISHED = FILL.format(block="0002", state="success", attempt=1, finished="now()", side=ATTEMPTS)
-
-
-@pytest.fixture(autouse=True)
-async def one_at_a_time(server_url: str) -> AsyncIterator[None]:
-    """No two of these at once on the server: what one pins would count for the other."""
-    conn = await asyncpg.connect(server_url)
-    while not await conn.fetchval("select pg_try_advisory_lock(hashtext('holdfast cost tests'))"):
-        await asyncio.sleep(0.1)
-    yield
-    await conn.close()
 
 
 @asynccontextmanager

@@ -62,7 +62,7 @@ async def test_a_held_job_is_released_once_to_where_its_time_says(conn: asyncpg.
     assert [answers[job_id] for job_id in ids] == ["released", "released", "not-found", "not-held"]
     assert (await state_of(conn, now), await state_of(conn, later)) == ("queued", "scheduled")
     assert [row["outcome"] for row in await conn.fetch("select outcome from release_held($1)", [now])] == ["not-held"]
-    other = await conn.fetch("select outcome from release_held($1, tenant => 'other')", [now])
+    other = await conn.fetch("select outcome from release_held($1, only_tenant => 'other')", [now])
     assert [row["outcome"] for row in other] == ["not-found"]
     assert await offences(conn) == []
 

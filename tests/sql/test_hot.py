@@ -34,6 +34,7 @@ SEQ_SCANS = """
     where schemaname = 'holdfast' and relname in ('jobs', 'ready', 'leases', 'due', 'waiting', 'job_attempts')"""
 
 
+@pytest.mark.usefixtures("one_at_a_time")
 async def test_updates_of_jobs_are_heap_only(conn: asyncpg.Connection) -> None:
     await leave_alone(conn)
     worker = BareWorker(conn, ["work"])

@@ -27,6 +27,11 @@ from tests.sql.factories import (
 
 PROCESSES, CONNECTIONS, CALLS = 4, 10, 5
 
+#: So slow an insert that two batches are sure to meet.
+DAWDLE = """
+    create function dawdle() returns trigger language plpgsql as $$ begin perform pg_sleep(0.001); return new; end $$;
+    create trigger dawdle before insert on jobs for each row execute function dawdle()"""
+
 CLIENT = """
 import asyncio, json, sys
 import asyncpg
@@ -150,9 +155,9 @@ async def test_a_key_whose_first_transaction_rolls_back_goes_to_the_next(connect
 async def test_batches_with_the_same_keys_in_other_orders_do_not_deadlock(connect_as: ConnectAs, option: str) -> None:
     sessions = [await connect_as("api") for _ in range(2)]
     await enqueue(sessions[0])
-
-    for turn in range(200):
-        batch: list[Wish] = [("work", {}, {option: f"{turn}-{n}"}) for n in range(40)]
+    await (await connect_as("superuser")).execute(DAWDLE)
+    for turn in range(120):
+        batch: list[Wish] = [("work", {}, {option: f"{turn}-{n}"}) for n in range(6)]
         answers = await asyncio.gather(enqueue_many(sessions[0], batch), enqueue_many(sessions[1], batch[::-1]))
-        assert sum(row["outcome"] == "created" for rows in answers for row in rows) == 40
+        assert sum(row["outcome"] == "created" for rows in answers for row in rows) == 6
         assert [row["job_id"] for row in answers[0]] == [row["job_id"] for row in answers[1]][::-1]

@@ -1397,8 +1397,7 @@ begin
   ) wish
   where not exists (
     select from streams s where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant)
-  order by 1, 2, 3
-  on conflict do nothing;
+  order by 1, 2, 3;
   with asked as (
     select
       job.position::integer as position,
@@ -1420,7 +1419,12 @@ begin
       s.id as stream,
       case when asked.hold then 'created' when asked.run_at > now() then 'scheduled' else 'queued' end as state
     from asked
-    join streams s on s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+    cross join lateral (
+      select s.id
+      from streams s
+      where s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+      order by s.id
+      limit 1) s
     order by asked.position
   ), wish as materialized (
     -- Above the sort: a batch is released in its own order, whatever way it was joined.
@@ -1677,7 +1681,7 @@ CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) 
   where l.job_id not in (select p.job_id from prolonged p)
 $$;
 ALTER FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL::text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
+CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL::text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, at_once boolean DEFAULT true) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -1712,8 +1716,7 @@ begin
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
-      -- Inside a longer transaction the lease stays untouched: its worker would wait for us to settle.
-      if verb in ('cancel', 'pause', 'delete') and transaction_timestamp() = statement_timestamp() then
+      if verb in ('cancel', 'pause', 'delete') and at_once then
         perform flag_lease(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note);
       end if;
       select r.job_id into created
@@ -1727,7 +1730,7 @@ begin
   end loop;
 end
 $$;
-ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2062,6 +2065,12 @@ CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[],
     null, null, notes, null, null, delays, null)
 $$;
 ALTER FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.stands_alone() RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select statement_timestamp() - transaction_timestamp() < interval '50 microseconds'
+$$;
+ALTER FUNCTION holdfast.stands_alone() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.start_jobs(worker text, tids tid[], lease_seconds double precision) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2283,7 +2292,7 @@ CREATE FUNCTION holdfast.wake(channel text, topics integer[]) RETURNS void
 declare
   heard text;
 begin
-  if transaction_timestamp() = statement_timestamp() then
+  if stands_alone() then
     select string_agg(topic::text, ',') into heard
     from unnest(topics[1:64]) as topic
     where pg_try_advisory_xact_lock(hashtext(current_schema() || '.' || channel), topic);
@@ -2486,8 +2495,6 @@ ALTER TABLE ONLY holdfast.settings
     ADD CONSTRAINT settings_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY holdfast.streams
     ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
-ALTER TABLE ONLY holdfast.streams
-    ADD CONSTRAINT streams_type_queue_tenant_key UNIQUE (type, queue, tenant);
 ALTER TABLE ONLY holdfast.waiting
     ADD CONSTRAINT waiting_pkey PRIMARY KEY (tenant, target, turn, place);
 ALTER TABLE ONLY holdfast.workers
@@ -2498,6 +2505,7 @@ CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup
 CREATE UNIQUE INDEX jobs_idempotency ON holdfast.jobs USING btree (tenant, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
+CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id);
 CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.jobs FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['success'::text, 'dead'::text, 'canceled'::text]))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['queued'::text, 'scheduled'::text, 'created'::text])) OR (new.attempt <> 0))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
@@ -2619,10 +2627,10 @@ REVOKE ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) FRO
 GRANT ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) TO holdfast_api;
-GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) TO holdfast_worker;
-GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.resign(name text, candidate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resign(name text, candidate text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
@@ -2635,6 +2643,7 @@ REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts int
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.start_jobs(worker text, tids tid[], lease_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;

@@ -63,6 +63,14 @@ as $$
   end
 $$;
 
+-- Whether this statement is, in all likelihood, a transaction of its own: the two began within microseconds.
+-- PostgreSQL does not tell; a wrong guess costs a moment, never a job.
+create or replace function stands_alone() returns boolean
+language sql stable parallel safe
+as $$
+  select statement_timestamp() - transaction_timestamp() < interval '50 microseconds'
+$$;
+
 -- A notification is a hint: nothing depends on its arrival. A NOTIFY serialises commits, so in an implicit
 -- transaction at most one per topic is under way at a time; workers look again shortly after each.
 create or replace function wake(channel text, topics integer[]) returns void
@@ -72,7 +80,7 @@ as $$
 declare
   heard text;
 begin
-  if transaction_timestamp() = statement_timestamp() then
+  if stands_alone() then
     select string_agg(topic::text, ',') into heard
     from unnest(topics[1:64]) as topic
     where pg_try_advisory_xact_lock(hashtext(current_schema() || '.' || channel), topic);

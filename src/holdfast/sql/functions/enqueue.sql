@@ -174,8 +174,7 @@ begin
   ) wish
   where not exists (
     select from streams s where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant)
-  order by 1, 2, 3
-  on conflict do nothing;
+  order by 1, 2, 3;
 
   with asked as (
     select
@@ -198,7 +197,12 @@ begin
       s.id as stream,
       case when asked.hold then 'created' when asked.run_at > now() then 'scheduled' else 'queued' end as state
     from asked
-    join streams s on s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+    cross join lateral (
+      select s.id
+      from streams s
+      where s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+      order by s.id
+      limit 1) s
     order by asked.position
   ), wish as materialized (
     -- Above the sort: a batch is released in its own order, whatever way it was joined.

@@ -1,9 +1,12 @@
 -- What clients may ask of a job: cancel, pause, resume, delete, retry. A request is a job of its own (type
 -- `holdfast.<verb>`) that maintenance executes; recording it flags the lease of a running job at once.
 -- The roles api, worker and operator may ask; only maintenance moves.
+-- Inside a longer transaction pass at_once => false: the lease then stays untouched until maintenance comes by
+-- after the commit, and its worker does not have to wait for that transaction to settle.
 
 create or replace function request(
-  verb text, job_ids uuid[], by text default null, note text default null, only_tenant text default null
+  verb text, job_ids uuid[], by text default null, note text default null, only_tenant text default null,
+  at_once boolean default true
 ) returns table (job_id uuid, outcome text, request_id uuid)
 language plpgsql security definer
 set search_path from current
@@ -39,8 +42,7 @@ begin
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
-      -- Inside a longer transaction the lease stays untouched: its worker would wait for us to settle.
-      if verb in ('cancel', 'pause', 'delete') and transaction_timestamp() = statement_timestamp() then
+      if verb in ('cancel', 'pause', 'delete') and at_once then
         perform flag_lease(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note);
       end if;
       select r.job_id into created

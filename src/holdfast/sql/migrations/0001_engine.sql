@@ -7,14 +7,17 @@
 
 create sequence places as bigint;
 
--- A stream is the unit that workers choose by: the jobs of one type, in one queue, of one tenant.
+-- A stream is the unit that workers choose by: the jobs of one type, in one queue, of one tenant. It is not
+-- unique on purpose: the first to enqueue would make all others wait until it commits. Two that come at once
+-- make two streams; both are served, and later jobs go to the older one.
 create table streams (
   id     integer generated always as identity primary key,
   tenant text not null,
   queue  text not null,
-  type   text not null,
-  unique (type, queue, tenant)
+  type   text not null
 );
+
+create index streams_names on streams (type, queue, tenant, id);
 
 create table jobs (
   id              uuid primary key,

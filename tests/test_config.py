@@ -1,0 +1,43 @@
+"""The configuration: where it comes from, what is refused, what is never shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.config import Config
+from holdfast.errors import ConfigError
+
+
+def test_an_argument_wins_over_the_environment_and_that_over_the_default() -> None:
+    config = Config.load({"HOLDFAST_PORT": "99", "HOLDFAST_SCHEMA": "jobs"}, port=100)
+    assert (config.port, config.schema, config.batch_size) == (100, "jobs", 20)
+    assert [config.origins[name] for name in ("port", "schema", "batch_size")] == ["argument", "environment", "default"]
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as fault:
+        Config.load({"HOLDFAST_PORT": "x", "HOLDFAST_LANES": "slow=1", "HOLDFAST_DRAIN_POLICY": "hope"})
+    assert all(name in str(fault.value) for name in ("HOLDFAST_PORT", "HOLDFAST_LANES", "HOLDFAST_DRAIN_POLICY"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ada:secret@db:5432/app",
+        "postgresql://ada:sec@ret@db/app",
+        "postgresql://db/app?user=ada&password=secret",
+        "postgres://ada:secret@/app?host=/run",
+    ],
+)
+def test_passwords_are_never_shown(url: str) -> None:
+    shown = {name: value for name, value, _, _ in Config.load({}, database_url=url).shown()}["HOLDFAST_DATABASE_URL"]
+    assert "ret" not in shown
+    assert "app" in shown
+
+
+@pytest.mark.parametrize("url", ["ada:secret@db/app", "mysql://ada:secret@db/app", "postgresql://ada:sec/ret@db/app"])
+def test_a_url_that_is_refused_is_not_quoted_with_its_password(url: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        Config.load({}, database_url=url)
+    assert "secret" not in str(fault.value)
+    assert "ret" not in str(fault.value)

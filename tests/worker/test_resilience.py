@@ -1,0 +1,150 @@
+"""What open transactions, refused statements and foreign code must not do to a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import asyncpg
+
+from holdfast import Context, Holdfast
+from holdfast.testing.inprocess import reached, working
+from tests.conftest import ConnectAs
+
+
+async def test_a_job_committed_late_is_found_while_slots_are_busy(hf: Holdfast, connect_as: ConnectAs) -> None:
+    order: list[str] = []
+
+    @hf.job("step")
+    async def step(ctx: Context, name: str) -> None:
+        order.append(name)
+        await asyncio.sleep(0.3)
+
+    late = await connect_as("superuser")
+    transaction = late.transaction()
+    await transaction.start()
+    late_id = await late.fetchval("""select job_id from enqueue('step', '{"name": "late"}')""")
+    for number in range(40):
+        await step.enqueue(name=str(number))
+    async with working(hf, lanes="general=1"):
+        await reached(hf, (await hf.find(limit=100))[-2], "success")
+        await transaction.commit()
+        await reached(hf, late_id, "success", seconds=20)
+    assert len(order) < 40, "the late job waited for the whole backlog"
+
+
+async def test_an_open_release_holds_up_no_maintenance(hf: Holdfast, connect_as: ConnectAs) -> None:
+    held = await hf.enqueue("nobody", {}, hold=True)
+    owner = await connect_as("superuser")
+    transaction = owner.transaction()
+    await transaction.start()
+    await owner.execute("select * from release_held(array[$1::uuid])", held.id)
+    async with hf.maintaining():
+        await hf.cancel(held)
+        later = await hf.enqueue("nobody", {}, delay=0.2)
+        await reached(hf, later, "queued", seconds=10)
+        await transaction.rollback()
+        await reached(hf, held, "canceled", seconds=10)
+
+
+async def test_an_open_request_holds_up_no_settlement(hf: Holdfast, connect_as: ConnectAs) -> None:
+    go = asyncio.Event()
+
+    @hf.job("wait")
+    async def wait(ctx: Context) -> None:
+        await go.wait()
+
+    jobs = [await wait.enqueue() for _ in range(3)]
+    async with working(hf):
+        for job in jobs:
+            await reached(hf, job, "running")
+        asker = await connect_as("superuser")
+        transaction = asker.transaction()
+        await transaction.start()
+        await asker.execute("select * from request('cancel', array[$1::uuid], at_once => false)", jobs[0].id)
+        go.set()
+        for job in jobs:
+            assert (await hf.wait(job, timeout=10)).state == "success"
+        await transaction.rollback()
+
+
+async def test_a_refusal_that_has_nothing_to_do_with_the_result_is_waited_out(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    go = asyncio.Event()
+
+    @hf.job("wait")
+    async def wait(ctx: Context) -> str:
+        await go.wait()
+        return "done"
+
+    job = await wait.enqueue()
+    async with working(hf):
+        await reached(hf, job, "running")
+        await conn.execute("revoke execute on function complete from holdfast_worker")
+        refused = asyncio.Event()
+        hf.events.subscribe(lambda event: refused.set() if "permission" in getattr(event, "fault", "") else None)
+        go.set()
+        await asyncio.wait_for(refused.wait(), 10)
+        assert (await hf.get(job)).state == "running"
+        await conn.execute("grant execute on function complete to holdfast_worker")
+        assert (await hf.wait(job, timeout=20)).result == "done"
+
+
+async def test_a_handler_cancelled_by_others_is_a_failure(hf: Holdfast) -> None:
+    @hf.job("suicidal")
+    async def suicidal(ctx: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.Event().wait()
+
+    job = await suicidal.options(max_attempts=1).enqueue()
+    await hf.run_worker(burst=True)
+    assert (await hf.get(job)).state == "dead"
+
+
+async def test_a_thread_that_stops_when_told_has_not_finished(hf: Holdfast) -> None:
+    running = threading.Event()
+
+    @hf.job("obedient")
+    def obedient(ctx: Context) -> str:
+        running.set()
+        while not ctx.cancelled:
+            threading.Event().wait(0.01)
+        return "half of it"
+
+    job = await obedient.enqueue()
+    async with working(hf):
+        await asyncio.to_thread(running.wait, 10)
+        await hf.pause(job)
+        paused = await reached(hf, job, "paused", seconds=10)
+    assert paused.result is None
+
+
+async def test_a_thread_that_never_looked_has_finished(hf: Holdfast) -> None:
+    running, go = threading.Event(), threading.Event()
+
+    @hf.job("deaf")
+    def deaf(ctx: Context) -> str:
+        running.set()
+        go.wait(10)
+        return "all of it"
+
+    job = await deaf.enqueue()
+    async with working(hf):
+        await asyncio.to_thread(running.wait, 10)
+        await hf.cancel(job)
+        go.set()
+        assert (await hf.wait(job, timeout=10)).result == "all of it"
+
+
+async def test_what_a_handler_logs_is_kept_with_its_attempt(hf: Holdfast) -> None:
+    @hf.job("talks")
+    async def talks(ctx: Context) -> None:
+        ctx.logger.warning("met %s", "a bear")
+
+    job = await talks.enqueue()
+    await hf.run_worker(burst=True)
+    (attempt,) = await hf.attempts(job)
+    assert attempt.log_excerpt == "WARNING met a bear"
