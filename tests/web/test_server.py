@@ -81,3 +81,8 @@ async def test_a_server_maintains_too(hf: Holdfast) -> None:
         job = await hf.enqueue("nobody.runs.this", {}, delay=3600)
         await hf.cancel(job)
         assert (await hf.wait(job, timeout=10)).state == "canceled"
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost:8080", 200), ("[::1]:1", 200), ("evil.example", 403)])
+async def test_only_loopback_names_are_answered(gatekeeper: httpx.AsyncClient, host: str, status: int) -> None:
+    assert (await gatekeeper.get("/livez", headers={"host": host})).status_code == status
