@@ -14,7 +14,7 @@ from holdfast.store.statements import queries
 
 #: Any transaction that is under way in the cluster, be it in another database, keeps the versions that died
 #: after its start from being pruned, and so adds to what is touched. Measure anew, up to so many times.
-TRIES = 10
+TRIES = 30
 
 _TOTALS = """
     select
@@ -64,13 +64,10 @@ class BareWorker:
         self._hints = Hints()
         self._streams: dict[int, Stream] = {}
 
-    async def find_streams(self) -> None:
-        rows = await self._conn.fetch(self._sql["eligible_streams"], self._types, None, self._tenants)
-        self._streams = {row["id"]: Stream(**dict(row)) for row in rows}
-
     async def drain(self, jobs: int, batch: int = 200) -> int:
         """Claim and complete so many jobs; how many it were."""
-        await self.find_streams()
+        if not self._streams:
+            await self._find_streams()
         done = 0
         while done < jobs:
             taken = await self._turn(min(batch, jobs - done))
@@ -89,6 +86,10 @@ class BareWorker:
             answers = await self._conn.fetch(self._sql["complete"], "w1", ids, numbers, None, [1] * len(ids), None)
             assert {row["state"] for row in answers} == {"success"}
         return len(rows)
+
+    async def _find_streams(self) -> None:
+        rows = await self._conn.fetch(self._sql["eligible_streams"], self._types, None, self._tenants)
+        self._streams = {row["id"]: Stream(**dict(row)) for row in rows}
 
     def _claim(self, row: asyncpg.Record) -> Claim:
         values: dict[str, Any] = dict(row)

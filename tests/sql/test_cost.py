@@ -19,7 +19,7 @@ from tests.sql.meter import TRIES, BareWorker, Cost, leave_alone, totals
 
 pytestmark = pytest.mark.usefixtures("one_at_a_time")
 
-JOBS = 2000
+JOBS = 600
 BOUND = 1.1
 
 #: So many jobs over the streams of other tenants, straight into the tables: {state} with its side rows.
@@ -67,7 +67,7 @@ async def measured(conn: asyncpg.Connection, worker: BareWorker) -> Cost:
 
 async def measured_empty(conn: asyncpg.Connection, worker: BareWorker) -> Cost:
     """The cost in a system with nothing else in it: the least of a few."""
-    costs = [await measured(conn, worker) for _ in range(TRIES // 2)]
+    costs = [await measured(conn, worker) for _ in range(TRIES // 3)]
     return min(costs, key=lambda cost: cost.buffers)
 
 
@@ -126,9 +126,9 @@ async def test_dead_rows_behind_an_open_transaction_cost_nothing(
     transaction = other.transaction(isolation="repeatable_read" if pin == "snapshot" else "read_committed")
     await transaction.start()
     await other.execute("select count(*) from jobs" if pin == "snapshot" else "select txid_current()")
-    for _ in range(10):
-        await enqueue_copies(conn, JOBS, "mine")
-    assert await worker.drain(10 * JOBS) == 10 * JOBS
+    for _ in range(12):
+        await enqueue_copies(conn, 2000, "mine")
+    assert await worker.drain(24_000) == 24_000
     await conn.execute("vacuum ready")
     await assert_within(conn, worker, empty, f"dead rows pinned by a {pin}")
     await transaction.rollback()
