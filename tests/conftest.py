@@ -52,7 +52,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def given_url() -> str | None:
     """The server that the caller of pytest chose; from then on the environment is empty of Holdfast."""
-    url = os.environ.get("HOLDFAST_DATABASE_URL")
+    url = os.environ.get("HOLDFAST_DATABASE_URL") or None
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         del os.environ[name]
     return url

@@ -55,6 +55,7 @@ async def test_up_runs_everything_in_an_empty_folder_and_leaves_nothing(start: S
 async def test_up_restarts_a_child_that_dies_and_its_children_do_not_outlive_it(start: Start) -> None:
     up = start("up", "--port", 0, "--app", TASKS)
     url = await server_of(up)
+    await until(lambda: up.lines("started"), what="the worker has started")
     server, worker = up.children()
     for pid in (server, worker):
         os.kill(pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 
 LEASE, AWAY = (10, 20) if CHAOS_SECONDS else (4, 8)
 
-pytestmark = pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)]
 
 
 @pytest.fixture

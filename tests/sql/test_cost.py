@@ -50,10 +50,11 @@ async def quickly(conn: asyncpg.Connection) -> AsyncIterator[None]:
 
 
 async def prepared(conn: asyncpg.Connection) -> BareWorker:
-    """A worker for the type `mine` of one tenant, that has worked before."""
+    """A worker for the type `mine` of one tenant, that has worked before: no B-tree is a single page any more."""
     await leave_alone(conn)
     worker = BareWorker(conn, ["mine"], ["default"])
-    await measured(conn, worker)
+    await enqueue_copies(conn, 5000, "mine")
+    assert await worker.drain(5000) == 5000
     return worker
 
 

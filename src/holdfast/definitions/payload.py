@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, get_origin, get_type_hints, is_typeddict
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
@@ -29,7 +30,7 @@ class Payload:
     def __init__(self, job_type: str, handler: Callable[..., Any]) -> None:
         self._job_type = job_type
         parameters = list(inspect.signature(handler).parameters.values())[1:]
-        hints = get_type_hints(handler, include_extras=True)
+        hints = _hints(job_type, handler, [p.name for p in parameters])
         self._names: list[str] | None = None
         self._single: str | None = None
         if len(parameters) == 1 and _is_whole(hints.get(parameters[0].name), parameters[0].name):
@@ -127,6 +128,20 @@ def _storable(text: str, what: str) -> str:
     if _NUL in text and "\x00" in json.dumps(json.loads(text), ensure_ascii=False).replace(_NUL, "\x00"):
         raise InvalidPayload(f"{what} contains a NUL character, which PostgreSQL cannot store")
     return text
+
+
+def _hints(job_type: str, handler: Callable[..., Any], names: list[str]) -> dict[str, Any]:
+    """The annotations of the payload's parameters; context and return value may be known to type checkers only."""
+    function = inspect.unwrap(handler)
+    annotations = {n: h for n, h in getattr(function, "__annotations__", {}).items() if n in names}
+    try:
+        return get_type_hints(
+            SimpleNamespace(__annotations__=annotations),
+            globalns=getattr(function, "__globals__", {}),
+            include_extras=True,
+        )
+    except NameError as fault:
+        raise InvalidInput(f"job type {job_type!r}: the annotation {fault.name!r} cannot be resolved") from None
 
 
 def _is_whole(annotation: Any, name: str) -> bool:

@@ -1,0 +1,65 @@
+"""Payloads: what a handler's annotations mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import BaseModel
+
+from holdfast import Context, InvalidInput, InvalidPayload
+from holdfast.definitions.payload import Payload
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+
+class Mail(BaseModel):
+    to: str
+
+
+@dataclass
+class Order:
+    number: int
+
+
+async def keywords(ctx: Context, a: int, b: str = "x") -> Decimal: ...  # type: ignore[empty-body]
+async def model(ctx: Context, mail: Mail) -> None: ...
+async def record(ctx: Context, order: Order) -> None: ...
+async def plain(ctx: Context, payload: dict[str, Any]) -> None: ...
+async def nothing(ctx: Context) -> None: ...
+async def unknown(ctx: Context, price: Decimal) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "given", "stored", "received"),
+    [
+        (keywords, {"a": 1}, '{"a":1,"b":"x"}', {"a": 1, "b": "x"}),
+        (model, {"to": "ada"}, '{"to":"ada"}', {"mail": Mail(to="ada")}),
+        (model, Mail(to="ada"), '{"to":"ada"}', {"mail": Mail(to="ada")}),
+        (record, Order(7), '{"number":7}', {"order": Order(7)}),
+        (plain, {"any": [1]}, '{"any":[1]}', {"payload": {"any": [1]}}),
+        (nothing, {}, "{}", {}),
+    ],
+)
+def test_a_payload_comes_out_as_it_went_in(handler: Any, given: Any, stored: str, received: dict[str, Any]) -> None:
+    payload = Payload("t", handler)
+    assert payload.encode(given) == stored
+    assert payload.call_arguments(stored) == received
+
+
+@pytest.mark.parametrize("wrong", [{"a": "x"}, {}, {"a": 1, "c": 2}, {"a": 1, "b": "nul\x00"}])
+def test_what_does_not_fit_is_refused_when_enqueued(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidPayload, match="t: |NUL"):
+        Payload("t", keywords).encode(wrong)
+
+
+def test_a_stored_payload_that_no_longer_fits_says_so() -> None:
+    with pytest.raises(InvalidPayload, match="no longer fits"):
+        Payload("t", keywords).call_arguments('{"b": "x"}')
+
+
+def test_an_annotation_that_cannot_be_resolved_is_named() -> None:
+    with pytest.raises(InvalidInput, match="Decimal"):
+        Payload("t", unknown)
