@@ -51,7 +51,7 @@ def test_a_payload_comes_out_as_it_went_in(handler: Any, given: Any, stored: str
 
 @pytest.mark.parametrize("wrong", [{"a": "x"}, {}, {"a": 1, "c": 2}, {"a": 1, "b": "nul\x00"}])
 def test_what_does_not_fit_is_refused_when_enqueued(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidPayload, match="t: |NUL"):
+    with pytest.raises(InvalidPayload, match=r"t: |NUL"):
         Payload("t", keywords).encode(wrong)
 
 

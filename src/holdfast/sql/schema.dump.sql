@@ -371,6 +371,7 @@ begin
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
       coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker, e.log_excerpt
     from ended e
+    where not exists (select from job_attempts t where t.job_id = e.id and t.attempt = e.attempt)
   )
   select
     array_agg(e.id),

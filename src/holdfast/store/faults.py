@@ -41,7 +41,7 @@ def translated(fault: BaseException) -> HoldfastError:
         return DatabaseUnavailable(f"PostgreSQL refused the login: {fault}")
     state = getattr(fault, "sqlstate", None)
     match state:
-        case "HF001":
+        case "HF001" | "23505":
             return Conflict(str(fault))
         case "HF002":
             return InvalidInput(str(fault))
