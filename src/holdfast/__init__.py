@@ -1,7 +1,7 @@
 """Holdfast: background work that must not be lost, on PostgreSQL."""
 
 from holdfast.app import Handler, Holdfast
-from holdfast.client.client import JobRef
+from holdfast.client.job_ref import JobRef
 from holdfast.config import Config
 from holdfast.errors import (
     AlreadyFinal,

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, Unpack
 from uuid import UUID
 
+from holdfast.client.job_ref import JobRef
+from holdfast.client.new_job import EnqueueMiddleware, NewJob, Record
 from holdfast.definitions.payload import encode_plain
 from holdfast.definitions.registry import Registry
-from holdfast.errors import AlreadyFinal, Conflict, InvalidInput, KeyConflict, NotFound, WaitTimeout
+from holdfast.errors import AlreadyFinal, Conflict, HoldfastError, InvalidInput, KeyConflict, NotFound, WaitTimeout
+from holdfast.model.filters import Filters
 from holdfast.model.ids import new_job_id
 from holdfast.model.job import Attempt, Enqueued, Event, Job
-from holdfast.model.options import Intent, engine_options
-from holdfast.model.states import State, Status, public_status
+from holdfast.model.options import Intent, Options, engine_options
 from holdfast.store.jobs import JobStore
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import JobEnqueued
 
-__all__ = ["Client", "JobId", "JobRef"]
+__all__ = ["Client", "JobId"]
 
 #: How many jobs one statement records; larger batches are split.
 BATCH = 2000
@@ -33,59 +38,78 @@ class _HasId(Protocol):
 JobId = UUID | str | _HasId
 
 
-class JobRef:
-    """A recorded job: its id, type and the state it was recorded in (or found in, when it existed)."""
-
-    __slots__ = ("existing", "id", "outcome", "state", "type")
-
-    def __init__(self, job_type: str, answer: Enqueued) -> None:
-        self.id = answer.job_id
-        self.type = job_type
-        self.state: State = answer.state
-        self.outcome = answer.outcome
-        self.existing = answer.outcome == "existing"
-
-    @property
-    def status(self) -> Status:
-        """What clients are told of the state."""
-        return public_status(self.state)
-
-    def __repr__(self) -> str:
-        return f"JobRef(id={self.id}, type={self.type!r}, state={self.state.value!r}, outcome={self.outcome!r})"
-
-
 class Client:
     """Enqueue, browse, ask and wait."""
 
-    def __init__(self, store: JobStore, registry: Registry) -> None:
-        self._store = store
-        self._registry = registry
+    def __init__(
+        self,
+        store: JobStore,
+        registry: Registry,
+        *,
+        bus: Bus | None = None,
+        middleware: Sequence[EnqueueMiddleware] = (),
+    ) -> None:
+        self._store, self._registry = store, registry
+        self._bus = bus or Bus()
+        self._middleware = middleware
 
-    async def enqueue(self, job_type: str, payload: Any = None, **options: Any) -> JobRef:
+    def over(self, conn: Any) -> Client:
+        """The same client on a caller's connection: what it does happens when that transaction commits."""
+        return self.with_store(self._store.over(conn))
+
+    def with_store(self, store: JobStore) -> Client:
+        """The same client over another store."""
+        return Client(store, self._registry, bus=self._bus, middleware=self._middleware)
+
+    async def enqueue(self, job_type: str, payload: Any = None, **options: Unpack[Options]) -> JobRef:
         """Record one job. A key that has a job of another type or payload raises KeyConflict."""
-        intent = self.intent(job_type, payload, options)
-        (answer,) = await self._store.enqueue([intent])
-        if answer.outcome == "conflict":
+        (ref,) = await self._record([NewJob(job_type, payload, {**options})])
+        if ref.outcome == "conflict":
             raise KeyConflict(
-                f"the idempotency key {options.get('idempotency_key')!r} belongs to job {answer.job_id}, "
+                f"the idempotency key {options.get('idempotency_key')!r} belongs to job {ref.id}, "
                 "which has another type or payload"
             )
-        return JobRef(job_type, answer)
+        return ref
 
     async def enqueue_many(self, jobs: Iterable[Sequence[Any]]) -> list[JobRef]:
         """Record many jobs: (type, payload) or (type, payload, options) each; answers come in that order.
 
         All are checked before any is recorded. A conflicting key is an answer with outcome `conflict`.
         """
-        intents = []
+        asked = []
         for job in jobs:
             job_type, payload, options = (*job, None, None)[:3] if isinstance(job, tuple | list) else (job, None, None)
             if not isinstance(job_type, str) or (options is not None and not isinstance(options, Mapping)):
                 raise InvalidInput('a job is ("type", {payload}) or ("type", {payload}, {options})')
-            intents.append(self.intent(job_type, payload, options or {}))
+            asked.append(NewJob(job_type, payload, dict(options or {})))
+        return await self._record(asked)
+
+    async def _record(self, jobs: list[NewJob]) -> list[JobRef]:
+        """Record jobs, through all middleware, the first one outermost."""
+        record: Record = self._store_all
+        for middleware in reversed(self._middleware):
+            record = partial(middleware.enqueue, call_next=record)
+        refs = await record(jobs)
+        if len(refs) != len(jobs):
+            raise HoldfastError(f"{len(jobs)} jobs were to be recorded, and middleware answered for {len(refs)}")
+        return refs
+
+    async def _store_all(self, jobs: list[NewJob]) -> list[JobRef]:
+        intents = [self.intent(job.type, job.payload, job.options) for job in jobs]
         answers: list[Enqueued] = []
         for start in range(0, len(intents), BATCH):
             answers += await self._store.enqueue(intents[start : start + BATCH])
+        if self._bus.hears(JobEnqueued):
+            for intent, answer in zip(intents, answers, strict=True):
+                self._bus.emit(
+                    JobEnqueued(
+                        job_id=answer.job_id,
+                        type=intent.type,
+                        tenant=intent.tenant,
+                        state=answer.state.value,
+                        outcome=answer.outcome,
+                    )
+                )
         return [JobRef(intent.type, answer) for intent, answer in zip(intents, answers, strict=True)]
 
     def intent(self, job_type: str, payload: Any, options: Mapping[str, Any]) -> Intent:
@@ -114,7 +138,7 @@ class Client:
             raise NotFound(f"there is no job {_uuid(job_id)}")
         return found[0]
 
-    async def find(self, **filters: Any) -> list[Job]:
+    async def find(self, **filters: Unpack[Filters]) -> list[Job]:
         """Jobs, newest first: states, types, queues, tenant, target, correlation_id, before, limit."""
         return await self._store.list(**filters)
 

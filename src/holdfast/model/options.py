@@ -7,29 +7,34 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from holdfast.errors import InvalidInput
 
-__all__ = ["OPTIONS", "Intent", "engine_options"]
+__all__ = ["OPTIONS", "Intent", "Options", "engine_options"]
 
-OPTIONS = (
-    "priority",
-    "run_at",
-    "delay",
-    "idempotency_key",
-    "dedup_key",
-    "correlation_id",
-    "parent",
-    "max_attempts",
-    "target",
-    "tenant",
-    "queue",
-    "hold",
-    "target_count",
-    "created_by",
-)
+
+class Options(TypedDict, total=False):
+    """What an enqueue may say about a job; what is None or absent is decided by job type and settings."""
+
+    priority: int | None
+    run_at: datetime | None
+    delay: float | timedelta | None
+    idempotency_key: str | None
+    dedup_key: str | None
+    correlation_id: str | None
+    parent: Any
+    max_attempts: int | None
+    target: str | None
+    tenant: str | None
+    queue: str | None
+    hold: bool | None
+    target_count: int | None
+    created_by: str | None
+
+
+OPTIONS = tuple(Options.__annotations__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,18 +10,36 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import asyncpg
 
 from holdfast.config import Config
-from holdfast.errors import DatabaseUnavailable, SchemaError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError
 from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.statements import migrations, queries
 
-__all__ = ["Database", "Pause", "connect"]
+__all__ = ["Database", "Pause", "Session", "connect"]
 
 _REPEATS = 5
+
+
+class Session(Protocol):
+    """Whatever runs named statements: our own pool, or a caller's connection (holdfast.store.foreign)."""
+
+    @property
+    def schema(self) -> str:
+        """The engine's schema."""
+        ...
+
+    @property
+    def inside_transaction(self) -> bool:
+        """Whether what is done here commits later, with what others do."""
+        ...
+
+    async def rows(self, statement: str, *arguments: Any) -> list[Any]:
+        """The rows of a named statement; values are found by column name."""
+        ...
 
 
 class Pause:
@@ -52,15 +70,24 @@ async def connect(config: Config, *, role: str | None, name: str, direct: bool =
 class Database:
     """A pool of connections in one role. Open it before use; it may be opened again after `close`."""
 
+    inside_transaction = False
+
     def __init__(self, config: Config, *, role: str | None, size: int = 4) -> None:
         self.config = config
         self.role = role
         self._size = size
         self._pool: asyncpg.Pool | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._sql = queries(config.schema)
+
+    @property
+    def schema(self) -> str:
+        """The engine's schema."""
+        return self.config.schema
 
     async def open(self) -> None:
         """Connect, and refuse to work with a schema that is missing or older than this release."""
+        self._loop = asyncio.get_running_loop()
         arguments = _arguments(self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False)
         try:
             await check_schema(self.config)
@@ -99,7 +126,9 @@ class Database:
     async def _run(self, method: str, statement: str, arguments: Sequence[Any]) -> Any:
         """Run one statement; deadlocks and serialisation failures are repeated here and nowhere else."""
         if self._pool is None:
-            raise DatabaseUnavailable("the database is not open: use `async with hf:`")
+            raise DatabaseUnavailable("the app is not open: use `async with hf:`, or the blocking `hf.sync`")
+        if self._loop is not asyncio.get_running_loop():
+            raise HoldfastError("the app was opened in another event loop: open it in this one, or use `hf.sync`")
         for repeat in range(_REPEATS):
             try:
                 async with self._pool.acquire(timeout=30) as conn:

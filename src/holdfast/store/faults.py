@@ -8,7 +8,7 @@ import asyncpg
 
 from holdfast.errors import Conflict, DatabaseUnavailable, HoldfastError, InvalidInput, SchemaError
 
-__all__ = ["CONNECTION_FAULTS", "REPEATABLE", "translated"]
+__all__ = ["CONNECTION_FAULTS", "REPEATABLE", "told_by_sqlstate", "translated"]
 
 #: A deadlock or a serialisation failure: nothing was done, the statement may be repeated.
 REPEATABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -39,22 +39,47 @@ def translated(fault: BaseException) -> HoldfastError:
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {fault or type(fault).__name__}")
     if isinstance(fault, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError):
         return DatabaseUnavailable(f"PostgreSQL refused the login: {fault}")
-    state = getattr(fault, "sqlstate", None)
+    told = _told(getattr(fault, "sqlstate", None), str(fault))
+    return told or HoldfastError(f"PostgreSQL answered with an error: {fault}")
+
+
+def told_by_sqlstate(fault: BaseException) -> HoldfastError | None:
+    """The error for a fault that reached us through another driver; None if that driver tells it best.
+
+    Lost connections, deadlocks and serialisation failures are for the caller, whose transaction it is.
+    """
+    told = _told(_sqlstate(fault), str(getattr(fault, "orig", fault)))
+    if told is None or isinstance(told, DatabaseUnavailable):
+        return None
+    return type(told)(f"{told} (the transaction is aborted: roll it back)")
+
+
+def _sqlstate(fault: BaseException | None) -> str | None:
+    """Drivers name it differently, and what wraps a driver keeps its error."""
+    while fault is not None:
+        state = getattr(fault, "sqlstate", None) or getattr(fault, "pgcode", None)
+        if isinstance(state, str):
+            return state
+        fault = getattr(fault, "orig", None) or fault.__cause__
+    return None
+
+
+def _told(state: str | None, text: str) -> HoldfastError | None:
     match state:
         case "HF001" | "23505":
-            return Conflict(str(fault))
+            return Conflict(text)
         case "HF002":
-            return InvalidInput(str(fault))
-        case "22023" if "role" in str(fault):
-            return SchemaError(f"a role of the engine is missing ({fault}); {_ADVICE}")
+            return InvalidInput(text)
+        case "22023" if "role" in text:
+            return SchemaError(f"a role of the engine is missing ({text}); {_ADVICE}")
         case str() if state.startswith("22"):
-            return InvalidInput(f"a value that PostgreSQL cannot store (a NUL or a broken character?): {fault}")
+            return InvalidInput(f"a value that PostgreSQL cannot store (a NUL or a broken character?): {text}")
         case "3F000" | "42P01" | "42883" | "42703":
-            return SchemaError(f"the schema does not fit this release ({fault}); {_ADVICE}")
+            return SchemaError(f"the schema does not fit this release ({text}); {_ADVICE}")
         case "42501":
-            return SchemaError(f"the database login lacks a right ({fault}); {_ADVICE}")
+            return SchemaError(f"the database login lacks a right ({text}); {_ADVICE}")
         case "54000" | "23514":
-            return InvalidInput(str(fault))
+            return InvalidInput(text)
         case "53100" | "53200" | "53300" | "57P03" | "55P03":
-            return DatabaseUnavailable(f"PostgreSQL is short of something: {fault}")
-    return HoldfastError(f"PostgreSQL answered with an error: {fault}")
+            return DatabaseUnavailable(f"PostgreSQL is short of something: {text}")
+    return None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any, Unpack
 from uuid import UUID
 
+from holdfast.model.filters import Filters
 from holdfast.model.job import Attempt, Enqueued, Event, Job
 from holdfast.model.options import Intent
 from holdfast.model.states import State
-from holdfast.store.database import Database
+from holdfast.store.database import Session
+from holdfast.store.foreign import Foreign
 from holdfast.store.rows import attempt_of, event_of, job_of
 
 __all__ = ["JobStore"]
@@ -19,8 +22,12 @@ __all__ = ["JobStore"]
 class JobStore:
     """The client's verbs, as statements of the engine."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def over(self, conn: Any) -> JobStore:
+        """The same verbs on a caller's connection, inside its transaction."""
+        return JobStore(Foreign(conn, self._session.schema))
 
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents, in order. One transaction per run of intents with the same tenant and creator."""
@@ -28,7 +35,7 @@ class JobStore:
         for (tenant, created_by), run in groupby(intents, key=lambda i: (i.tenant, i.created_by)):
             batch = list(run)
             options = [json.dumps(dict(i.options)) if i.options else None for i in batch]
-            rows = await self._database.rows(
+            rows = await self._session.rows(
                 "enqueue_many",
                 [i.type for i in batch],
                 [i.payload for i in batch],
@@ -47,51 +54,40 @@ class JobStore:
         self, verb: str, job_ids: Sequence[UUID], *, by: str | None, note: str | None, tenant: str | None
     ) -> list[tuple[UUID, str, UUID | None]]:
         """Ask for something; (job, outcome, request or new job) each."""
-        rows = await self._database.rows("request", verb, list(job_ids), by, note, tenant)
+        statement = "request_later" if self._session.inside_transaction else "request"
+        rows = await self._session.rows(statement, verb, list(job_ids), by, note, tenant)
         return [(row["job_id"], row["outcome"], row["request_id"]) for row in rows]
 
     async def release_held(
         self, job_ids: Sequence[UUID], *, by: str | None, tenant: str | None
     ) -> list[tuple[UUID, str]]:
         """Release held jobs; (job, outcome) each."""
-        rows = await self._database.rows("release_held", list(job_ids), by, tenant)
+        rows = await self._session.rows("release_held", list(job_ids), by, tenant)
         return [(row["job_id"], row["outcome"]) for row in rows]
 
     async def get(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Job]:
         """The jobs that exist among the given ones, in no order."""
-        return [job_of(row) for row in await self._database.rows("get_jobs", list(job_ids), tenant)]
+        return [job_of(row) for row in await self._session.rows("get_jobs", list(job_ids), tenant)]
 
-    async def list(
-        self,
-        *,
-        states: Sequence[str] | None = None,
-        types: Sequence[str] | None = None,
-        queues: Sequence[str] | None = None,
-        tenant: str | None = None,
-        target: str | None = None,
-        correlation_id: str | None = None,
-        before: UUID | None = None,
-        limit: int = 50,
-    ) -> list[Job]:
+    async def list(self, **filters: Unpack[Filters]) -> list[Job]:
         """Jobs, newest first."""
-        rows = await self._database.rows(
-            "list_jobs", states, types, queues, tenant, target, correlation_id, before, limit
-        )
+        asked = {"limit": 50, **filters}
+        rows = await self._session.rows("list_jobs", *(asked.get(name) for name in Filters.__annotations__))
         return [job_of(row) for row in rows]
 
     async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
         """Every ended attempt of a job, oldest first."""
-        return [attempt_of(row) for row in await self._database.rows("get_attempts", job_id)]
+        return [attempt_of(row) for row in await self._session.rows("get_attempts", job_id)]
 
     async def events(self, job_id: UUID) -> Sequence[Event]:
         """The rarer moves of a job, oldest first."""
-        return [event_of(row) for row in await self._database.rows("get_events", job_id)]
+        return [event_of(row) for row in await self._session.rows("get_events", job_id)]
 
     async def backlog(self) -> dict[str, int]:
         """How much stands where."""
-        return {row["measure"]: row["count"] for row in await self._database.rows("backlog")}
+        return {row["measure"]: row["count"] for row in await self._session.rows("backlog")}
 
     async def verify(self, limit: int = 100) -> Sequence[tuple[str, UUID | None, str | None]]:
         """Offences against the invariants: (invariant, job, detail)."""
-        rows = await self._database.rows("verify", limit)
+        rows = await self._session.rows("verify", limit)
         return [(row["invariant"], row["job_id"], row["detail"]) for row in rows]

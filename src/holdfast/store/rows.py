@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
-
-import asyncpg
 
 from holdfast.model.job import Attempt, Event, Job
 from holdfast.model.states import State
@@ -13,7 +12,7 @@ from holdfast.model.states import State
 __all__ = ["attempt_of", "event_of", "job_of"]
 
 
-def job_of(row: asyncpg.Record) -> Job:
+def job_of(row: Mapping[str, Any]) -> Job:
     """A job from a row of `job_details`."""
     values = dict(row)
     values["state"] = State(values["state"])
@@ -22,12 +21,12 @@ def job_of(row: asyncpg.Record) -> Job:
     return Job(**values)
 
 
-def attempt_of(row: asyncpg.Record) -> Attempt:
+def attempt_of(row: Mapping[str, Any]) -> Attempt:
     """An attempt from a row of `job_attempts`."""
     return Attempt(**dict(row))
 
 
-def event_of(row: asyncpg.Record) -> Event:
+def event_of(row: Mapping[str, Any]) -> Event:
     """An event from a row of `job_events`."""
     values: dict[str, Any] = dict(row)
     del values["id"]

@@ -1,4 +1,8 @@
-"""Everything worth telling, as typed events."""
+"""Everything worth telling, as typed events.
+
+Subscribers are called where it happens: in the event loop, some in the thread that keeps the leases. They
+must be quick, and must not wait.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ from uuid import UUID
 
 __all__ = [
     "AttemptEnded",
+    "AttemptStarted",
     "DatabaseBack",
     "DatabaseLost",
     "DutyFailed",
     "Event",
+    "JobEnqueued",
     "LeaderChanged",
     "LeaseLost",
     "LoopBlocked",
@@ -22,6 +28,34 @@ __all__ = [
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """The root of all events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnqueued(Event):
+    """A job was recorded by this process, or was there already (`outcome` says which).
+
+    Recorded through a caller's connection, it exists only once that transaction commits.
+    """
+
+    job_id: UUID
+    type: str
+    tenant: str
+    state: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted(Event):
+    """A handler is about to run."""
+
+    job_id: UUID
+    type: str
+    tenant: str
+    queue: str
+    attempt: int
+    queue_seconds: float
+    correlation_id: str
+    worker: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,20 @@ from holdfast.telemetry.events import (
     WorkerChanged,
 )
 
-__all__ = ["narrate", "set_up_logging"]
+__all__ = ["NARRATED", "narrate", "set_up_logging"]
+
+#: What is worth a log line. Jobs recorded and attempts begun are too many, and the end of an attempt tells it all.
+NARRATED = (
+    AttemptEnded,
+    DatabaseBack,
+    DatabaseLost,
+    DutyFailed,
+    LeaderChanged,
+    LeaseLost,
+    LoopBlocked,
+    Mended,
+    WorkerChanged,
+)
 
 _log = logging.getLogger("holdfast")
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}

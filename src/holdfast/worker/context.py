@@ -7,7 +7,8 @@ import logging
 from typing import Any
 from uuid import UUID
 
-from holdfast.client.client import Client, JobRef
+from holdfast.client.client import Client
+from holdfast.client.job_ref import JobRef
 from holdfast.worker.held import Held
 
 __all__ = ["Context", "ThreadContext"]

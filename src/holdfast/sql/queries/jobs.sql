@@ -11,13 +11,27 @@ select job_id, outcome from holdfast.release_held($1::uuid[], $2, $3);
 -- Ask maintenance to cancel, pause, resume, delete or retry jobs.
 select job_id, outcome, request_id from holdfast.request($1, $2::uuid[], $3, $4, $5);
 
+-- name: request_later
+-- The same inside a longer transaction: no worker has to wait for its commit.
+select job_id, outcome, request_id from holdfast.request($1, $2::uuid[], $3, $4, $5, false);
+
 -- name: get_jobs
 -- Jobs by id.
-select * from holdfast.get_jobs($1::uuid[], $2);
+select
+  id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
+  dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
+  finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
+  payload::text as payload, result::text as result
+from holdfast.get_jobs($1::uuid[], $2);
 
 -- name: list_jobs
 -- Jobs, newest first, page by page.
-select * from holdfast.list_jobs($1::text[], $2::text[], $3::text[], $4, $5, $6, $7, $8);
+select
+  id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
+  dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
+  finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
+  payload::text as payload, result::text as result
+from holdfast.list_jobs($1::text[], $2::text[], $3::text[], $4, $5, $6, $7, $8);
 
 -- name: get_attempts
 -- Every ended attempt of a job.

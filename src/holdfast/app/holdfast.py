@@ -1,79 +1,49 @@
-"""The composition root: an app with its job types, its database, its client and its workers."""
+"""An app: its job types, its database, its client and its workers."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from holdfast.client.client import Client, JobId, JobRef
+from holdfast.app.handler import Handler
+from holdfast.app.verbs import Verbs
+from holdfast.client.client import Client
 from holdfast.config import Config
-from holdfast.definitions.job_type import Executor, JobType, Lane, OnFailure, declare
+from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
 from holdfast.definitions.registry import Registry
-from holdfast.errors import HoldfastError, SchemaError
+from holdfast.errors import SchemaError
 from holdfast.maintenance.leader import Maintenance
-from holdfast.model.job import Attempt, Event, Job
-from holdfast.model.options import engine_options
 from holdfast.model.retry import RetryPolicy
 from holdfast.store.database import Database, check_schema
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.jobs import JobStore
 from holdfast.store.migrate import migrate
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.narrator import narrate
-from holdfast.worker.context import Context
+from holdfast.telemetry.events import Event
+from holdfast.telemetry.narrator import NARRATED, narrate
+from holdfast.worker.middleware import Middleware
 from holdfast.worker.slots import parse_lanes
 from holdfast.worker.worker import Worker
 
-__all__ = ["Handler", "Holdfast"]
+if TYPE_CHECKING:
+    from holdfast.app.sync import Sync
 
+__all__ = ["Holdfast"]
+
+E = TypeVar("E", bound=Event)
 P = ParamSpec("P")
 R = TypeVar("R")
 Lifespan = Callable[["Holdfast"], AbstractAsyncContextManager[Any]]
 
 
-class Handler(Generic[P, R]):
-    """What `@hf.job` makes of a function: still callable, and it can be enqueued with its own arguments."""
-
-    def __init__(
-        self, app: Holdfast, job_type: JobType, function: Callable[..., R], options: dict[str, Any] | None = None
-    ) -> None:
-        self._app, self._options = app, options or {}
-        self.job_type = job_type
-        self._function = function
-        self.__doc__, self.__name__ = function.__doc__, job_type.name
-        self.__wrapped__ = function
-
-    @property
-    def name(self) -> str:
-        """The job type's name."""
-        return self.job_type.name
-
-    def options(self, **options: Any) -> Handler[P, R]:
-        """The same handler with options for its next enqueue."""
-        engine_options(options)
-        return Handler(self._app, self.job_type, self._function, {**self._options, **options})
-
-    async def enqueue(self, *arguments: P.args, **keywords: P.kwargs) -> JobRef:
-        """Record a job of this type, with the handler's own arguments."""
-        payload = self.job_type.payload.bind(arguments, keywords)
-        return await self._app.enqueue(self.job_type.name, payload, **self._options)
-
-    def __call__(self, context: Context, *arguments: P.args, **keywords: P.kwargs) -> R:
-        """Call the function itself."""
-        return self._function(context, *arguments, **keywords)
-
-    def __repr__(self) -> str:
-        return f"<Handler {self.name!r}>"
-
-
-class Holdfast:
+class Holdfast(Verbs):
     """An app. Declare job types on it, open it (`async with hf:`), enqueue, wait, or run a worker.
 
     Without a database URL it runs a PostgreSQL of its own, in the folder `HOLDFAST_HOME` (`.holdfast`).
@@ -86,17 +56,43 @@ class Holdfast:
         lifespan: Lifespan | None = None,
         *,
         home: Path | str | None = None,
+        middleware: Iterable[Middleware] = (),
     ) -> None:
         self.config = Config.load(database_url=database_url, schema=schema, home=home)
         self.registry = Registry()
         self.events = Bus()
-        self.events.subscribe(narrate)
+        self.events.subscribe(narrate, *NARRATED)
+        self.middleware = list(middleware)
         self._lifespan = lifespan
+        self._sync: Sync | None = None
+        self._disconnected()
+
+    def _disconnected(self) -> None:
+        """Nothing is open; the client only knows how to record on a caller's connection."""
         self._embedded: EmbeddedPostgres | None = None
-        self._database: Database | None = None
-        self._client: Client | None = None
+        self._database = Database(self.config, role="api")
+        self.client = Client(JobStore(self._database), self.registry, bus=self.events, middleware=self.middleware)
         self._users = 0
         self._opening: asyncio.Lock | None = None
+
+    def ambient(self) -> Any:
+        """The connection whose transaction blocking calls join when they are given none; integrations override it."""
+        return None
+
+    @property
+    def sync(self) -> Sync:
+        """The same verbs for code that is not asynchronous: they block."""
+        if self._sync is None:
+            from holdfast.app.sync import Sync
+
+            self._sync = Sync(self)
+        return self._sync
+
+    def twin(self) -> Holdfast:
+        """An app with the same job types, events and middleware, and with connections of its own."""
+        twin = copy.copy(self)
+        twin._disconnected()
+        return twin
 
     def job(
         self,
@@ -131,9 +127,18 @@ class Holdfast:
 
         return decorate
 
+    def on(self, *kinds: type[E]) -> Callable[[Callable[[E], None]], Callable[[E], None]]:
+        """Hear of what happens in this process: `@hf.on(events.AttemptEnded)` on a function that takes the event."""
+
+        def subscribe(subscriber: Callable[[E], None]) -> Callable[[E], None]:
+            self.events.subscribe(subscriber, *kinds)
+            return subscriber
+
+        return subscribe
+
     async def open(self) -> None:
         """Connect; without a database URL, start the embedded server first. May be called again, and counts."""
-        if self._opening is None:
+        if self._opening is None or self._users == 0:
             self._opening = asyncio.Lock()
         async with self._opening:
             if self._users == 0:
@@ -169,12 +174,11 @@ class Holdfast:
         try:
             if self._embedded is not None:
                 await self._first_migration()
-            self._database = Database(self.config, role="api")
+            self._database.config = self.config
             await self._database.open()
         except BaseException:
             await self._close()
             raise
-        self._client = Client(JobStore(self._database), self.registry)
 
     async def _first_migration(self) -> None:
         """A new embedded database is ours alone: it gets its schema at once. Later ones need `migrate`."""
@@ -186,78 +190,15 @@ class Holdfast:
             await migrate(self.config)
 
     async def _close(self) -> None:
-        database, self._database, self._client = self._database, None, None
-        if database is not None:
-            await database.close()
+        await self._database.close()
         embedded, self._embedded = self._embedded, None
         if embedded is not None:
             embedded.release()
             self.config = dataclasses.replace(self.config, database_url=None)
 
-    @property
-    def client(self) -> Client:
-        """The client of an open app."""
-        if self._client is None:
-            raise HoldfastError("the app is not open: use `async with hf:`")
-        return self._client
-
     async def check(self) -> None:
         """Raise unless the database answers and its schema is of this release or a newer one."""
-        if self._database is None:
-            raise HoldfastError("the app is not open: use `async with hf:`")
         await self._database.check()
-
-    async def enqueue(self, job_type: str, payload: Any = None, **options: Any) -> JobRef:
-        """Record one job; see `Client.enqueue`."""
-        return await self.client.enqueue(job_type, payload, **options)
-
-    async def enqueue_many(self, jobs: Iterable[Sequence[Any]]) -> list[JobRef]:
-        """Record many jobs; see `Client.enqueue_many`."""
-        return await self.client.enqueue_many(jobs)
-
-    async def get(self, job_id: JobId) -> Job:
-        """The job as it stands."""
-        return await self.client.get(job_id)
-
-    async def find(self, **filters: Any) -> list[Job]:
-        """Jobs, newest first; see `Client.find`."""
-        return await self.client.find(**filters)
-
-    async def attempts(self, job_id: JobId) -> Sequence[Attempt]:
-        """Every ended attempt of a job."""
-        return await self.client.attempts(job_id)
-
-    async def history(self, job_id: JobId) -> Sequence[Event]:
-        """The rarer moves of a job."""
-        return await self.client.events(job_id)
-
-    async def wait(self, job_id: JobId, timeout: float | None = None) -> Job:
-        """Wait until the job has ended."""
-        return await self.client.wait(job_id, timeout)
-
-    async def cancel(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Ask that a job be canceled."""
-        await self.client.cancel(job_id, by=by, reason=reason)
-
-    async def pause(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Ask that a job be paused."""
-        await self.client.pause(job_id, by=by, reason=reason)
-
-    async def resume(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Ask that a paused or held job go on."""
-        await self.client.resume(job_id, by=by, reason=reason)
-
-    async def release(self, job_id: JobId, *, by: str | None = None) -> None:
-        """Release a job recorded with `hold`."""
-        await self.client.release(job_id, by=by)
-
-    async def retry(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> UUID:
-        """Run a job again; the id of the job that will run."""
-        return await self.client.retry(job_id, by=by, reason=reason)
-
-    async def delete(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Cancel a job if it is open, and erase what it was about."""
-        await self.client.delete(job_id, by=by, reason=reason)
 
     async def run_worker(
         self,
@@ -289,7 +230,7 @@ class Holdfast:
                     self.registry,
                     self.events,
                     slots=lanes if isinstance(lanes, dict) else parse_lanes(lanes or self.config.lanes),
-                    lifespan=self._resources,
+                    lifespan=self.resources,
                     queues=queues,
                     types=types,
                     tenants=tenants,
@@ -326,6 +267,7 @@ class Holdfast:
                 await database.close()
 
     @property
-    def _resources(self) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
+    def resources(self) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
+        """What sets up, and takes down, the resources of handlers."""
         lifespan = self._lifespan
         return None if lifespan is None else lambda: lifespan(self)

@@ -1,0 +1,29 @@
+"""What an enqueue answers."""
+
+from __future__ import annotations
+
+from holdfast.model.job import Enqueued
+from holdfast.model.states import State, Status, public_status
+
+__all__ = ["JobRef"]
+
+
+class JobRef:
+    """A recorded job: its id, type and the state it was recorded in (or found in, when it existed)."""
+
+    __slots__ = ("existing", "id", "outcome", "state", "type")
+
+    def __init__(self, job_type: str, answer: Enqueued) -> None:
+        self.id = answer.job_id
+        self.type = job_type
+        self.state: State = answer.state
+        self.outcome = answer.outcome
+        self.existing = answer.outcome == "existing"
+
+    @property
+    def status(self) -> Status:
+        """What clients are told of the state."""
+        return public_status(self.state)
+
+    def __repr__(self) -> str:
+        return f"JobRef(id={self.id}, type={self.type!r}, state={self.state.value!r}, outcome={self.outcome!r})"

@@ -1,0 +1,1 @@
+"""Holdfast in the frameworks that people already use."""

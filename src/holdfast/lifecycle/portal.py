@@ -1,0 +1,74 @@
+"""Doors between blocking code and coroutines: an event loop in a thread of its own, and coroutines that never wait.
+
+1. `Portal` runs coroutines for callers that block; many threads may use one portal.
+2. `immediately` runs a coroutine in the calling thread, without any event loop, provided that it never waits.
+   What works on a blocking connection is such a coroutine, and must run in the thread that owns the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from holdfast.errors import HoldfastError
+
+__all__ = ["Portal", "immediately"]
+
+T = TypeVar("T")
+
+
+class Portal:
+    """An event loop that runs in its own thread until it is stopped. It does not survive a fork."""
+
+    def __init__(self, name: str = "holdfast-portal") -> None:
+        self._stop = asyncio.Event()
+        began: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._run, args=(began,), name=name, daemon=True)
+        self._thread.start()
+        self.loop = began.result()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end and wait for it. When the wait is interrupted, the coroutine is cancelled."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to run a coroutine."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise HoldfastError("a blocking call was made from the event loop that is to carry it out; await it")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Call something in the loop's thread, some time soon."""
+        self.loop.call_soon_threadsafe(callback)
+
+    def stop(self) -> None:
+        """Cancel what still runs, and end the thread."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def _run(self, began: Future[asyncio.AbstractEventLoop]) -> None:
+        async def serve() -> None:
+            began.set_result(asyncio.get_running_loop())
+            await self._stop.wait()
+
+        asyncio.run(serve())
+
+
+def immediately(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    work.close()
+    raise HoldfastError("this call has to wait for an event loop: await it, or give it a blocking connection")

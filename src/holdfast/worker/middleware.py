@@ -1,0 +1,30 @@
+"""A documented place around handlers and around enqueueing, for what concerns many job types.
+
+Middleware is given to the app (`Holdfast(middleware=[...])`); the first one stands outermost. `run` stands
+around every handler of this process, whatever its executor, and runs in the worker's event loop; the time that
+it takes counts as the handler's. `enqueue` stands around every recording, and may be called without an event
+loop (blocking code with `conn=`): there it must not wait for anything but `call_next`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.client.job_ref import JobRef
+from holdfast.client.new_job import NewJob, Record
+from holdfast.worker.context import Context
+
+__all__ = ["Middleware"]
+
+
+class Middleware:
+    """Override either method, or both; what is not overridden changes nothing."""
+
+    async def enqueue(self, jobs: list[NewJob], call_next: Record) -> list[JobRef]:
+        """Change the jobs, refuse them by raising, or look at the answers; `call_next(jobs)` goes on."""
+        return await call_next(jobs)
+
+    async def run(self, ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG002 - for others
+        """Set something up, look at the result or the error, or raise another one; `call_next()` runs the handler."""
+        return await call_next()
