@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup up test check chaos soak bench schema format clean
+.PHONY: help setup up test check chaos soak bench schema docs dist format clean
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,12 @@ bench: setup  ## the storage layouts side by side, on the embedded PostgreSQL
 
 schema: setup  ## write the dumped schema anew, to be reviewed with the change
 	@$(BIN)/python scripts/dump-schema > src/holdfast/sql/schema.dump.sql
+
+docs: setup  ## the documentation's site, in the folder site
+	@$(BIN)/python scripts/docs-site/build.py
+
+dist: setup  ## wheel and source distribution, in the folder dist
+	@$(BIN)/python -m build --no-isolation
 
 clean:  ## remove the virtual environment and caches (never data)
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

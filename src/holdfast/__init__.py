@@ -1,7 +1,8 @@
 """Holdfast: background work that must not be lost, on PostgreSQL."""
 
-from holdfast.app import Handler, Holdfast
+from holdfast.app import Handler, Holdfast, Sync, SyncHandler
 from holdfast.client.job_ref import JobRef
+from holdfast.client.new_job import NewJob
 from holdfast.config import Config
 from holdfast.errors import (
     AlreadyFinal,
@@ -11,9 +12,11 @@ from holdfast.errors import (
     Fatal,
     Hold,
     HoldfastError,
+    Interrupted,
     InvalidInput,
     InvalidPayload,
     KeyConflict,
+    LeaseLost,
     NotFound,
     Retry,
     SchemaError,
@@ -23,8 +26,10 @@ from holdfast.errors import (
 from holdfast.model.job import Attempt, Event, Job
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.states import State, Status
+from holdfast.telemetry import events
 from holdfast.version import __version__
-from holdfast.worker.context import Context
+from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.middleware import Middleware
 
 __all__ = [
     "AlreadyFinal",
@@ -40,11 +45,15 @@ __all__ = [
     "Hold",
     "Holdfast",
     "HoldfastError",
+    "Interrupted",
     "InvalidInput",
     "InvalidPayload",
     "Job",
     "JobRef",
     "KeyConflict",
+    "LeaseLost",
+    "Middleware",
+    "NewJob",
     "NotFound",
     "Retry",
     "RetryPolicy",
@@ -52,6 +61,10 @@ __all__ = [
     "Snooze",
     "State",
     "Status",
+    "Sync",
+    "SyncContext",
+    "SyncHandler",
     "WaitTimeout",
     "__version__",
+    "events",
 ]

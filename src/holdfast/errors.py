@@ -12,6 +12,7 @@
     ├── Conflict               conflict           the request contradicts what is stored
     │   ├── KeyConflict        idempotency-key    the key belongs to a job of another type or payload
     │   └── AlreadyFinal       already-final      the job has ended; nothing can be changed any more
+    ├── LeaseLost              lease-lost         a handler's own transaction came too late; it was rolled back
     ├── WaitTimeout            timeout            `wait` ended before the job did
     └── HandlerSignal          (what a handler raises to say what is to become of its job)
         ├── Fatal              fatal              dead at once
@@ -19,8 +20,11 @@
         ├── Snooze             snooze             later, without costing an attempt
         └── Hold               hold               held for a person, resumable
 
+    Interrupted                (no Exception: raised into a handler in a process that is to stop, for its `finally`)
+
 Codes are stable: they are the `type` of the HTTP problems and the `code` in logs.
-A lost lease and a repeated idempotency key are results, not exceptions.
+A lost lease and a repeated idempotency key are results, not exceptions; but a handler that is about to commit
+its own writes must be stopped, by LeaseLost.
 """
 
 from __future__ import annotations
@@ -36,9 +40,11 @@ __all__ = [
     "HandlerSignal",
     "Hold",
     "HoldfastError",
+    "Interrupted",
     "InvalidInput",
     "InvalidPayload",
     "KeyConflict",
+    "LeaseLost",
     "NotFound",
     "Retry",
     "SchemaError",
@@ -107,6 +113,12 @@ class AlreadyFinal(Conflict):
     code = "already-final"
 
 
+class LeaseLost(HoldfastError):
+    """The attempt does not own its job any more, so its transaction was rolled back."""
+
+    code = "lease-lost"
+
+
 class WaitTimeout(HoldfastError):
     """The job had not ended when the time given to `wait` was over."""
 
@@ -149,6 +161,13 @@ class Snooze(HandlerSignal):
     def __init__(self, delay: timedelta | float, message: str = "snoozed") -> None:
         super().__init__(message)
         self.delay_seconds = _seconds(delay) or 0.0
+
+
+class Interrupted(BaseException):
+    """The handler's process was told to stop: the job was canceled or paused, took too long, or the worker drains.
+
+    Like `KeyboardInterrupt` it passes `except Exception`. Clean up and let it go on: soon after, the process is killed.
+    """
 
 
 def _seconds(delay: timedelta | float | None) -> float | None:

@@ -1,4 +1,9 @@
-"""Every snippet of README and docs is run, as a reader would run it."""
+"""Every snippet of README and docs is run, as a reader would run it.
+
+A python snippet that the text before it puts "into `x.py`" gets that name, and others on the page may import it. It is
+run with python; `test_x.py` is run with pytest; `conftest.py`, and what is put into a folder, is there for the others,
+as is a toml or ini snippet that is put into a file.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"`([\w/]+\.py)`")
+FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
+FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini))`")
+PYTEST = ("-q", "-p", "no:cacheprovider", "-W", "error", "-o", "asyncio_default_fixture_loop_scope=function")
+#: What a snippet may be. The first three are run or looked up; the others are only read.
+LANGUAGES = {"python", "sql", "console", "toml", "ini", "json", "text"}
 
 
 def snippets(page: Path, language: str) -> list[tuple[str, str]]:
@@ -33,26 +42,62 @@ def pages_with(language: str) -> list[Path]:
     return [page for page in PAGES if snippets(page, language)]
 
 
+def invocation(name: str) -> list[str] | None:
+    """How a reader runs a file, if at all."""
+    file = Path(name)
+    if file.name.startswith("test_"):
+        return ["-m", "pytest", *PYTEST, name]
+    return None if len(file.parts) > 1 or name == "conftest.py" else ["-W", "error", name]
+
+
 @pytest.mark.parametrize("page", pages_with("python"), ids=lambda p: p.name)
 def test_python_snippets_run(page: Path, database_url: str, tmp_path: Path) -> None:
     environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
+        **{k: v for k, v in os.environ.items() if not k.startswith(("HOLDFAST_", "PYTEST_"))},
         "HOLDFAST_DATABASE_URL": database_url,
         "HOLDFAST_POLL_INTERVAL": "0.1",
     }
+    for name, text in [*snippets(page, "toml"), *snippets(page, "ini")]:
+        if not name.endswith(".py"):
+            (tmp_path / name).write_text(text)
+    runs = 0
     for name, text in snippets(page, "python"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+        if (arguments := invocation(name)) is None:
+            continue
+        runs += 1
         done = subprocess.run(
-            [sys.executable, "-W", "error", name],
+            [sys.executable, *arguments],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
             text=True,
             timeout=60,
         )
-        assert done.returncode == 0, f"{page.name}: {name}\n{done.stderr}"
+        assert done.returncode == 0, f"{page.name}: {name}\n{done.stdout}{done.stderr}"
         if page.name == "README.md":
             assert done.stdout == "{'sent_to': 'ada@example.com'}\n"
+    assert runs, f"nothing on {page.name} can be run"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_no_snippet_goes_unseen(page: Path) -> None:
+    text = page.read_text()
+    blocks = BLOCK.findall(text)
+    assert len(FENCE.findall(text)) == 2 * len(blocks), "a fence stands at the line's beginning and names a language"
+    assert {language for language, _ in blocks} <= LANGUAGES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_files_that_commands_name_are_on_the_page(page: Path) -> None:
+    files = {name for name, _ in snippets(page, "python")}
+    for _, text in snippets(page, "console"):
+        for command in re.findall(r"^\$ (?:python|pytest)\b(.*)$", text, re.MULTILINE):
+            named = re.findall(r"(?<=\s)[\w/]+\.py\b", command)
+            assert set(named) <= files, command
+        if re.search(r"^\$ pytest\b", text, re.MULTILINE):
+            assert any(Path(name).name.startswith("test_") for name in files), f"{page.name} has no test to run"
 
 
 @pytest.mark.parametrize("page", pages_with("sql"), ids=lambda p: p.name)
@@ -86,3 +131,9 @@ def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} → {link}"
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    named = set(re.findall(r"`([\w/]+\.(?:py|sql))`", (ROOT / "docs/architecture.md").read_text()))
+    assert named
+    assert not [name for name in named if not (ROOT / "src/holdfast" / name).exists()]

@@ -66,6 +66,16 @@ async def block(ctx: Context, seconds: float, busy: bool = False) -> dict[str, i
         return run.returns({"attempt": ctx.attempt})
 
 
+@hf.job("ledger", retry=RetryPolicy(base=0.05, factor=1.0, max=0.2, max_attempts=50))
+async def ledger(ctx: Context, before: float = 0.0, inside: float = 0.0, after: float = 0.0) -> None:
+    """Writes one line, in the transaction that ends the job."""
+    await asyncio.sleep(before)
+    async with ctx.transaction() as conn:
+        await conn.execute("insert into public.ledger (job_id, attempt) values ($1, $2)", ctx.job_id, ctx.attempt)
+        await asyncio.sleep(inside)
+    await asyncio.sleep(after)
+
+
 async def _main() -> None:
     set_up_logging("json", "INFO")
     await hf.run_worker(signals=True)

@@ -12,6 +12,7 @@ from holdfast import Context, Holdfast
 from holdfast.telemetry.events import Event, LeaseLost
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
+from tests.worker.lapse import lapse
 
 
 async def test_a_lease_shorter_than_the_heartbeat_is_kept(hf: Holdfast) -> None:
@@ -52,7 +53,7 @@ async def test_a_lost_lease_is_told_and_its_result_dropped(
     job = await hf.enqueue("work", target=target)
     async with working(hf):
         await reached(hf, job, "running")
-        await _lapse(conn)
+        await lapse(conn)
         lost = await until(lambda: [e for e in told if isinstance(e, LeaseLost)], what="it is told")
         assert (lost[0].job_id, lost[0].attempt) == (job.id, 1)
         await until(lambda: target is None or ended, what="what has a target is stopped")
@@ -84,7 +85,7 @@ async def test_a_job_does_not_run_twice_at_once_in_one_worker(hf: Holdfast, conn
     job = await work.enqueue()
     async with working(hf):
         await reached(hf, job, "running")
-        await _lapse(conn)
+        await lapse(conn)
         await until(lambda: _came_back(hf, job.id), what="it is claimed again")
         go_on.set()
         await hf.wait(job.id, timeout=30)
@@ -93,10 +94,3 @@ async def test_a_job_does_not_run_twice_at_once_in_one_worker(hf: Holdfast, conn
 
 async def _came_back(hf: Holdfast, job_id: UUID) -> bool:
     return [a.outcome for a in await hf.attempts(job_id)][:2] == ["lost", "snoozed"]
-
-
-async def _lapse(conn: asyncpg.Connection) -> None:
-    """Sweep the leases of a living worker, as if it had been silent."""
-    async with conn.transaction():
-        await conn.execute("update leases set expires_at = now() - interval '1 minute'")
-        assert await conn.fetchval("select count(*) from sweep(1e9)") == 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from holdfast.client.client import Client
 from holdfast.client.job_ref import JobRef
+from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.model.options import Options, engine_options
 from holdfast.store.jobs import JobStore
@@ -49,6 +50,11 @@ class Handler(Generic[P, R]):
     def lifespan(self) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
         """What sets up the resources of the app's handlers."""
         return self._app.resources
+
+    @property
+    def config(self) -> Config:
+        """The app's configuration."""
+        return self._app.config
 
     @property
     def sync(self) -> SyncHandler[P]:

@@ -107,7 +107,9 @@ class Holdfast(Verbs):
         executor: Executor | None = None,
         version: int = 1,
     ) -> Callable[[Callable[Concatenate[Any, P], R]], Handler[P, R]]:
-        """Declare a job type: an `async def` (run in the event loop) or a `def` (run in a thread)."""
+        """Declare a job type: an `async def` (run in the event loop) or a `def` (run in a thread, or in a process
+        of its own with `executor="process"`).
+        """
 
         def decorate(function: Callable[Concatenate[Any, P], R]) -> Handler[P, R]:
             job_type = declare(
@@ -239,6 +241,7 @@ class Holdfast(Verbs):
                     burst=burst,
                     services=[Maintenance(self.config, database, self.events)] if maintenance else [],
                     stuck_after_seconds=stuck_after_seconds,
+                    middleware=self.middleware,
                 )
                 if signals:
                     loop = asyncio.get_running_loop()

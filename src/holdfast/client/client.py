@@ -131,6 +131,10 @@ class Client:
             created_by=options.get("created_by"),
         )
 
+    async def record(self, intents: Sequence[Intent]) -> list[Enqueued]:
+        """Record intents that were checked elsewhere, past all middleware."""
+        return await self._store.enqueue(intents)
+
     async def get(self, job_id: JobId) -> Job:
         """The job as it stands; NotFound if there is none."""
         found = await self._store.get([_uuid(job_id)])

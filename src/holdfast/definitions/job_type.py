@@ -14,7 +14,7 @@ from holdfast.model.retry import RetryPolicy
 __all__ = ["JobType", "declare"]
 
 Lane = Literal["fast", "general"]
-Executor = Literal["async", "thread"]
+Executor = Literal["async", "thread", "process"]
 OnFailure = Literal["retry", "hold"]
 
 
@@ -80,9 +80,19 @@ def declare(
             ),
             (lane not in ("fast", "general"), f"lane must be fast or general, not {lane!r}"),
             (on_failure not in ("retry", "hold"), f"on_failure must be retry or hold, not {on_failure!r}"),
-            (executor not in ("async", "thread"), f"executor must be async or thread, not {executor!r}"),
+            (
+                executor not in ("async", "thread", "process"),
+                f"executor must be async, thread or process, not {executor!r}",
+            ),
             (executor == "async" and not asynchronous, "executor async needs an `async def` handler"),
-            (executor == "thread" and asynchronous, "executor thread needs a plain `def` handler"),
+            (
+                executor in ("thread", "process") and asynchronous,
+                f"executor {executor} needs a plain `def` handler",
+            ),
+            (
+                executor == "process" and "<locals>" in getattr(handler, "__qualname__", ""),
+                "executor process needs a handler at the top level of a module (a decorator must use functools.wraps)",
+            ),
             (timeout is not None and timeout <= 0, "timeout must be more than 0 seconds"),
             (lease is not None and lease <= 0, "lease must be more than 0 seconds"),
             (not inspect.signature(handler).parameters, "the handler must take the context as its first parameter"),

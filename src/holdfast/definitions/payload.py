@@ -23,6 +23,9 @@ __all__ = ["Payload", "encode_plain", "encode_result"]
 #: JSON writes NUL as \u0000, which PostgreSQL's jsonb cannot hold.
 _NUL = "\\u0000"
 
+#: Types whose values are what they seem.
+_PLAIN = (str, int, float, bool, dict, list)
+
 
 class Payload:
     """How the payload of one handler is checked, written and read."""
@@ -33,6 +36,9 @@ class Payload:
         hints = _hints(job_type, handler, [p.name for p in parameters])
         self._names: list[str] | None = None
         self._single: str | None = None
+        # Instances of models and dataclasses are taken as they are, whatever is in their fields: only what was
+        # written and read again is sure to be taken by the handler, too.
+        self._reread = not all(hints.get(p.name) in _PLAIN for p in parameters)
         if len(parameters) == 1 and _is_whole(hints.get(parameters[0].name), parameters[0].name):
             self._single = parameters[0].name
             annotation = hints.get(self._single, dict[str, Any])
@@ -65,7 +71,9 @@ class Payload:
         """Check a payload (or the keyword arguments as a mapping) and write it as JSON text."""
         try:
             checked = self._adapter.validate_python(value)
-            text = self._adapter.dump_json(checked).decode()
+            text = self._adapter.dump_json(checked, warnings="none").decode()
+            if self._reread:
+                self._adapter.validate_json(text)
         except ValidationError as fault:
             raise InvalidPayload(f"{self._job_type}: {_readable(fault)}") from None
         except (PydanticSerializationError, UnicodeEncodeError) as fault:

@@ -6,7 +6,7 @@ import traceback as tracebacks
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["EXCERPT_LIMIT", "Outcome", "clean"]
+__all__ = ["EXCERPT_LIMIT", "FailureKind", "Outcome", "clean"]
 
 Kind = Literal["success", "failed", "timeout", "snoozed", "released", "canceled", "paused"]
 FailureKind = Literal["retryable", "retry", "fatal", "hold"]
@@ -36,15 +36,22 @@ class Outcome:
 
     @classmethod
     def failed(
-        cls, error: BaseException, *, failure: FailureKind = "retryable", delay_seconds: float | None = None
+        cls,
+        error: BaseException,
+        *,
+        failure: FailureKind = "retryable",
+        delay_seconds: float | None = None,
+        error_type: str | None = None,
+        traceback: str | None = None,
     ) -> Outcome:
-        """The handler raised."""
+        """The handler raised; in another process, if type and traceback are given as text."""
+        error_type = error_type or type(error).__name__
         return cls(
             kind="failed",
             failure=failure,
-            error_type=type(error).__name__,
-            message=clean(str(error) or type(error).__name__, MESSAGE_LIMIT),
-            traceback=clean("".join(tracebacks.format_exception(error)), TRACEBACK_LIMIT),
+            error_type=error_type,
+            message=clean(str(error) or error_type, MESSAGE_LIMIT),
+            traceback=clean(traceback or "".join(tracebacks.format_exception(error)), TRACEBACK_LIMIT),
             delay_seconds=delay_seconds,
         )
 

@@ -19,7 +19,7 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError
 from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.statements import migrations, queries
 
-__all__ = ["Database", "Pause", "Session", "connect"]
+__all__ = ["Database", "Pause", "Session", "connect", "connection_arguments"]
 
 _REPEATS = 5
 
@@ -60,7 +60,7 @@ class Pause:
 
 async def connect(config: Config, *, role: str | None, name: str, direct: bool = False) -> asyncpg.Connection:
     """One connection outside any pool, past the pooler if there is one and `direct` is asked for."""
-    arguments = _arguments(config, role=role, name=name, direct=direct)
+    arguments = connection_arguments(config, role=role, name=name, direct=direct)
     try:
         return await asyncpg.connect(**arguments)
     except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
@@ -88,7 +88,9 @@ class Database:
     async def open(self) -> None:
         """Connect, and refuse to work with a schema that is missing or older than this release."""
         self._loop = asyncio.get_running_loop()
-        arguments = _arguments(self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False)
+        arguments = connection_arguments(
+            self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False
+        )
         try:
             await check_schema(self.config)
             self._pool = await asyncpg.create_pool(
@@ -145,7 +147,7 @@ class Database:
 async def check_schema(config: Config) -> None:
     """Raise SchemaError, with advice, unless the schema is of this release or a newer one."""
     sql = queries(config.schema)
-    conn = await asyncpg.connect(**_arguments(config, role=None, name="holdfast check", direct=False))
+    conn = await asyncpg.connect(**connection_arguments(config, role=None, name="holdfast check", direct=False))
     try:
         if not await conn.fetchval(sql["has_steps"], config.schema):
             raise SchemaError(f"the schema {config.schema!r} does not exist yet; run `holdfast migrate`")
@@ -160,7 +162,7 @@ def _compare(step: int) -> None:
         raise SchemaError(f"the schema is at step {step}, this release needs {needed}; run `holdfast migrate`")
 
 
-def _arguments(config: Config, *, role: str | None, name: str, direct: bool) -> dict[str, Any]:
+def connection_arguments(config: Config, *, role: str | None, name: str, direct: bool) -> dict[str, Any]:
     """How to connect. Behind a pooler neither prepared statements nor session parameters survive."""
     if config.database_url is None:
         raise DatabaseUnavailable("no database URL: set HOLDFAST_DATABASE_URL, or open an app, which starts one")

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Unpack
 from uuid import UUID
 
 from holdfast.client.client import Client
 from holdfast.client.job_ref import JobRef
-from holdfast.worker.held import Held
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle.portal import immediately
+from holdfast.model.options import Options
+from holdfast.store.foreign import is_blocking
+from holdfast.store.transactions import Transactions
+from holdfast.worker.own_attempt import OwnAttempt
+from holdfast.worker.transaction import blocking_transaction, transaction
 
-__all__ = ["Context", "ThreadContext"]
+__all__ = ["Context", "SyncContext"]
 
 _log = logging.getLogger("holdfast.job")
 
@@ -19,7 +27,7 @@ _log = logging.getLogger("holdfast.job")
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):
     """Adds job and attempt to every line, and keeps the last lines for the attempt's record."""
 
-    def __init__(self, logger: logging.Logger, extra: dict[str, object], held: Held) -> None:
+    def __init__(self, logger: logging.Logger, extra: dict[str, object], held: OwnAttempt) -> None:
         super().__init__(logger, extra)
         self._held = held
 
@@ -27,43 +35,46 @@ class _JobLogger(logging.LoggerAdapter[logging.Logger]):
         """Log one line."""
         if self.isEnabledFor(level):
             text = str(msg) % args if args else str(msg)
-            self._held.log.append(f"{logging.getLevelName(level)} {text[:500]}")
+            self._held.kept(f"{logging.getLevelName(level)} {text[:500]}")
             super().log(level, msg, *args, **kwargs)
 
 
 class Context:
     """The handler's view of its own attempt."""
 
-    def __init__(self, held: Held, client: Client, resources: Any) -> None:
+    def __init__(
+        self, held: OwnAttempt, client: Client, resources: Any, transactions: Transactions | None = None
+    ) -> None:
         self._held = held
         self._client = client
+        self._transactions = transactions
         #: What the app's `lifespan` yielded.
         self.resources = resources
 
     @property
     def job_id(self) -> UUID:
         """The job's id."""
-        return self._held.claim.job_id
+        return self._held.job_id
 
     @property
     def type(self) -> str:
         """The job's type."""
-        return self._held.claim.stream.type
+        return self._held.type
 
     @property
     def attempt(self) -> int:
         """The number of this attempt: larger than any before, so it serves as a fence for others, too."""
-        return self._held.claim.attempt
+        return self._held.attempt
 
     @property
     def tenant(self) -> str:
         """Whose job it is."""
-        return self._held.claim.stream.tenant
+        return self._held.tenant
 
     @property
     def correlation_id(self) -> str:
         """What ties this job to those that it comes from and leads to."""
-        return self._held.claim.correlation_id
+        return self._held.correlation_id
 
     @property
     def cancelled(self) -> bool:
@@ -72,35 +83,72 @@ class Context:
         A handler in a thread that has seen this be true and returns has stopped, not finished: its job is
         canceled, paused, handed back or timed out, as it was told. To finish all the same, do not look.
         """
-        self._held.noticed = self._held.stopped.is_set()
-        return self._held.noticed
+        return self._held.told_to_stop
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the job; the last of them are kept with the attempt."""
         return _JobLogger(_log, {"job_id": str(self.job_id), "attempt": self.attempt}, self._held)
 
-    async def enqueue(self, job_type: str, payload: Any = None, **options: Any) -> JobRef:
-        """Record a child: same tenant and correlation, this job as parent."""
-        return await self._client.enqueue(job_type, payload, **self._inherited(options))
+    @property
+    def result(self) -> Any:
+        """The job's result where the handler returns none; `transaction` stores it when it completes the job."""
+        return self._held.result
 
-    def _inherited(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "parent": self.job_id,
-            "correlation_id": self.correlation_id,
-            "tenant": self.tenant,
-            **options,
-        }
+    @result.setter
+    def result(self, value: Any) -> None:
+        self._held.result = value
+
+    async def enqueue(
+        self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
+    ) -> JobRef:
+        """Record a child: same tenant and correlation, this job as parent. With `conn`, in that transaction."""
+        client = self._client if conn is None else self._client.over(conn)
+        return await client.enqueue(job_type, payload, **self._inherited(options))
+
+    def transaction(self, conn: Any = None) -> AbstractAsyncContextManager[Any]:
+        """A transaction whose commit completes this job: what is written in it and the job's success are one.
+
+        Without `conn`, it is on a connection of Holdfast's own (asyncpg), under the login's own rights. With a
+        connection or session of yours, all that it has done since its last commit is part of it. At the end of
+        the block it is committed; after an error, or when the job belongs to somebody else by now (`LeaseLost`),
+        it is rolled back. Set `ctx.result` within the block to store a result.
+        """
+        return transaction(self._held, self._own_transactions(), conn)
+
+    def _own_transactions(self) -> Transactions:
+        if self._transactions is None:
+            raise HoldfastError("there is no worker behind this context, so no job that a transaction could complete")
+        return self._transactions
+
+    def _inherited(self, options: Options) -> Options:
+        own: Options = {"parent": self.job_id, "correlation_id": self.correlation_id, "tenant": self.tenant}
+        return {**own, **options}
 
 
-class ThreadContext(Context):
-    """The same for a handler in a thread: `enqueue` blocks instead of being awaited."""
+class SyncContext(Context):
+    """The same for a plain `def` handler: `enqueue` and `transaction` block instead of being awaited."""
 
-    def __init__(self, held: Held, client: Client, resources: Any, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(held, client, resources)
+    def __init__(
+        self,
+        held: OwnAttempt,
+        client: Client,
+        resources: Any,
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        transactions: Transactions | None = None,
+    ) -> None:
+        super().__init__(held, client, resources, transactions)
         self._loop = loop
 
-    def enqueue(self, job_type: str, payload: Any = None, **options: Any) -> JobRef:  # type: ignore[override]
+    def enqueue(  # type: ignore[override]
+        self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
+    ) -> JobRef:
         """Record a child, and wait for it to be recorded."""
-        call = self._client.enqueue(job_type, payload, **self._inherited(options))
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+        call = super().enqueue(job_type, payload, conn=conn, **options)
+        if conn is not None and is_blocking(conn):
+            return immediately(call)
+        return asyncio.run_coroutine_threadsafe(call, self._loop()).result()
+
+    def transaction(self, conn: Any = None) -> AbstractContextManager[Any]:  # type: ignore[override]
+        """As for coroutines, but blocking: `with ctx.transaction() as conn: conn.execute(...)`."""
+        return blocking_transaction(self._held, self._own_transactions(), conn, self._loop)

@@ -2,45 +2,43 @@
 
 Async handlers run in the event loop and are cancelled. Handlers in threads cannot be: they are told through
 `ctx.cancelled`, and keep their slot and lease until they return. One that does not return within the grace
-after its timeout is called stuck, and the process is to be replaced.
+after its timeout is called stuck, and the process is to be replaced. Handlers in processes of their own are
+interrupted and then killed (`holdfast.worker.processes`); they are never stuck.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.client.client import Client
+from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.definitions.payload import encode_result
-from holdfast.errors import Fatal, Hold, InvalidInput, Retry, Snooze
-from holdfast.model.outcome import Outcome
-from holdfast.worker.context import Context, ThreadContext
+from holdfast.errors import Fatal, HandlerSignal, Hold, InvalidInput, Retry, Snooze
+from holdfast.model.outcome import FailureKind, Outcome
+from holdfast.store.transactions import Transactions
+from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.endings import Late, Misfit, RemoteFailure
 from holdfast.worker.held import Held
+from holdfast.worker.middleware import Middleware
+from holdfast.worker.processes.pool import ProcessPool
+from holdfast.worker.processes.talk import Service
 
 __all__ = ["DRAINED", "Execution"]
 
 T = TypeVar("T")
 
+_log = logging.getLogger("holdfast")
+
 #: What seed systems and their users know this as.
 DRAINED = "Job was interrupted by user"
-
-
-class _LateThread(Exception):
-    """A handler in a thread failed after its timeout, or returned because it saw that it should stop."""
-
-
-class _Unfit(Exception):
-    """The stored payload does not fit the handler, or its result cannot be stored: no retry would help."""
-
-    def __init__(self, fault: InvalidInput) -> None:
-        super().__init__(str(fault))
-        self.fault = fault
 
 
 class Execution:
@@ -48,6 +46,8 @@ class Execution:
 
     def __init__(
         self,
+        config: Config,
+        worker: str,
         client: Client,
         resources: Any,
         *,
@@ -55,37 +55,38 @@ class Execution:
         requeue_drained: bool,
         stuck_after_seconds: float,
         on_stuck: Callable[[Held], None],
+        transactions: Transactions | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
-        self._client, self._resources = client, resources
+        self._config, self._worker = config, worker
+        self._client, self._resources, self._transactions = client, resources, transactions
+        self._middleware = middleware
         self._threads = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="holdfast-handler")
+        self._processes = ProcessPool()
         self._requeue_drained = requeue_drained
         self._stuck_after = stuck_after_seconds
         self._on_stuck = on_stuck
 
     async def run(self, held: Held, job_type: JobType, timeout: float | None) -> Outcome:
         """Run one attempt to its end, whatever that is."""
+        outcome = await self._outcome(held, job_type, timeout)
+        if held.completed and outcome.kind != "success":
+            # The database has the last word, and it said success.
+            _log.warning("%s: after its transaction had completed the job: %s", job_type.name, outcome.message)
+            return Outcome.success(None)
+        return outcome
+
+    async def _outcome(self, held: Held, job_type: JobType, timeout: float | None) -> Outcome:
         held.started = time.monotonic()
-        limit = None
         try:
             if held.interrupt is not None or held.lost or held.lease_end < held.started:
                 return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
-            arguments = _fit(job_type.payload.call_arguments, held.claim.payload)
-            if job_type.executor == "async":
-                async with asyncio.timeout(timeout) as limit:
-                    value = await job_type.handler(Context(held, self._client, self._resources), **arguments)
-            else:
-                value = await self._in_thread(held, job_type, arguments, timeout)
-                if held.noticed:
-                    raise _LateThread
-            return Outcome.success(_fit(encode_result, value))
-        except _Unfit as unfit:
-            return Outcome.failed(unfit.fault, failure="fatal")
-        except _LateThread:
+            value = await self._within_middleware(held, job_type, timeout)
+            return Outcome.success(_fit(encode_result, held.result if value is None else value, "fatal"))
+        except Misfit as misfit:
+            return Outcome.failed(misfit.fault, failure=misfit.failure)
+        except Late:
             return self._interrupted(held) or Outcome.timed_out(timeout or 0)
-        except TimeoutError as error:
-            if limit is not None and limit.expired():
-                return self._interrupted(held) or Outcome.timed_out(timeout or 0)
-            return self._interrupted(held) or Outcome.failed(error)
         except asyncio.CancelledError as error:
             return self._interrupted(held) or Outcome.failed(error)
         except KeyboardInterrupt:
@@ -95,6 +96,33 @@ class Execution:
         finally:
             held.duration = time.monotonic() - held.started
 
+    async def call(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
+        """What the handler returns, run by its executor; or raises what it raised, Misfit, Late or ProcessDied."""
+        if job_type.executor == "process":
+            return await self._in_process(held, job_type, timeout)
+        arguments = _fit(job_type.payload.call_arguments, held.claim.payload, "hold")
+        if job_type.executor == "thread":
+            return await self._in_thread(held, job_type, arguments, timeout)
+        return await job_type.handler(self._context(held), **arguments)
+
+    async def _within_middleware(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
+        """The handler within all middleware, the first one outermost; for an async one, its timeout is around all."""
+        call: Callable[[], Awaitable[Any]] = partial(self.call, held, job_type, timeout)
+        for middleware in reversed(self._middleware):
+            call = partial(middleware.run, self._context(held), call)
+        if job_type.executor != "async":
+            return await call()
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await call()
+        except TimeoutError as error:
+            if limit.expired():
+                raise Late("the handler ran for too long") from error
+            raise
+
+    def _context(self, held: Held) -> Context:
+        return Context(held, self._client, self._resources, self._transactions)
+
     def given_up(self, held: Held) -> Outcome:
         """The outcome of a handler in a thread that does not return, once its process has been replaced."""
         wanted_away = held.interrupt in ("cancel", "pause")
@@ -102,23 +130,22 @@ class Execution:
         return outcome or Outcome.timed_out(held.running_ms / 1000)
 
     def shutdown(self) -> None:
-        """No more threads; those still running are left to themselves."""
+        """No more threads and processes. Threads still running are left to themselves, processes are ended."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._processes.shutdown()
 
     def _raised(self, held: Held, error: BaseException) -> Outcome:
         match error:
             case Hold():
-                return Outcome.failed(error, failure="hold")
+                return _failed(error, failure="hold")
             case Snooze():
                 return self._interrupted(held) or Outcome.snoozed(error.delay_seconds, str(error))
             case Fatal():
-                return Outcome.failed(error, failure="fatal")
+                return _failed(error, failure="fatal")
             case Retry():
-                return self._interrupted(held) or Outcome.failed(
-                    error, failure="retry", delay_seconds=error.delay_seconds
-                )
+                return self._interrupted(held) or _failed(error, failure="retry", delay_seconds=error.delay_seconds)
             case _:
-                return self._interrupted(held) or Outcome.failed(error)
+                return self._interrupted(held) or _failed(error)
 
     def _interrupted(self, held: Held) -> Outcome | None:
         """The outcome of a handler that was told to stop; None if it was not."""
@@ -135,10 +162,20 @@ class Execution:
                 return Outcome.released("the lease could not be renewed")
         return None
 
+    async def _in_process(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
+        # Recorded as it comes: middleware has seen it in the process where the handler runs.
+        service = Service(
+            record=self._client.record,
+            log=self._context(held).logger.log,
+            worker=self._worker,
+            config=self._config,
+        )
+        return await self._processes.run(held, job_type, timeout, service)
+
     async def _in_thread(self, held: Held, job_type: JobType, arguments: dict[str, Any], timeout: float | None) -> Any:
         """A handler in a thread is waited for to the very end, even past cancellation and timeout."""
         loop = asyncio.get_running_loop()
-        context = ThreadContext(held, self._client, self._resources, loop)
+        context = SyncContext(held, self._client, self._resources, lambda: loop, self._transactions)
         call = partial(contextvars.copy_context().run, partial(job_type.handler, context, **arguments))
         future = loop.run_in_executor(self._threads, _call, call)
         late = False
@@ -159,19 +196,36 @@ class Execution:
                 held.stuck, deadline = True, None
                 self._on_stuck(held)
         try:
-            return future.result()
+            value = future.result()
         except Exception as error:
             if late:
-                raise _LateThread from error
+                raise Late("the handler ran for too long") from error
             raise
+        if held.noticed:
+            raise Late("the handler saw that it should stop")
+        return value
 
 
-def _fit(convert: Callable[[Any], T], value: Any) -> T:
+def _failed(error: BaseException, *, failure: FailureKind = "retryable", delay_seconds: float | None = None) -> Outcome:
+    """What the handler raised, here or in another process."""
+    remote = error.__cause__ if isinstance(error, HandlerSignal) else error
+    if not isinstance(remote, RemoteFailure):
+        return Outcome.failed(error, failure=failure, delay_seconds=delay_seconds)
+    return Outcome.failed(
+        error,
+        failure=failure,
+        delay_seconds=delay_seconds,
+        error_type=remote.type_name,
+        traceback=remote.traceback,
+    )
+
+
+def _fit(convert: Callable[[Any], T], value: Any, failure: FailureKind) -> T:
     """Convert a payload or a result; what a handler itself raises is another matter."""
     try:
         return convert(value)
     except InvalidInput as fault:
-        raise _Unfit(fault) from fault
+        raise Misfit(fault, failure) from fault
 
 
 def _call(function: Callable[[], Any]) -> Any:

@@ -10,10 +10,11 @@ import asyncio
 import threading
 import time
 from collections import deque
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from holdfast.model.job import Claim
+from holdfast.model.outcome import EXCERPT_LIMIT, clean
 
 __all__ = ["Held", "HeldAttempts", "Interrupt"]
 
@@ -26,13 +27,16 @@ class Held:
 
     __slots__ = (
         "claim",
+        "completed",
         "duration",
+        "ending",
         "interrupt",
         "lane",
         "lease_end",
         "log",
         "lost",
         "noticed",
+        "result",
         "started",
         "stopped",
         "stuck",
@@ -59,6 +63,51 @@ class Held:
         self.log: deque[str] = deque(maxlen=50)
         #: The database has said that the lease is gone.
         self.lost = False
+        #: What the handler has set as its result, apart from what it returns.
+        self.result: Any = None
+        #: The handler's own transaction is about to end the job, and has (see holdfast.worker.transaction).
+        self.ending = False
+        self.completed = False
+
+    @property
+    def job_id(self) -> UUID:
+        """The job."""
+        return self.claim.job_id
+
+    @property
+    def type(self) -> str:
+        """The job's type."""
+        return self.claim.stream.type
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt."""
+        return self.claim.attempt
+
+    @property
+    def tenant(self) -> str:
+        """Whose job it is."""
+        return self.claim.stream.tenant
+
+    @property
+    def correlation_id(self) -> str:
+        """What ties the job to others."""
+        return self.claim.correlation_id
+
+    @property
+    def excerpt(self) -> str | None:
+        """What is kept of the handler's log."""
+        return clean("\n".join(self.log), EXCERPT_LIMIT) if self.log else None
+
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether the handler is to stop. Whoever asks, and hears that it is, has noticed."""
+        self.noticed = self.stopped.is_set()
+        return self.noticed
+
+    def kept(self, line: str) -> None:
+        """Keep a line that the handler logged."""
+        self.log.append(line)
 
     @property
     def running_ms(self) -> int:
@@ -67,6 +116,8 @@ class Held:
 
     def stop(self, why: Interrupt) -> None:
         """Ask the handler to end. Only the first reason counts, but a cancel outranks a pause."""
+        if self.ending:
+            return  # a success that is about to be committed wins
         if self.interrupt is None or (self.interrupt == "pause" and why == "cancel"):
             self.interrupt = why
             self.stopped.set()

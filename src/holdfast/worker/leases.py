@@ -113,7 +113,7 @@ class LeaseKeeper:
                 await lifeline.close()
 
     async def _round(self, lifeline: Lifeline) -> None:
-        held = [h for h in self._held.all() if not h.lost]
+        held = [h for h in self._held.all() if not h.lost and not h.ending]
         if held:
             job_ids = [h.claim.job_id for h in held]
             attempts = [h.claim.attempt for h in held]
@@ -137,6 +137,8 @@ class LeaseKeeper:
         for h in held:
             found = kept.get((h.claim.job_id, h.claim.attempt))
             if found is None:
+                if h.ending:
+                    continue  # it ended by its own transaction while this was asked
                 h.lost = True
                 self._tell(self._on_lost, h)
                 continue

@@ -11,7 +11,7 @@ import asyncio
 
 from holdfast.errors import Conflict, InvalidInput
 from holdfast.lifecycle.service import Service
-from holdfast.model.outcome import EXCERPT_LIMIT, Outcome, clean
+from holdfast.model.outcome import Outcome
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptEnded, LeaseLost
@@ -41,7 +41,10 @@ class SettlementService(Service):
         return len(self._waiting) >= self._room
 
     def add(self, held: Held, outcome: Outcome) -> None:
-        """An attempt has ended."""
+        """An attempt has ended; one whose own transaction completed it is settled already."""
+        if held.completed:
+            self._settled(held, outcome, "success")
+            return
         self._waiting.append((held, outcome))
         self.empty.clear()
         self.wake()
@@ -112,5 +115,4 @@ class SettlementService(Service):
 
 
 def _settlement(held: Held, outcome: Outcome) -> Settlement:
-    excerpt = clean("\n".join(held.log), EXCERPT_LIMIT) if held.log else None
-    return held.claim.job_id, held.claim.attempt, outcome, int(held.duration * 1000), excerpt
+    return held.claim.job_id, held.claim.attempt, outcome, int(held.duration * 1000), held.excerpt

@@ -27,13 +27,16 @@ from holdfast.lifecycle.service import Service
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
+from holdfast.store.transactions import Transactions
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.events import LeaseLost, WorkerChanged
+from holdfast.telemetry.events import AttemptStarted, LeaseLost, WorkerChanged
 from holdfast.version import __version__
 from holdfast.worker.execution import Execution
 from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
+from holdfast.worker.middleware import Middleware
+from holdfast.worker.processes.addresses import check_addresses
 from holdfast.worker.settlement import SettlementService
 from holdfast.worker.slots import Slots
 
@@ -70,10 +73,12 @@ class Worker:
         burst: bool = False,
         services: Sequence[Service] = (),
         stuck_after_seconds: float | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self.id = new_worker_id()
         self._config, self._database, self._client, self._bus = config, database, client, bus
         self._types = self._chosen(registry, types)
+        check_addresses(self._types.values())
         self._queues, self._tenants = queues, tenants
         self._lifespan = lifespan
         self._slots = Slots(slots)
@@ -82,6 +87,7 @@ class Worker:
         self._burst = burst
         self._services = list(services)
         self._stuck_after = _STUCK_AFTER_SECONDS if stuck_after_seconds is None else stuck_after_seconds
+        self._middleware = middleware
         self._held = HeldAttempts()
         self._store = LeaseStore(database, self.id)
         self._drain = asyncio.Event()
@@ -102,13 +108,19 @@ class Worker:
         async with contextlib.AsyncExitStack() as stack:
             resources = await stack.enter_async_context(self._lifespan()) if self._lifespan else None
             await self._register()
+            transactions = Transactions(self._config, self.id, size=self._slots.total)
+            stack.push_async_callback(transactions.close)
             self._execution = Execution(
+                self._config,
+                self.id,
                 self._client,
                 resources,
                 threads=self._slots.total,
                 requeue_drained=self._config.drain_policy == "requeue",
                 stuck_after_seconds=self._stuck_after,
                 on_stuck=self._on_stuck,
+                transactions=transactions,
+                middleware=self._middleware,
             )
             self._settlement = SettlementService(
                 self._store, self._held, self._bus, self.id, room=max(200, 4 * self._slots.total)
@@ -222,12 +234,29 @@ class Worker:
         timeout = job_type.timeout_seconds or lane_timeout
         if job_type.executor == "async":
             held.stuck_at = time.monotonic() + timeout + self._stuck_after
+        if self._bus.hears(AttemptStarted):
+            self._tell_start(held)
         try:
             outcome = await self._execution.run(held, job_type, timeout)
         finally:
             held.stuck_at = None
             self._intake.ended(held)
         self._settlement.add(held, outcome)
+
+    def _tell_start(self, held: Held) -> None:
+        claim = held.claim
+        self._bus.emit(
+            AttemptStarted(
+                job_id=claim.job_id,
+                type=claim.stream.type,
+                tenant=claim.stream.tenant,
+                queue=claim.stream.queue,
+                attempt=claim.attempt,
+                queue_seconds=(claim.claimed_at - claim.ready_at).total_seconds(),
+                correlation_id=claim.correlation_id,
+                worker=self.id,
+            )
+        )
 
     def _on_stuck(self, held: Held) -> None:
         self._tell("has a stuck thread and is to be replaced", f"{held.claim.stream.type} {held.claim.job_id}")

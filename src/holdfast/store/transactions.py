@@ -1,0 +1,93 @@
+"""Transactions in which a handler writes and its job ends, so that both commit or neither.
+
+They run on connections in the login's own role, because the engine's roles may not touch the app's tables, or
+on a connection that the handler brings. The job's completion is the last statement before the commit, and it is
+fenced: where the attempt does not own the job any more, the whole transaction is rolled back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from holdfast.config import Config
+from holdfast.errors import DatabaseUnavailable, LeaseLost
+from holdfast.store.database import connection_arguments
+from holdfast.store.faults import CONNECTION_FAULTS, translated
+from holdfast.store.foreign import Foreign
+from holdfast.store.lenders import lender_of
+
+__all__ = ["Transactions"]
+
+_IDLE_SECONDS = 30.0
+
+
+class Transactions:
+    """The transactions of one worker's handlers. Connections are opened when one is needed."""
+
+    def __init__(self, config: Config, worker: str, size: int) -> None:
+        self._config, self._worker, self._size = config, worker, size
+        self._pool: asyncpg.Pool | None = None
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def begin(self, conn: Any = None) -> AsyncIterator[Any]:
+        """A connection (the given one, or one of ours) in a transaction that the end of the block commits."""
+        if conn is not None:
+            async with lender_of(conn).transaction(conn):
+                yield conn
+            return
+        pool = await self._opened()
+        try:
+            ours = await pool.acquire(timeout=30)
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+            raise translated(fault) from fault
+        try:
+            async with ours.transaction():
+                yield ours
+        finally:
+            await pool.release(ours)
+
+    async def complete(
+        self, conn: Any, job_id: UUID, attempt: int, *, result: str | None, duration_ms: int, excerpt: str | None
+    ) -> None:
+        """End the job within the transaction; raises LeaseLost where it belongs to somebody else by now."""
+        rows = await Foreign(conn, self._config.schema).rows(
+            "complete",
+            self._worker,
+            [job_id],
+            [attempt],
+            None if result is None else [result],
+            [duration_ms],
+            None if excerpt is None else [excerpt],
+        )
+        if [row["state"] for row in rows] != ["success"]:
+            raise LeaseLost(f"attempt {attempt} of job {job_id} does not own it any more; nothing was committed")
+
+    async def close(self) -> None:
+        """Give the connections back; what is still open is cut after a moment, and so rolled back."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                await asyncio.wait_for(pool.close(), 5)
+            except TimeoutError:
+                pool.terminate()
+
+    async def _opened(self) -> asyncpg.Pool:
+        async with self._opening:
+            if self._pool is None:
+                arguments = connection_arguments(self._config, role=None, name="holdfast transaction", direct=False)
+                try:
+                    self._pool = await asyncpg.create_pool(
+                        **arguments, min_size=0, max_size=self._size, max_inactive_connection_lifetime=_IDLE_SECONDS
+                    )
+                except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+                    raise translated(fault) from fault
+            if self._pool is None:
+                raise DatabaseUnavailable("the pool of transactions could not be opened")
+            return self._pool

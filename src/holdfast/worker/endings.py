@@ -1,0 +1,46 @@
+"""How running a handler ends when it ends without a value, other than by what the handler itself raised.
+
+Middleware sees these pass by; `Execution` makes outcomes of them.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.model.outcome import FailureKind
+
+__all__ = ["Late", "Misfit", "ProcessDied", "RemoteFailure"]
+
+
+class Late(HoldfastError):
+    """The handler was told to stop, and has."""
+
+    code = "late"
+
+
+class Misfit(HoldfastError):
+    """The stored payload does not fit the handler, or its result cannot be stored: no retry would help.
+
+    A payload waits for somebody to mend the handler; nothing of it is lost. A result is gone already.
+    """
+
+    code = "misfit"
+
+    def __init__(self, fault: InvalidInput, failure: FailureKind) -> None:
+        super().__init__(str(fault))
+        self.fault, self.failure = fault, failure
+
+
+class ProcessDied(HoldfastError):
+    """The process that ran the handler has ended by itself, or could not begin."""
+
+    code = "process-died"
+
+
+class RemoteFailure(HoldfastError):
+    """What a handler raised in another process: the name of its type, its message, its traceback as text."""
+
+    code = "remote-failure"
+
+    def __init__(self, type_name: str, message: str, traceback: str) -> None:
+        super().__init__(message)
+        self.type_name, self.traceback = type_name, traceback

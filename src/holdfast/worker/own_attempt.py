@@ -1,0 +1,35 @@
+"""What a context needs to know of its attempt, in the worker's process (`Held`) and in a child (`ChildAttempt`)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+from uuid import UUID
+
+__all__ = ["OwnAttempt"]
+
+
+class OwnAttempt(Protocol):
+    """One attempt, as its handler's context sees it."""
+
+    result: Any
+    ending: bool
+    completed: bool
+
+    @property
+    def job_id(self) -> UUID: ...  # noqa: D102 - see Held
+    @property
+    def type(self) -> str: ...  # noqa: D102 - see Held
+    @property
+    def attempt(self) -> int: ...  # noqa: D102 - see Held
+    @property
+    def tenant(self) -> str: ...  # noqa: D102 - see Held
+    @property
+    def correlation_id(self) -> str: ...  # noqa: D102 - see Held
+    @property
+    def running_ms(self) -> int: ...  # noqa: D102 - see Held
+    @property
+    def excerpt(self) -> str | None: ...  # noqa: D102 - see Held
+    @property
+    def told_to_stop(self) -> bool: ...  # noqa: D102 - see Held
+
+    def kept(self, line: str) -> None: ...  # noqa: D102 - see Held

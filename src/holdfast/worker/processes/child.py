@@ -1,0 +1,145 @@
+"""One child as the worker holds it.
+
+A child is a fresh interpreter in a session of its own: never a fork of a process that has threads, and out of
+reach of Ctrl-C, which is the worker's matter. A thread waits for its end, kills whatever else is left in its
+process group, and only then lets the process's number go, so that no signal can reach a stranger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from holdfast.worker.processes import entry
+from holdfast.worker.processes.frames import Frame, packed, read
+
+__all__ = ["Child"]
+
+#: How long a socket is still read after its process has ended: somebody else may hold the other end.
+_LAST_WORDS_SECONDS = 1.0
+
+
+class Child:
+    """A process that runs handlers, one at a time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock, theirs = socket.socketpair()
+        told, self._stop = os.pipe()
+        command = [sys.executable, *_flags(), "-P", str(Path(entry.__file__)), str(theirs.fileno()), str(told)]
+        try:
+            # From this very thread: on Linux, children end with the thread that started them.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), told), start_new_session=True
+            )
+        except OSError:
+            self._sock.close()
+            os.close(self._stop)
+            raise
+        finally:
+            theirs.close()
+            os.close(told)
+        self.pid = self._process.pid
+        #: Whether it has run a handler.
+        self.warm = False
+        #: How it ended, as of `subprocess`.
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._signalling = threading.Lock()
+        self._reaped = False
+        self._reaper = threading.Thread(target=self._reap, name=f"holdfast-child-{self.pid}", daemon=True)
+        self._reaper.start()
+
+    async def greet(self) -> None:
+        """Tell a new child where it comes from, and wait until it is ready."""
+        self._streams = await asyncio.open_connection(sock=self._sock)
+        where = {"pid": os.getpid(), "path": [p for p in sys.path if isinstance(p, str)], "argv": sys.argv}
+        self._streams[1].write(json.dumps(where).encode() + b"\n")
+        await self._streams[1].drain()
+        if (first := await self.read())["kind"] != "ready":
+            raise ValueError(f"a child began with {first['kind']}")
+
+    @property
+    def greeted(self) -> bool:
+        """Whether it is ready for orders."""
+        return self._streams is not None
+
+    async def send(self, frame: Frame) -> None:
+        """Send a frame."""
+        if self._streams is None:
+            raise ConnectionResetError("the child was not greeted")
+        self._streams[1].write(packed(frame))
+        await self._streams[1].drain()
+
+    async def read(self) -> Frame:
+        """The next frame."""
+        if self._streams is None:
+            raise ConnectionResetError("the child was not greeted")
+        return await read(self._streams[0])
+
+    def interrupt(self) -> None:
+        """Have `Interrupted` raised in the handler. The pipe says that it was us."""
+        with self._signalling:
+            if not self._reaped:
+                with contextlib.suppress(OSError):
+                    os.write(self._stop, b".")
+                    os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it and all that it has started, at once."""
+        with self._signalling:
+            if not self._reaped:
+                self._kill_group()
+
+    def leave(self) -> None:
+        """Let it go when it has nothing to do: it leaves the app's lifespan in good order."""
+        if self._streams is not None and not self._streams[1].is_closing():
+            self._streams[1].write(packed({"kind": "leave"}))
+
+    def join(self, seconds: float) -> bool:
+        """Block until it has ended, for so long at most; whether it has."""
+        self._reaper.join(seconds)
+        return not self._reaper.is_alive()
+
+    def close(self) -> None:
+        """Give back the worker's end of the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+        else:
+            self._sock.close()
+
+    def _reap(self) -> None:
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+        with self._signalling:
+            self._kill_group()
+            code = self._process.wait()
+            self._reaped = True
+            os.close(self._stop)
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._gone, code)
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _gone(self, code: int) -> None:
+        if not self.ended.done():
+            self.ended.set_result(code)
+        self._loop.call_later(_LAST_WORDS_SECONDS, self.close)
+
+
+def _flags() -> list[str]:
+    """The interpreter's own options, such as -O, -X dev and -W error: handlers find them in a child as well."""
+    return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]

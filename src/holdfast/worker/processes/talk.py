@@ -1,0 +1,156 @@
+"""The conversation with a child about one attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from holdfast.config import Config
+from holdfast.definitions.job_type import JobType
+from holdfast.errors import Fatal, Hold, HoldfastError, Interrupted, InvalidInput, InvalidPayload, Retry, Snooze
+from holdfast.model.job import Enqueued
+from holdfast.model.options import Intent
+from holdfast.worker.endings import Misfit, ProcessDied, RemoteFailure
+from holdfast.worker.held import Held
+from holdfast.worker.processes.addresses import address_of
+from holdfast.worker.processes.child import Child
+from holdfast.worker.processes.frames import Frame
+
+__all__ = ["Service", "Talk"]
+
+_END_SECONDS = 2.0
+_ON_THE_WAY = ("began", "log", "record", "ending", "completed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What the worker does for a handler in a child, and who it is: it records its jobs and logs its lines."""
+
+    record: Callable[[list[Intent]], Awaitable[list[Enqueued]]]
+    log: Callable[[int, str], None]
+    worker: str
+    config: Config
+
+
+class Talk:
+    """Gives a child its order, serves what the handler asks for, and hears how it ended."""
+
+    def __init__(self, child: Child, held: Held, job_type: JobType, service: Service) -> None:
+        self._child, self._held, self._job_type, self._service = child, held, job_type, service
+        #: Done when the handler has begun.
+        self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: The child has answered as it should, and may be given another order.
+        self.in_order = False
+
+    async def run(self) -> Any:
+        """What the handler returned; or raises what it raised, Misfit, or ProcessDied."""
+        try:
+            if not self._child.greeted:
+                await self._child.greet()
+            await self._child.send(self._order())
+            while (answer := await self._child.read())["kind"] in _ON_THE_WAY:
+                await self._serve(answer)
+            return self._ended(answer)
+        except (asyncio.IncompleteReadError, OSError):
+            raise await self._died() from None
+        except (ValueError, KeyError, TypeError) as fault:
+            raise ProcessDied(f"the handler's process said something that makes no sense: {fault}") from fault
+
+    def _order(self) -> Frame:
+        claim, config = self._held.claim, self._service.config
+        return {
+            "kind": "run",
+            "address": dataclasses.asdict(address_of(self._job_type)),
+            "payload": claim.payload,
+            "job_id": str(claim.job_id),
+            "attempt": claim.attempt,
+            "tenant": claim.stream.tenant,
+            "correlation_id": claim.correlation_id,
+            "worker": self._service.worker,
+            "schema": config.schema,
+            "database": {"database_url": config.database_url, "direct_url": config.direct_url, "schema": config.schema},
+            "log_level": logging.getLogger("holdfast.job").getEffectiveLevel(),
+        }
+
+    async def _serve(self, frame: Frame) -> None:
+        match frame["kind"]:
+            case "began":
+                self._held.started = time.monotonic()
+                self.began.set_result(None)
+            case "ending":
+                self._held.ending = bool(frame["value"])
+            case "completed":
+                self._held.completed = True
+            case "log":
+                self._service.log(frame["level"], frame["text"])
+            case "record":
+                await self._child.send({"kind": "recorded", "number": frame["number"], **await self._recorded(frame)})
+
+    async def _recorded(self, frame: Frame) -> Frame:
+        try:
+            answers = await self._service.record([Intent(**{**i, "id": UUID(i["id"])}) for i in frame["intents"]])
+        except HoldfastError as fault:
+            return {"fault": type(fault).__name__, "message": str(fault)}
+        return {"answers": [(str(a.job_id), a.state.value, a.outcome) for a in answers]}
+
+    def _ended(self, answer: Frame) -> Any:
+        """The value of an answer; or raises what it says."""
+        match answer["kind"]:
+            case "returned":
+                value = None if answer["value"] is None else json.loads(answer["value"])
+                self.in_order = True
+                return value
+            case "misfit":
+                self.in_order = True
+                if answer["of"] == "payload":
+                    raise Misfit(InvalidPayload(answer["message"]), "hold")
+                raise Misfit(InvalidInput(answer["message"]), "fatal")
+            case "raised":
+                # Whatever failed before the handler began, an import perhaps, is tried anew in another child.
+                self.in_order = self.began.done() and answer["meaning"] != Interrupted.__name__
+                raise _rebuilt(answer)
+            case kind:
+                raise ValueError(f"there is no answer {kind!r}")
+
+    async def _died(self) -> ProcessDied:
+        """How the child ended; if it only closed its socket, it ends now."""
+        done, _ = await asyncio.wait({self._child.ended}, timeout=_END_SECONDS)
+        if not done:
+            self._child.kill()
+            return ProcessDied("the handler's process closed its connection to the worker")
+        return ProcessDied(f"the handler's process {_cause(self._child.ended.result())}")
+
+
+def _rebuilt(answer: Frame) -> BaseException:
+    """What the handler raised: itself where it says what is to become of the job, else as text."""
+    message, delay = answer["message"], answer["delay_seconds"]
+    remote = RemoteFailure(answer["type"], message, answer["traceback"])
+    signals: dict[str, Callable[[], BaseException]] = {
+        "Fatal": lambda: Fatal(message),
+        "Hold": lambda: Hold(message),
+        "Retry": lambda: Retry(message, delay=delay),
+        "Snooze": lambda: Snooze(delay, message),
+    }
+    if answer["meaning"] not in signals:
+        return remote
+    error = signals[answer["meaning"]]()
+    error.__cause__ = remote
+    return error
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was killed by {name}{', perhaps for want of memory' if name == 'SIGKILL' else ''}"

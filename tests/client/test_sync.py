@@ -1,0 +1,159 @@
+"""The blocking face of an app: the same verbs, from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast import Context, DatabaseUnavailable, Holdfast, HoldfastError, InvalidPayload, NotFound, Sync, WaitTimeout
+from holdfast.app.verbs import Verbs
+
+
+@pytest.fixture
+def hf(database_url: str) -> Iterator[Holdfast]:
+    app = Holdfast(database_url)
+
+    @app.job("add")
+    async def add(ctx: Context, a: int, b: int) -> int:
+        return a + b
+
+    yield app
+    app.sync.close()
+
+
+def test_every_verb_has_a_blocking_counterpart_with_the_same_signature() -> None:
+    verbs = {name: verb for name, verb in vars(Verbs).items() if inspect.iscoroutinefunction(verb)}
+    assert len(verbs) >= 13
+    for name, verb in verbs.items():
+        blocking = getattr(Sync, name)
+        assert not inspect.iscoroutinefunction(blocking)
+        assert inspect.signature(blocking) == inspect.signature(verb)
+        assert blocking.__doc__ == verb.__doc__
+
+
+def test_a_script_enqueues_runs_and_waits(hf: Holdfast) -> None:
+    ref = hf.sync.enqueue("add", {"a": 1, "b": 2})
+    held = hf.sync.enqueue("add", {"a": 3, "b": 4}, hold=True)
+    assert hf.sync.get(ref).state == "queued"
+    hf.sync.release(held)
+    hf.sync.run_worker(burst=True)
+    assert hf.sync.wait(ref, timeout=5).result == 3
+    assert hf.sync.wait(held, timeout=5).result == 7
+    assert [job.id for job in hf.sync.find(types=["add"])] == [held.id, ref.id]
+    assert [attempt.outcome for attempt in hf.sync.attempts(ref)] == ["success"]
+
+
+def test_errors_reach_the_caller(hf: Holdfast) -> None:
+    with pytest.raises(InvalidPayload):
+        hf.sync.enqueue("add", {"a": "x"})
+    with pytest.raises(NotFound):
+        hf.sync.get("018f0000-0000-7000-8000-000000000000")
+    waiting = hf.sync.enqueue("unknown")
+    with pytest.raises(WaitTimeout):
+        hf.sync.wait(waiting, timeout=0.05)
+
+
+def test_a_handler_is_enqueued_with_its_own_arguments(hf: Holdfast) -> None:
+    @hf.job("greet")
+    def greet(ctx: Context, name: str, loud: bool = False) -> str:
+        return f"hello {name}"
+
+    ref = greet.options(priority=7).sync.enqueue("Ada", loud=True)
+    job = hf.sync.get(ref)
+    assert (job.payload, job.priority) == ({"name": "Ada", "loud": True}, 7)
+
+
+def test_fifty_threads_share_one_portal(hf: Holdfast) -> None:
+    barrier = threading.Barrier(50)
+
+    def enqueue(number: int) -> set[str]:
+        barrier.wait()
+        return {str(hf.sync.enqueue("add", {"a": number, "b": n}).id) for n in range(20)}
+
+    with ThreadPoolExecutor(50) as threads:
+        ids = set().union(*threads.map(enqueue, range(50)))
+    assert len(ids) == 1000
+    portals = [t for t in threading.enumerate() if t.name == "holdfast-portal"]
+    assert len(portals) == 1
+    assert len(hf.sync.find(limit=2000)) == 1000
+
+
+async def test_it_works_while_an_event_loop_runs_as_in_a_notebook(hf: Holdfast) -> None:
+    ref = hf.sync.enqueue("add", {"a": 1, "b": 1})
+    async with hf:
+        assert (await hf.get(ref)).payload == {"a": 1, "b": 1}
+        assert hf.sync.get(ref).state == "queued"
+
+
+def test_close_gives_the_connections_back_and_the_next_call_opens_anew(hf: Holdfast) -> None:
+    with hf.sync as sync:
+        sync.enqueue("add", {"a": 1, "b": 1})
+    assert not [t for t in threading.enumerate() if t.name == "holdfast-portal"]
+    assert len(hf.sync.find()) == 1
+
+
+async def test_an_open_app_is_not_used_from_another_event_loop(hf: Holdfast) -> None:
+    async with hf:
+        with pytest.raises(HoldfastError, match="another event loop"):
+            await asyncio.to_thread(lambda: asyncio.run(hf.find()))
+
+
+def test_an_app_that_is_not_open_says_so(hf: Holdfast) -> None:
+    with pytest.raises(DatabaseUnavailable, match="not open"):
+        asyncio.run(hf.find())
+
+
+def test_a_first_call_that_failed_is_tried_again(database_url: str) -> None:
+    app = Holdfast("postgresql://nobody@127.0.0.1:1/none")
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailable):
+            app.sync.find()
+    assert not [t for t in threading.enumerate() if t.name == "holdfast-portal"]
+
+
+async def test_a_blocking_call_from_the_portals_own_loop_is_refused(hf: Holdfast) -> None:
+    hf.sync.open()
+    opened = hf.sync._open
+    assert opened is not None
+    portal, _ = opened
+
+    async def within() -> None:
+        hf.sync.find()
+
+    with pytest.raises(HoldfastError, match="await it"):
+        await asyncio.to_thread(portal.run, within())
+
+
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(0)"], ids=["end", "exit"])
+async def test_a_script_ends_quietly_and_leaves_no_connection(
+    database_url: str, conn: asyncpg.Connection, tmp_path: Path, ending: str
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            from holdfast import Holdfast
+            hf = Holdfast({database_url!r})
+            print(hf.sync.enqueue("add", {{"a": 1, "b": 2}}).state.value)
+            {ending}
+        """)
+    )
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-W", "error", "-X", "dev", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "queued\n", "")
+    left = "select count(*) from pg_stat_activity where datname = current_database() and application_name ~ 'holdfast'"
+    assert await conn.fetchval(left) == 0

@@ -1,0 +1,68 @@
+"""kill -9 of workers whose handlers end their jobs in their own transactions: both effects, or none, at any time."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import asyncpg
+import pytest
+
+from holdfast import Holdfast
+from holdfast.testing.harness import Fleet, until
+from tests.faults.conftest import CHAOS_SECONDS
+
+#: In one statement, so in one snapshot: jobs whose state and line do not tell the same.
+DISAGREEING = """
+    select count(*)
+    from holdfast.jobs j
+    where j.type = 'ledger'
+      and (j.state = 'success')::integer is distinct from (
+        select count(*)::integer from public.ledger l where l.job_id = j.id)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)
+async def test_line_and_success_are_there_together_or_not_at_all(
+    fleet: Fleet, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    await conn.execute("create table public.ledger (job_id uuid, attempt integer)")
+    for _ in range(2):
+        fleet.spawn()
+    await fleet.ready()
+
+    end = time.monotonic() + (CHAOS_SECONDS or 8)
+    recorded = killed = 0
+    while time.monotonic() < end or killed < 4:
+        pauses = {part: chance.choice([0, 0, 0.002, 0.02]) for part in ("before", "inside", "after")}
+        targets = [f"target {chance.randrange(6)}" if chance.random() < 0.3 else None for _ in range(40)]
+        await hf.enqueue_many([("ledger", pauses, {"target": target}) for target in targets])
+        recorded += len(targets)
+        working = [process for process in fleet.living if process.started]
+        if working and chance.random() < 0.3:
+            chance.choice(working).kill()
+            killed += 1
+            fleet.spawn()
+        assert await conn.fetchval(DISAGREEING) == 0
+        await until(lambda: _few_wait(hf), what="the workers keep up")
+
+    await until(lambda: _all_ended(conn), seconds=90, what="all jobs end")
+    assert await conn.fetchval(DISAGREEING) == 0
+    lost = await conn.fetchval("select count(*) from holdfast.job_attempts where outcome = 'lost'")
+    print(f"{recorded} jobs, {killed} kills, {lost} leases lost")
+    assert await conn.fetchval("select count(*) from public.ledger") == recorded
+    assert await conn.fetchval("select count(*) from holdfast.verify()") == 0
+    await fleet.drained()
+
+
+async def _few_wait(hf: Holdfast) -> bool:
+    backlog = await hf.client.backlog()
+    return backlog["ready"] + backlog["waiting"] < 100
+
+
+async def _all_ended(conn: asyncpg.Connection) -> bool:
+    return bool(await conn.fetchval("select count(*) = 0 from holdfast.jobs where state <> 'success'"))

@@ -1,0 +1,114 @@
+"""Handlers in processes of their own, when their worker is killed or drained."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, JobRef
+from holdfast.testing.harness import Fleet, judge, until
+from tests.faults.conftest import NewFleet
+
+HOWS = ("loop", "expression", "sleep")
+
+
+@pytest.fixture
+def new_fleet(tmp_path: Path) -> Iterator[NewFleet]:
+    """Fleets of the app that computes."""
+    with ExitStack() as stack:
+
+        def new(url: str, **settings: object) -> Fleet:
+            quick = {"lease_sec_default": 2, "heartbeat_seconds": 0.3, "poll_interval": 0.5, "lanes": "general=4"}
+            folder = tmp_path / "history"
+            return stack.enter_context(Fleet("tests.faults.computing", url, folder, **{**quick, **settings}))
+
+        yield new
+
+
+async def test_children_die_with_a_killed_worker_and_another_one_runs_their_jobs(fleet: Fleet, hf: Holdfast) -> None:
+    worker = fleet.spawn()
+    jobs = [await hf.enqueue("compute", {"how": how, "seconds": 600}) for how in HOWS]
+    pids = [await _begun(fleet, job) for job in jobs]
+    assert worker.pid not in pids
+    worker.kill()
+    killed = time.monotonic()
+    await until(lambda: not any(_alive(pid) for pid in pids), seconds=2, what="the children are gone")
+    for pid in pids:
+        fleet.history.note("killed", process=pid)
+    print(f"gone after {time.monotonic() - killed:.2f} s")
+    fleet.spawn()
+    for job in jobs:
+        done = await hf.wait(job.id, timeout=30)
+        assert (done.state, done.attempt) == ("success", 2)
+    await fleet.drained()
+    await judge(hf, fleet.history)
+
+
+async def test_a_child_whose_worker_died_while_it_started_ends(fleet: Fleet, hf: Holdfast) -> None:
+    await hf.enqueue("compute", {"how": "sleep", "seconds": 600})
+    worker = fleet.spawn()
+    (pid,) = await until(lambda: _children(worker.pid), what="a child is started")
+    worker.kill()
+    await until(lambda: not _alive(pid), seconds=2)
+
+
+async def test_a_drain_lets_them_finish_though_all_processes_were_signalled(fleet: Fleet, hf: Holdfast) -> None:
+    """As a service manager does."""
+    worker = fleet.spawn()
+    job = await hf.enqueue("compute", {"how": "sleep", "seconds": 2})
+    pid = await _begun(fleet, job)
+    os.kill(pid, signal.SIGTERM)
+    worker.drain()
+    assert await worker.ended() == 0
+    done = await hf.get(job.id)
+    assert (done.state, done.attempt) == ("success", 1)
+    assert not _alive(pid)
+
+
+async def test_after_the_grace_they_are_interrupted_and_no_attempt_is_burned(
+    new_fleet: NewFleet, database_url: str, hf: Holdfast
+) -> None:
+    fleet = new_fleet(database_url, shutdown_grace_period_seconds=0.3)
+    worker = fleet.spawn()
+    jobs = {
+        how: await hf.enqueue("compute", {"how": how, "seconds": 600}, target="a target" if how == "sleep" else None)
+        for how in HOWS
+    }
+    pids = [await _begun(fleet, job) for job in jobs.values()]
+    worker.drain()
+    assert await worker.ended() == 0
+    assert not any(_alive(pid) for pid in pids)
+    for how, job in jobs.items():
+        back = await hf.get(job.id)
+        assert (back.state, back.failures) == ("paused" if how == "sleep" else "queued", 0), how
+
+
+async def _begun(fleet: Fleet, job: JobRef) -> int:
+    """The process in which the job's handler has begun."""
+
+    def process() -> int | None:
+        facts = fleet.history.facts()
+        return next((f.process for f in facts if f.kind == "started" and f.job_id == job.id), None)
+
+    pid: int = await until(process, what="the handler begins")
+    return pid
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found

@@ -1,0 +1,21 @@
+"""Leases taken from a living worker, as if it had been silent."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from holdfast.testing.harness import until
+
+__all__ = ["lapse"]
+
+
+async def lapse(conn: asyncpg.Connection) -> None:
+    """Sweep the only lease. The engine refuses while the server has been up for less than a lease."""
+
+    async def swept() -> bool:
+        async with conn.transaction():
+            await conn.execute("update leases set expires_at = now() - interval '1 minute'")
+            count: int = await conn.fetchval("select count(*) from sweep(1e9)")
+            return count == 1
+
+    await until(swept, what="the lease is swept")

@@ -1,0 +1,220 @@
+"""Middleware stands around handlers and around enqueueing; events tell what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast import (
+    Context,
+    Holdfast,
+    HoldfastError,
+    InvalidInput,
+    JobRef,
+    Middleware,
+    NewJob,
+    Retry,
+    RetryPolicy,
+    events,
+)
+from holdfast.testing.inprocess import reached, working
+from tests.client.lent import lend
+
+request_id = contextvars.ContextVar("request_id", default="none")
+Next = Callable[[], Awaitable[Any]]
+
+
+class Traced(Middleware):
+    """Says when it is entered and left."""
+
+    def __init__(self, name: str, trace: list[str]) -> None:
+        self._name, self._trace = name, trace
+
+    async def enqueue(self, jobs: list[NewJob], call_next: Any) -> list[JobRef]:
+        self._trace.append(f"{self._name} > {','.join(job.type for job in jobs)}")
+        refs: list[JobRef] = await call_next(jobs)
+        self._trace.append(f"{self._name} < {','.join(ref.outcome for ref in refs)}")
+        return refs
+
+    async def run(self, ctx: Context, call_next: Next) -> Any:
+        self._trace.append(f"{self._name} > {ctx.type} {ctx.attempt}")
+        try:
+            return await call_next()
+        finally:
+            self._trace.append(f"{self._name} <")
+
+
+class RequestId(Middleware):
+    """Takes an id from the request that enqueues to the handler that runs."""
+
+    async def enqueue(self, jobs: list[NewJob], call_next: Any) -> list[JobRef]:
+        for job in jobs:
+            job.options.setdefault("correlation_id", request_id.get())
+        refs: list[JobRef] = await call_next(jobs)
+        return refs
+
+    async def run(self, ctx: Context, call_next: Next) -> Any:
+        request_id.set(ctx.correlation_id)
+        return await call_next()
+
+
+class Patient(Middleware):
+    """A service that is away costs a retry of its own kind."""
+
+    async def run(self, ctx: Context, call_next: Next) -> Any:
+        try:
+            return await call_next()
+        except ConnectionError as away:
+            raise Retry(delay=0.01) from away
+
+
+@pytest.fixture
+async def hf(database_url: str) -> AsyncIterator[Holdfast]:
+    async with Holdfast(database_url) as app:
+        yield app
+
+
+async def test_the_first_middleware_stands_outermost(hf: Holdfast) -> None:
+    trace: list[str] = []
+    hf.middleware += [Traced("a", trace), Traced("b", trace)]
+
+    @hf.job("work")
+    async def work(ctx: Context) -> str:
+        trace.append("handler")
+        return "done"
+
+    await hf.enqueue_many([("work", {}), ("work", {})])
+    assert trace == ["a > work,work", "b > work,work", "b < created,created", "a < created,created"]
+    trace.clear()
+    async with working(hf, lanes={"fast": 0, "general": 1}):
+        await reached(hf, (await hf.find())[0], "success")
+        await reached(hf, (await hf.find())[1], "success")
+    assert trace == ["a > work 1", "b > work 1", "handler", "b <", "a <"] * 2
+
+
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_context_reaches_the_handler_from_the_request(hf: Holdfast, executor: str) -> None:
+    hf.middleware.append(RequestId())
+    seen: list[str] = []
+
+    async def coroutine(ctx: Context) -> None:
+        seen.append(request_id.get())
+
+    def function(ctx: Context) -> None:
+        seen.append(request_id.get())
+
+    hf.job("work")(coroutine if executor == "async" else function)
+    request_id.set("request 7")
+    job = await hf.enqueue("work")
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert (await hf.get(job)).correlation_id == "request 7"
+    assert seen == ["request 7"]
+
+
+async def test_an_error_can_be_turned_into_another(hf: Holdfast) -> None:
+    hf.middleware.append(Patient())
+
+    @hf.job("work", retry=RetryPolicy(base=3600))
+    async def work(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            raise ConnectionError("away")
+        return ctx.attempt
+
+    async with working(hf):
+        assert (await hf.wait(await work.enqueue(), timeout=30)).result == 2
+
+
+async def test_a_result_can_be_replaced(hf: Holdfast) -> None:
+    class Twice(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            return 2 * await call_next()
+
+    hf.middleware.append(Twice())
+
+    @hf.job("work")
+    def work(ctx: Context) -> int:
+        return 21
+
+    async with working(hf):
+        assert (await hf.wait(await work.enqueue(), timeout=30)).result == 42
+
+
+async def test_the_timeout_covers_middleware_of_a_coroutine(hf: Holdfast) -> None:
+    class Slow(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            await asyncio.sleep(60)
+
+    hf.middleware.append(Slow())
+
+    @hf.job("work", timeout=0.1, retry=RetryPolicy(max_attempts=1))
+    async def work(ctx: Context) -> None: ...
+
+    async with working(hf):
+        job = await reached(hf, await work.enqueue(), "dead")
+    assert "longer than 0.1 s" in (job.last_error or "")
+
+
+async def test_an_enqueue_can_be_refused(hf: Holdfast) -> None:
+    class Closed(Middleware):
+        async def enqueue(self, jobs: list[NewJob], call_next: Any) -> list[JobRef]:
+            raise InvalidInput("closed on Sundays")
+
+    hf.middleware.append(Closed())
+    with pytest.raises(InvalidInput, match="closed on Sundays"):
+        await hf.enqueue("work")
+    assert await hf.find() == []
+
+
+async def test_middleware_that_swallows_jobs_is_noticed(hf: Holdfast) -> None:
+    class Thief(Middleware):
+        async def enqueue(self, jobs: list[NewJob], call_next: Any) -> list[JobRef]:
+            return []
+
+    hf.middleware.append(Thief())
+    with pytest.raises(HoldfastError, match="1 jobs were to be recorded, and middleware answered for 0"):
+        await hf.enqueue("work")
+
+
+@pytest.mark.parametrize("kind", ["asyncpg", "psycopg"])
+async def test_it_stands_around_lent_connections_too(hf: Holdfast, database_url: str, kind: str) -> None:
+    trace: list[str] = []
+    hf.middleware.append(Traced("a", trace))
+    async with lend(kind, database_url) as lent:
+        if kind == "psycopg":
+            hf.sync.enqueue("work", conn=lent.conn)
+        else:
+            await hf.enqueue("work", conn=lent.conn)
+        await lent.commit()
+    assert trace == ["a > work", "a < created"]
+
+
+async def test_events_are_told_to_those_who_want_them(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    told: list[events.Event] = []
+
+    @hf.on(events.JobEnqueued, events.AttemptStarted, events.AttemptEnded)
+    def observe(event: events.Event) -> None:
+        told.append(event)
+
+    @hf.on(events.AttemptEnded)
+    def failing(event: events.AttemptEnded) -> None:
+        raise RuntimeError("an observer's own fault harms nobody")
+
+    @hf.job("work")
+    async def work(ctx: Context) -> None: ...
+
+    async with working(hf):
+        job = await work.enqueue()
+        await hf.wait(job, timeout=30)
+    recorded, started, ended = told
+    assert isinstance(recorded, events.JobEnqueued)
+    assert (recorded.job_id, recorded.type, recorded.state, recorded.outcome) == (job.id, "work", "queued", "created")
+    assert isinstance(started, events.AttemptStarted)
+    assert (started.job_id, started.attempt) == (job.id, 1)
+    assert isinstance(ended, events.AttemptEnded)
+    assert (ended.job_id, ended.state) == (job.id, "success")

@@ -1,0 +1,275 @@
+"""`ctx.transaction()`: what a handler writes and the success of its job are one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from holdfast import Context, Holdfast, InvalidInput, JobRef, LeaseLost, RetryPolicy, SyncContext, events
+from holdfast.testing.inprocess import reached, working
+from tests.worker.lapse import lapse
+
+INSERT = "insert into public.effects (job_id) values ($1)"
+ONCE = RetryPolicy(max_attempts=1)
+
+
+@pytest.fixture(autouse=True)
+async def effects(conn: asyncpg.Connection) -> None:
+    """A table of the app's own."""
+    await conn.execute("create table public.effects (job_id uuid not null)")
+
+
+async def written(conn: asyncpg.Connection, job: JobRef) -> int:
+    found: int = await conn.fetchval("select count(*) from public.effects where job_id = $1", job.id)
+    return found
+
+
+async def test_both_are_committed(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    within: list[str] = []
+
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            await mine.execute(INSERT, ctx.job_id)
+            within.append((await hf.get(ctx.job_id)).state.value)
+            ctx.logger.warning("written")
+            ctx.result = {"rows": 1}
+        within.append((await hf.get(ctx.job_id)).state.value)
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await hf.wait(job, timeout=30)
+    assert within == ["running", "success"]
+    assert done.result == {"rows": 1}
+    assert await written(conn, job) == 1
+    (attempt,) = await hf.attempts(job)
+    assert attempt.outcome == "success"
+    assert attempt.log_excerpt == "WARNING written"
+
+
+async def test_an_error_rolls_back_what_was_written(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    @hf.job("write", retry=RetryPolicy(base=0.01, max_attempts=2))
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            await mine.execute(INSERT, ctx.job_id)
+            if ctx.attempt == 1:
+                raise RuntimeError("no")
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await hf.wait(job, timeout=30)
+    assert (done.state, done.attempt) == ("success", 2)
+    assert await written(conn, job) == 1
+
+
+async def test_a_stale_attempt_commits_nothing(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    """The lease is swept while the transaction is open; the next attempt alone has an effect."""
+    inside, go_on = asyncio.Event(), asyncio.Event()
+    raised: list[BaseException] = []
+
+    @hf.job("write", lease=1)
+    async def write(ctx: Context) -> None:
+        try:
+            async with ctx.transaction() as mine:
+                await mine.execute(INSERT, ctx.job_id)
+                if ctx.attempt == 1:
+                    inside.set()
+                    await go_on.wait()
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    job = await write.enqueue()
+    async with working(hf):
+        await inside.wait()
+        await lapse(conn)
+        go_on.set()
+        done = await hf.wait(job, timeout=30)
+    assert [type(error) for error in raised] == [LeaseLost]
+    assert done.attempt > 1
+    assert await written(conn, job) == 1
+    assert (await hf.attempts(job))[0].outcome == "lost"
+
+
+@pytest.mark.parametrize("target", [None, "a target"])
+async def test_a_handler_that_goes_on_after_its_commit_is_neither_missed_nor_stopped(
+    hf: Holdfast, target: str | None
+) -> None:
+    told: list[events.Event] = []
+    hf.events.subscribe(told.append)
+
+    @hf.job("write", lease=0.3)
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+        await asyncio.sleep(1)
+        finished.append(ctx.attempt)
+
+    finished: list[int] = []
+    job = await hf.enqueue("write", target=target)
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert finished == [1]
+    assert [e.state for e in told if isinstance(e, events.AttemptEnded)] == ["success"]
+    assert not [e for e in told if isinstance(e, events.LeaseLost)]
+
+
+async def test_an_error_after_the_commit_changes_nothing(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+        raise RuntimeError("too late")
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    done = await hf.get(job)
+    assert (done.state, done.attempt, done.failures) == ("success", 1, 0)
+    assert "after its transaction had completed the job: too late" in caplog.text
+
+
+async def test_a_cancel_before_the_end_of_the_block_wins_over_it(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    inside = asyncio.Event()
+
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            await mine.execute(INSERT, ctx.job_id)
+            inside.set()
+            await asyncio.Event().wait()
+
+    job = await write.enqueue()
+    async with working(hf):
+        await inside.wait()
+        await hf.cancel(job)
+        await reached(hf, job, "canceled")
+    assert await written(conn, job) == 0
+
+
+async def test_a_result_that_cannot_be_stored_rolls_back(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    @hf.job("write", retry=ONCE)
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            await mine.execute(INSERT, ctx.job_id)
+            ctx.result = object()
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await reached(hf, job, "dead")
+    assert "cannot be written as JSON" in (done.last_error or "")
+    assert await written(conn, job) == 0
+
+
+async def test_a_second_transaction_is_refused(hf: Holdfast) -> None:
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+        with pytest.raises(Exception, match="completed by an earlier transaction"):
+            async with ctx.transaction():
+                pass
+        ctx.logger.info("seen")
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+
+
+async def test_a_thread_writes_with_a_connection_of_holdfasts(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    threads: list[str] = []
+
+    @hf.job("write")
+    def write(ctx: SyncContext, fail: bool) -> None:
+        threads.append(threading.current_thread().name)
+        with ctx.transaction() as mine:
+            mine.execute(INSERT, ctx.job_id)
+            assert mine.fetchval("select count(*) from public.effects where job_id = $1", ctx.job_id) == 1
+            if fail:
+                raise RuntimeError("no")
+            ctx.result = 5
+
+    kept, dropped = await write.enqueue(False), await write.options(max_attempts=1).enqueue(True)
+    async with working(hf):
+        assert (await hf.wait(kept, timeout=30)).result == 5
+        assert (await hf.wait(dropped, timeout=30)).state == "dead"
+    assert (await written(conn, kept), await written(conn, dropped)) == (1, 0)
+    assert all(name.startswith("holdfast-handler") for name in threads)
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "autocommit", "core", "orm"])
+async def test_a_thread_brings_its_own_connection(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, kind: str
+) -> None:
+    engine = sa.create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+    statement = sa.text("insert into public.effects (job_id) values (:id)")
+
+    @hf.job("write", retry=RetryPolicy(base=0.01, max_attempts=2))
+    def write(ctx: SyncContext) -> None:
+        if kind in ("psycopg", "autocommit"):
+            with psycopg.connect(database_url, autocommit=kind == "autocommit") as mine, ctx.transaction(mine):
+                mine.execute("insert into public.effects (job_id) values (%s)", [ctx.job_id])
+                fail_first(ctx)
+            return
+        with engine.connect() if kind == "core" else Session(engine) as session:
+            session.execute(sa.text("select 1"))
+            with ctx.transaction(session) as same:
+                assert same is session
+                session.execute(statement, {"id": ctx.job_id})
+                fail_first(ctx)
+
+    def fail_first(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise RuntimeError("no")
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await hf.wait(job, timeout=30)
+    assert (done.state, done.attempt) == ("success", 2)
+    assert await written(conn, job) == 1
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_a_coroutine_brings_its_own_session(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, driver: str
+) -> None:
+    url = database_url.replace("postgresql://", f"postgresql+{driver}://")
+    engine = create_async_engine(url, poolclass=sa.NullPool)
+
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        async with AsyncSession(engine) as session, ctx.transaction(session):
+            await session.execute(sa.text("insert into public.effects (job_id) values (:id)"), {"id": ctx.job_id})
+            await ctx.enqueue("next", conn=session)
+
+    job = await write.enqueue()
+    async with working(hf):
+        assert (await hf.wait(job, timeout=30)).state == "success"
+    assert await written(conn, job) == 1
+    (child,) = await hf.find(types=["next"])
+    assert child.parent_id == job.id
+
+
+async def test_a_connection_inside_another_transaction_is_refused(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    refused: list[str] = []
+
+    @hf.job("write", retry=ONCE)
+    async def write(ctx: Context) -> None:
+        async with conn.transaction():
+            try:
+                async with ctx.transaction(conn):
+                    pass
+            except InvalidInput as fault:
+                refused.append(str(fault))
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert refused == ["the connection is in a transaction already, which this block could not commit"]
