@@ -10,7 +10,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["functions", "migrations", "queries", "script"]
+__all__ = ["functions", "kit_queries", "migrations", "queries", "script"]
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -18,14 +18,13 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 @cache
 def queries(schema: str) -> dict[str, str]:
     """Every named query, for one schema."""
-    found: dict[str, str] = {}
-    for text in _read("queries").values():
-        parts = _NAME.split(text)
-        for name, body in zip(parts[1::2], parts[2::2], strict=True):
-            lines = [line for line in body.splitlines() if not line.startswith("--")]
-            sql = "\n".join(lines).strip().rstrip(";")
-            found[name] = sql if schema == "holdfast" else sql.replace("holdfast.", f'"{schema}".')
-    return found
+    return _named("queries", schema)
+
+
+@cache
+def kit_queries(schema: str) -> dict[str, str]:
+    """The named queries of the testing kit, which only its own databases answer."""
+    return _named("testing", schema)
 
 
 def migrations() -> list[tuple[int, str, str]]:
@@ -42,6 +41,17 @@ def script(name: str, schema: str) -> str:
     """A file that stands alone (`bootstrap`, `roles`, `rights`), for one schema."""
     text = files("holdfast.sql").joinpath(f"{name}.sql").read_text("utf-8")
     return text if schema == "holdfast" else re.sub(r"holdfast(?=[._])|(?<=schema )holdfast\b", schema, text)
+
+
+def _named(folder: str, schema: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in _read(folder).values():
+        parts = _NAME.split(text)
+        for name, body in zip(parts[1::2], parts[2::2], strict=True):
+            lines = [line for line in body.splitlines() if not line.startswith("--")]
+            sql = "\n".join(lines).strip().rstrip(";")
+            found[name] = sql if schema == "holdfast" else sql.replace("holdfast.", f'"{schema}".')
+    return found
 
 
 def _read(folder: str) -> dict[str, str]:

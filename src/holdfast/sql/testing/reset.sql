@@ -1,0 +1,35 @@
+-- Back to an empty engine. Exists in schemas of the testing kit only.
+
+-- Every table but those that a migration or an app fills. Open jobs leave by a legal move, so that the guard stays as it is.
+create function testing_clear() returns void
+language plpgsql
+set search_path from current
+set lock_timeout = '5s'
+as $$
+declare
+  name text;
+begin
+  update jobs set state = 'canceled' where state not in ('success', 'dead', 'canceled');
+  for name in
+    select c.relname
+    from pg_class c
+    where c.relnamespace = current_schema()::regnamespace
+      and c.relkind in ('r', 'p')
+      and c.relname not in ('schema_steps', 'schema_functions', 'settings', 'job_types', 'testing_clock')
+    order by c.relname
+  loop
+    execute format('delete from %I', name);
+  end loop;
+end
+$$;
+
+-- The same, and job types, settings and time as they were at first.
+create function testing_reset() returns void
+language sql
+set search_path from current
+as $$
+  select testing_clear();
+  delete from job_types;
+  update settings set value = null, updated_at = null, updated_by = null where value is not null;
+  update testing_clock set shift = '0', frozen_at = null where shift <> '0' or frozen_at is not null;
+$$;

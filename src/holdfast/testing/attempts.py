@@ -1,0 +1,219 @@
+"""One attempt inside a test: executed, interrupted and settled by the worker's own parts.
+
+Around it stands what a worker sets up: the app's lifespan and middleware, threads, processes and transactions. A run
+within a run, which inline mode makes, shares it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from holdfast.app import Holdfast
+from holdfast.definitions.job_type import JobType
+from holdfast.errors import HoldfastError
+from holdfast.model.job import Claim
+from holdfast.model.outcome import Outcome
+from holdfast.model.states import State
+from holdfast.store.jobs import JobStore
+from holdfast.store.leases import LeaseStore
+from holdfast.store.transactions import Transactions
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import AttemptEnded
+from holdfast.testing.failures import Failure, Failures, raising, stalling
+from holdfast.testing.sandbox import Sandbox
+from holdfast.worker.execution import Execution
+from holdfast.worker.held import Held, HeldAttempts
+from holdfast.worker.settlement import SettlementService
+
+__all__ = ["Attempts", "JobFailed", "Run"]
+
+_LOOK_SECONDS = 0.05
+_STALL_SECONDS = 0.001
+#: Inline runs nest, and every handler in a thread keeps its own until the inner one has ended.
+_THREADS = 500
+_TRANSACTIONS = 10
+
+
+class JobFailed(HoldfastError):
+    """A handler failed where `raise_errors` was asked for, and its own exception is not at hand."""
+
+    code = "job-failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One attempt that was run: how it ended, and what became of the job.
+
+    `outcome` is that of the attempt (success, failed, timeout, snoozed, released, canceled, paused), `crashed` where
+    the worker was made to crash, or `lease-lost`. `error` is what the handler raised.
+    """
+
+    job_id: UUID
+    type: str
+    attempt: int
+    outcome: str
+    state: State
+    result: Any = None
+    error: BaseException | None = None
+    error_message: str | None = None
+
+
+class Attempts:
+    """Carries out the attempts that a worker of this app has claimed."""
+
+    def __init__(self, app: Holdfast, sandbox: Sandbox, failures: Failures, worker: str) -> None:
+        self._app, self._sandbox, self._failures, self._worker = app, sandbox, failures, worker
+        self._store = LeaseStore(sandbox.worker, worker)
+        self._jobs = JobStore(sandbox.worker)
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """With everything set up that handlers need."""
+        if self._execution is not None:
+            yield
+            return
+        async with AsyncExitStack() as stack:
+            lifespan = self._app.resources
+            resources = await stack.enter_async_context(lifespan()) if lifespan is not None else None
+            transactions = Transactions(self._app.config, self._worker, size=_TRANSACTIONS)
+            stack.push_async_callback(transactions.close)
+            execution = self._new_execution(resources, transactions)
+            stack.callback(execution.shutdown)
+            stack.callback(_at_work.reset, _at_work.set((self, execution)))
+            yield
+
+    async def run(self, claim: Claim, job_type: JobType, raise_errors: bool) -> Run:
+        """Carry out one attempt, and say what became of it."""
+        held = Held(claim, "general", time.monotonic())
+        raised: list[BaseException] = []
+        failure = self._failures.take(job_type.name)
+        outcome = await self._execute(held, _watched(job_type, raised), failure, raised)
+        if outcome is None:
+            return await self._ended(held, "crashed", None, raised)
+        if failure is not None and failure.kind == "lose lease":
+            await self._sandbox.owner.value("testing_lapse", claim.job_id, claim.attempt)
+            await self._sandbox.worker.rows("testing_sweep")
+        settled = await self._settle(held, outcome)
+        run = await self._ended(held, outcome.kind if settled else "lease-lost", outcome, raised)
+        if raise_errors and run.outcome in ("failed", "timeout"):
+            raise run.error or JobFailed(f"{run.type}: {outcome.error_type}: {outcome.message}")
+        return run
+
+    async def _execute(
+        self, held: Held, job_type: JobType, failure: Failure | None, raised: list[BaseException]
+    ) -> Outcome | None:
+        """How the attempt ended; None if the worker crashed."""
+        timeout = job_type.timeout_seconds or self._lane_timeout(job_type)
+        if failure is None or failure.kind == "lose lease":
+            return await self._perform(held, job_type, timeout)
+        if failure.after:
+            await self._perform(held, job_type, timeout)
+        if failure.kind == "crash":
+            return None
+        if failure.kind == "time out":
+            await self._perform(held, stalling(job_type), _STALL_SECONDS)
+            return Outcome.timed_out(timeout)
+        error = failure.error or RuntimeError("a failure that the test asked for")
+        raised[:] = [error]
+        return await self._perform(held, raising(job_type, error), timeout)
+
+    async def _perform(self, held: Held, job_type: JobType, timeout: float) -> Outcome:
+        """Run the handler, and tell it when somebody wants it to stop."""
+        execution = self._execution
+        assert execution is not None  # noqa: S101 - only called at work
+        task = asyncio.create_task(execution.run(held, job_type, timeout))
+        held.task = task  # type: ignore[assignment]
+        claim = held.claim
+        try:
+            while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
+                for row in await self._sandbox.worker.rows(
+                    "interrupted", self._worker, [claim.job_id], [claim.attempt]
+                ):
+                    held.stop(row["interrupt"])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        return task.result()
+
+    async def _settle(self, held: Held, outcome: Outcome) -> bool:
+        """Through the worker's own settlement, whose events the app hears; False if the lease was lost."""
+        ended: list[AttemptEnded] = []
+        bus = Bus()
+        bus.subscribe(self._app.events.emit)
+        bus.subscribe(ended.append, AttemptEnded)
+        settlement = SettlementService(self._store, HeldAttempts(), bus, self._worker, room=1)
+        settlement.add(held, outcome)
+        await settlement.round()
+        return bool(ended)
+
+    async def _ended(self, held: Held, kind: str, outcome: Outcome | None, raised: list[BaseException]) -> Run:
+        (job,) = await self._jobs.get([held.claim.job_id])
+        return Run(
+            job_id=job.id,
+            type=job.type,
+            attempt=held.claim.attempt,
+            outcome=kind,
+            state=job.state,
+            result=job.result,
+            error=raised[-1] if raised and kind != "success" else None,
+            error_message=outcome.message if outcome is not None else None,
+        )
+
+    @property
+    def _execution(self) -> Execution | None:
+        """What was set up further out, if anything was."""
+        owner, execution = _at_work.get() or (None, None)
+        return execution if owner is self else None
+
+    def _new_execution(self, resources: Any, transactions: Transactions) -> Execution:
+        return Execution(
+            self._app.config,
+            self._worker,
+            self._app.client,
+            resources,
+            threads=_THREADS,
+            requeue_drained=self._app.config.drain_policy == "requeue",
+            stuck_after_seconds=3600,
+            on_stuck=lambda _held: None,
+            transactions=transactions,
+            middleware=self._app.middleware,
+        )
+
+    def _lane_timeout(self, job_type: JobType) -> float:
+        config = self._app.config
+        return config.fast_timeout_seconds if job_type.lane == "fast" else config.general_timeout_seconds
+
+
+_at_work: ContextVar[tuple[Attempts, Execution] | None] = ContextVar("holdfast_testing_at_work", default=None)
+
+
+def _watched(job_type: JobType, raised: list[BaseException]) -> JobType:
+    """The same job type, whose handler's exceptions are kept as they are; those of other processes cannot be."""
+    handler: Callable[..., Any] = job_type.handler
+
+    async def coroutine(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return await handler(*arguments, **keywords)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    def function(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return handler(*arguments, **keywords)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    if job_type.executor == "process":
+        return job_type
+    return dataclasses.replace(job_type, handler=coroutine if job_type.executor == "async" else function)
