@@ -48,7 +48,7 @@ FIRST = ("Holdfast", "Context", "Job")
 GIVEN = {"Context", "Handler", "JobRef", "Sync", "SyncHandler"}
 
 #: Tools for the fault tests of Holdfast itself.
-INTERNAL = {f"holdfast.testing.{name}" for name in ("checker", "harness", "history", "schema")}
+INTERNAL = {"holdfast.integrations.handover"}
 
 FUNCTION = re.compile(
     r"^(?P<comment>(?:--[^\n]*\n)*)create or replace function (?P<name>\w+)(?P<signature>\(.*?)\nlanguage ",

@@ -55,6 +55,12 @@ async def test_repairs_are_worth_a_look(cli: Cli, conn: asyncpg.Connection) -> N
     assert "stray 3 times" in found["repairs"]["detail"]
 
 
+async def test_time_that_can_be_moved_is_not_for_real_work(cli: Cli, conn: asyncpg.Connection) -> None:
+    assert (await diagnosis(cli))["engine time"]["level"] == "ok"
+    await conn.execute("create table testing_clock ()")
+    assert (await diagnosis(cli))["engine time"]["level"] == "fail"
+
+
 async def test_an_old_transaction_is_found(config: Config, conn: asyncpg.Connection) -> None:
     async with conn.transaction(), examination(config) as look:
         await conn.execute("select pg_current_xact_id()")

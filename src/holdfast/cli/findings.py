@@ -162,6 +162,9 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
     yield _judged("dead rows", bool(bloated), detail or "none", "look for old transactions; is autovacuum on?")
     yield _repairs(await look.repairs())
+    movable = await look.testing_clock()
+    detail = "can be moved: the testing kit made this schema" if movable else "the database's own"
+    yield _judged("engine time", movable, detail, "use another schema or database for real work", "fail")
 
 
 def _repairs(repairs: list[dict[str, Any]]) -> Finding:

@@ -67,6 +67,11 @@ class Examination:
         """What was mended."""
         return await self._rows("doctor_repairs")
 
+    async def testing_clock(self) -> bool:
+        """Whether the testing kit made this schema."""
+        (found,) = await self._rows("doctor_testing_clock", self._config.schema)
+        return bool(found["present"])
+
     async def notify_seconds(self, patience: float) -> float | None:
         """How long a notification to ourselves takes; None if it does not come."""
         heard = asyncio.Event()

@@ -80,6 +80,6 @@ def _told(state: str | None, text: str) -> HoldfastError | None:
             return SchemaError(f"the database login lacks a right ({text}); {_ADVICE}")
         case "54000" | "23514":
             return InvalidInput(text)
-        case "53100" | "53200" | "53300" | "57P03" | "55P03":
+        case "53100" | "53200" | "53300" | "57P03" | "55P03" | "55000":
             return DatabaseUnavailable(f"PostgreSQL is short of something: {text}")
     return None
