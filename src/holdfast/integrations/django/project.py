@@ -1,0 +1,45 @@
+"""The app of a Django project, also for processes that Django did not start.
+
+`holdfast worker --app holdfast.integrations.django:hf` needs DJANGO_SETTINGS_MODULE and nothing else: asking for
+the app sets Django up where nobody has done so yet.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import django
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+
+from holdfast.app import Holdfast
+from holdfast.integrations.django.app import DjangoHoldfast
+from holdfast.integrations.django.settings import read
+
+__all__ = ["APP", "project_app", "set_up"]
+
+#: Where `--app` finds it.
+APP = "holdfast.integrations.django:hf"
+
+_made: list[DjangoHoldfast] = []
+
+
+def set_up() -> None:
+    """Set Django up, unless somebody has, or is just doing so."""
+    if not (apps.ready or apps.loading):
+        django.setup()
+
+
+def project_app() -> Holdfast:
+    """The app that `HOLDFAST["APP"]` names, or else the one that all of the project shares."""
+    set_up()
+    name = read().app
+    if name is None:
+        if not _made:
+            _made.append(DjangoHoldfast())
+        return _made[0]
+    module, _, attribute = name.partition(":")
+    found = getattr(importlib.import_module(module), attribute, None)
+    if not isinstance(found, Holdfast):
+        raise ImproperlyConfigured(f"HOLDFAST['APP'] is {name!r}, and that is no Holdfast app but {found!r}")
+    return found

@@ -1,0 +1,112 @@
+"""The Flask extension: settings, transactions, handlers in the application's context, commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from sqlalchemy import text
+
+from holdfast import ConfigError, Holdfast
+from holdfast.integrations.flask import FlaskHoldfast, current_holdfast
+from tests.integrations import shop
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def app(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flask]:
+    monkeypatch.setenv("SHOP_DATABASE_URL", database_url)
+    app = shop.create_app()
+    shop.session.execute(text("create table orders (number int primary key, confirmed boolean)"))
+    shop.session.commit()
+    shop.session.remove()
+    yield app
+    shop.hf.sync.close()
+    engine = shop.session.get_bind()
+    shop.session.remove()
+    engine.dispose()  # type: ignore[union-attr]
+
+
+def flask(url: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SHOP_DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "-m", "flask", "--app", "tests.integrations.shop", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=90)
+
+
+def test_a_view_enqueues_and_a_worker_runs_it_in_the_applications_context(app: Flask) -> None:
+    client = app.test_client()
+    job_id = client.post("/greet/ada").get_json()["job"]
+    placed = client.post("/orders/7").get_json()["job"]
+    before = len(shop.torn_down)
+    shop.hf.sync.run_worker(burst=True)
+    assert shop.hf.sync.get(job_id).result == "hello ada"
+    assert shop.hf.sync.get(placed).result == "hello 7"
+    assert len(shop.torn_down) == before + 2
+    assert shop.session.execute(text("select confirmed from orders")).scalar_one() is True
+
+
+def test_a_job_on_the_session_exists_if_and_only_if_it_commits(app: Flask) -> None:
+    client = app.test_client()
+    assert client.post("/orders/1").status_code == 202
+    assert client.post("/orders/2?fail=1").status_code == 500
+    assert client.post("/orders/1").status_code == 500
+    assert [job.payload for job in shop.hf.sync.find()] == [{"number": 1}]
+
+
+def test_the_extension_is_found_through_the_application(app: Flask) -> None:
+    assert app.extensions["holdfast"] is shop.hf
+    with app.app_context():
+        assert current_holdfast.config.database_url == app.config["HOLDFAST_DATABASE_URL"]
+        assert current_holdfast.sync.find() == []
+    with Flask("bare").app_context(), pytest.raises(ConfigError, match="init_app"):
+        _ = current_holdfast.config
+
+
+def test_settings_come_from_the_application_and_unknown_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SCHEMA", "from_environment")
+    app = Flask("settings")
+    assert FlaskHoldfast(app).config.schema == "from_environment"
+    app.config.update(HOLDFAST_SCHEMA="from_config", HOLDFAST_BATCH_SIZE=7)
+    config = FlaskHoldfast(app).config
+    assert (config.schema, config.batch_size) == ("from_config", 7)
+    app.config["HOLDFAST_DATABASE"] = "x"
+    with pytest.raises(ConfigError, match="did you mean 'HOLDFAST_DATABASE_URL'"):
+        FlaskHoldfast(app)
+
+
+def test_another_application_takes_the_extension_over(app: Flask, empty_database_url: str) -> None:
+    shop.greet.sync.enqueue("ada")
+    other = Flask("other")
+    other.config["HOLDFAST_DATABASE_URL"] = empty_database_url
+    shop.hf.init_app(other)
+    assert shop.hf.config.database_url == empty_database_url
+    assert shop.hf.sync.config.database_url == empty_database_url
+    shop.hf.init_app(app)
+    assert len(shop.hf.sync.find()) == 1
+
+
+def test_flask_holdfast_is_holdfasts_own_command_line(app: Flask, database_url: str, tmp_path: Path) -> None:
+    done = flask(database_url, "holdfast", "enqueue", "greet", '{"name": "ada"}')
+    assert done.returncode == 0, done.stderr
+    computed = shop.square.sync.enqueue(3)
+    worked = flask(database_url, "holdfast", "worker", "--processes", "2", "--burst", folder=tmp_path)
+    assert worked.returncode == 0, worked.stderr
+    listed = flask(database_url, "holdfast", "jobs", "list", "--type", "greet", "-o", "json")
+    (job,) = json.loads(listed.stdout)
+    assert (job["id"], job["state"], job["result"]) == (done.stdout.strip(), "success", "hello ada")
+    assert shop.hf.sync.get(computed).result == {"greeting": "hello", "square": 9}
+    assert flask(database_url, "holdfast", "jobs", "show", "nonsense").returncode == 2
+    assert "Record a job and print its id" in flask(database_url, "holdfast", "enqueue", "--help").stdout
+
+
+def test_a_plain_app_works_beside_it(app: Flask, database_url: str) -> None:
+    with Holdfast(database_url).sync as sync:
+        ref = sync.enqueue("greet", {"name": "bob"})
+    assert shop.hf.sync.get(ref).state == "queued"
