@@ -63,3 +63,15 @@ def test_a_stored_payload_that_no_longer_fits_says_so() -> None:
 def test_an_annotation_that_cannot_be_resolved_is_named() -> None:
     with pytest.raises(InvalidInput, match="Decimal"):
         Payload("t", unknown)
+
+
+def test_what_json_cannot_hold_is_refused_not_changed() -> None:
+    async def measured(ctx: Context, value: float) -> None: ...
+
+    with pytest.raises(InvalidPayload):
+        Payload("measured", measured).encode({"value": float("inf")})
+
+
+def test_an_instance_is_checked_down_to_its_fields() -> None:
+    with pytest.raises(InvalidPayload, match="number"):
+        Payload("record", record).encode(Order(number="many"))  # type: ignore[arg-type]

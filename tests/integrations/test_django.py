@@ -156,7 +156,7 @@ def test_a_session_that_broke_fails_one_handler_at_most(site: Holdfast, monkeypa
 def test_a_handler_in_a_process_of_its_own_finds_django_set_up(site: Holdfast, database_url: str) -> None:
     """The child is told nothing but the settings module and its environment."""
     Order.objects.create(customer="ada")
-    ref = jobs.compute.sync.enqueue("ada")
+    ref, report = jobs.compute.sync.enqueue("ada"), jobs.reports.report.sync.enqueue()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_SETTINGS_MODULE", SETTINGS)
         patch.setenv("SITE_DATABASE_URL", database_url)
@@ -165,6 +165,7 @@ def test_a_handler_in_a_process_of_its_own_finds_django_set_up(site: Holdfast, d
     assert job.state == "success", job.last_error
     assert job.result["orders"] == 1
     assert job.result["pid"] != os.getpid()
+    assert site.sync.get(report).result == 1, site.sync.get(report).last_error
 
 
 def test_a_plain_login_that_is_a_member_of_the_api_role_enqueues(site: Holdfast, database_url: str) -> None:

@@ -185,6 +185,8 @@ with transaction.atomic():
     kept = add.enqueue(1, 2)
     later = add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(3, 4)
     assert add.get_result(kept.id) == kept
+    inside = hf.sync.get(kept.id)
+    assert inside.created_at.tzinfo is not None
     assert abs(timezone.now() - kept.enqueued_at).total_seconds() < 60
 assert connection.Database.__name__ == "psycopg2"
 assert add.get_result(kept.id) == kept
@@ -193,6 +195,7 @@ with transaction.atomic():
     undone = add.enqueue(5, 6)
     transaction.set_rollback(True)
 hf.sync.run_worker(burst=True)
+assert hf.sync.get(kept.id).created_at == inside.created_at
 kept.refresh()
 assert kept.return_value == 3
 assert hf.sync.get(later.id).state == "scheduled"

@@ -7,7 +7,7 @@ import threading
 
 import asyncpg
 
-from holdfast import Context, Holdfast
+from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.testing.inprocess import reached, working
 from tests.conftest import ConnectAs
 
@@ -148,3 +148,18 @@ async def test_what_a_handler_logs_is_kept_with_its_attempt(hf: Holdfast) -> Non
     await hf.run_worker(burst=True)
     (attempt,) = await hf.attempts(job)
     assert attempt.log_excerpt == "WARNING met a bear"
+
+
+async def test_a_handler_in_a_thread_cannot_pass_for_ctrl_c(hf: Holdfast) -> None:
+    @hf.job("bad", retry=RetryPolicy(max_attempts=1))
+    def bad(ctx: Context) -> None:
+        raise KeyboardInterrupt
+
+    @hf.job("good")
+    async def good(ctx: Context) -> str:
+        return "done"
+
+    async with working(hf):
+        poison = await reached(hf, await bad.enqueue(), "dead")
+        assert (await hf.wait(await good.enqueue(), timeout=30)).result == "done"
+    assert poison.last_error == "the handler raised KeyboardInterrupt"

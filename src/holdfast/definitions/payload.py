@@ -23,8 +23,8 @@ __all__ = ["Payload", "encode_plain", "encode_result"]
 #: JSON writes NUL as \u0000, which PostgreSQL's jsonb cannot hold.
 _NUL = "\\u0000"
 
-#: Types whose values are what they seem.
-_PLAIN = (str, int, float, bool, dict, list)
+#: Types whose values are what they seem. A float is none: JSON has no infinity.
+_PLAIN = (str, int, bool)
 
 
 class Payload:

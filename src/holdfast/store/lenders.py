@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
 from holdfast.errors import InvalidInput
 
@@ -159,7 +161,12 @@ class _Django:
             raise InvalidInput(_NO_TRANSACTION.format(advice="use it within `transaction.atomic()`"))
         with conn.cursor() as cursor:
             cursor.execute(sql.percent, arguments)
-            return _named(cursor.description, cursor.fetchall())
+            # Without USE_TZ, Django's connection answers in its own time zone, without naming it.
+            zone = ZoneInfo(conn.timezone_name)
+            return [
+                {name: _aware(value, zone) for name, value in row.items()}
+                for row in _named(cursor.description, cursor.fetchall())
+            ]
 
     @asynccontextmanager
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
@@ -226,6 +233,10 @@ def _tuples(_cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
 def _named(description: Sequence[Any], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
     names = [column[0] for column in description]
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _aware(value: Any, zone: ZoneInfo) -> Any:
+    return value.replace(tzinfo=zone) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def _mapped(result: Any) -> list[dict[str, Any]]:

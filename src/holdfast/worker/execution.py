@@ -229,8 +229,11 @@ def _fit(convert: Callable[[Any], T], value: Any, failure: FailureKind) -> T:
 
 
 def _call(function: Callable[[], Any]) -> Any:
-    """Call a handler in its thread. No future can hold a StopIteration, so it is turned as coroutines turn it."""
+    """Call a handler in its thread. What would pass for something else in the event loop becomes a plain error.
+
+    No future can hold a StopIteration; and nobody pressed Ctrl-C in this thread.
+    """
     try:
         return function()
-    except StopIteration as error:
-        raise RuntimeError("the handler raised StopIteration") from error
+    except (StopIteration, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the handler raised {type(error).__name__}") from error

@@ -107,7 +107,7 @@ def jobs_router(hf: Holdfast) -> APIRouter:
     async def submit(request: Request, response: Response) -> Accepted:
         submission = await read_body(request, Submission)
         ref = await hf.enqueue(submission.job_type, submission.payload, tenant=TENANT, **submission.options())
-        response.headers["Location"] = f"/jobs/{ref.id}"
+        response.headers["Location"] = f"{request.scope.get('root_path', '')}/jobs/{ref.id}"
         # A repeat of a key cannot be told from the first call, whatever became of the job.
         status = Status.PENDING if submission.idempotency_key is not None else ref.status
         return Accepted(jobId=ref.id, status=status)

@@ -28,12 +28,17 @@ _MAIN = "__holdfast_main__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A module by name, with its file in case it was not imported by name, and a handler in it."""
+    """A module by name, with its file in case it was not imported by name, and a handler in it.
+
+    A framework that must be set up before such modules can be imported names a function (`module:name`) that does
+    so, as the attribute `prepared_by` of the handlers that it wraps.
+    """
 
     module: str
     file: str | None
     qualname: str
     job_type: str
+    prepared_by: str | None
 
 
 def check_addresses(job_types: Iterable[JobType]) -> None:
@@ -67,11 +72,15 @@ def address_of(job_type: JobType) -> Address:
         file=None if file is None else str(Path(file).absolute()),
         qualname=function.__qualname__,
         job_type=job_type.name,
+        prepared_by=getattr(function, "prepared_by", None),
     )
 
 
 def find(address: Address) -> Any:
     """The handler at that address, its module imported first."""
+    if address.prepared_by is not None and address.module not in sys.modules:
+        module, _, name = address.prepared_by.partition(":")
+        getattr(importlib.import_module(module), name)()
     handler = _declared(vars(_module(address)), address.qualname, address.job_type)
     if handler is None:
         raise InvalidInput(
