@@ -156,11 +156,11 @@ def test_a_session_that_broke_fails_one_handler_at_most(site: Holdfast, monkeypa
 def test_a_handler_in_a_process_of_its_own_finds_django_set_up(site: Holdfast, database_url: str) -> None:
     """The child is told nothing but the settings module and its environment."""
     Order.objects.create(customer="ada")
-    ref, report = jobs.compute.sync.enqueue("ada"), jobs.reports.report.sync.enqueue()
+    ref, report = jobs.compute.sync.enqueue("ada"), jobs.reports.report.options(priority=1).sync.enqueue()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_SETTINGS_MODULE", SETTINGS)
         patch.setenv("SITE_DATABASE_URL", database_url)
-        site.sync.run_worker(burst=True)
+        site.sync.run_worker(burst=True, lanes={"general": 1})
     job = site.sync.get(ref)
     assert job.state == "success", job.last_error
     assert job.result["orders"] == 1
