@@ -15,12 +15,12 @@ from tests.integrations.site.shop.models import Order
 class InOneTransaction(TestCase):  # type: ignore[misc]
     def test_jobs_are_part_of_the_test(self) -> None:
         jobs.confirm.sync.enqueue(customer="ada")
-        self.assertEqual([job.payload for job in hf.sync.find()], [{"customer": "ada"}])
+        assert [job.payload for job in hf.sync.find()] == [{"customer": "ada"}]
 
     def test_and_gone_with_it(self) -> None:
-        self.assertEqual(hf.sync.find(), [])
+        assert hf.sync.find() == []
         tasks.add.enqueue(1)
-        self.assertEqual(len(hf.sync.find()), 1)
+        assert len(hf.sync.find()) == 1
 
 
 class ForGood(TransactionTestCase):  # type: ignore[misc]
@@ -30,11 +30,11 @@ class ForGood(TransactionTestCase):  # type: ignore[misc]
         cls.addClassCleanup(hf.sync.close)
 
     def test_workers_run_what_was_committed_in_the_test_database(self) -> None:
-        self.assertTrue(connection.settings_dict["NAME"].startswith("test_"))
+        assert connection.settings_dict["NAME"].startswith("test_")
         job = jobs.confirm.sync.enqueue(customer="ada")
         task: Any = tasks.add.enqueue(1, 2)
         hf.sync.run_worker(burst=True)
-        self.assertEqual(hf.sync.get(job).result, 1)
-        self.assertEqual(Order.objects.get().customer, "ada")
+        assert hf.sync.get(job).result == 1
+        assert Order.objects.get().customer == "ada"
         task.refresh()
-        self.assertEqual(task.return_value, 3)
+        assert task.return_value == 3
