@@ -24,6 +24,7 @@ async def hopeless(ctx: Context) -> None:
 
 @hf.job("nap")
 async def nap(ctx: Context, seconds: float) -> str:
+    ctx.logger.info("begins to nap")
     await asyncio.sleep(seconds)
     return "rested"
 
@@ -40,4 +41,5 @@ def stubborn(ctx: Context) -> None:
 
 @hf.job("deaf")
 def deaf(ctx: Context) -> None:
+    ctx.logger.info("hears nothing")
     threading.Event().wait(120)

@@ -46,8 +46,7 @@ async def test_an_app_is_found_in_the_working_folder(start: Start, hf: Holdfast,
 async def test_a_signal_lets_running_jobs_finish_and_a_second_one_does_not(start: Start, hf: Holdfast) -> None:
     worker = start("worker", "--app", TASKS)
     short, long = await hf.enqueue("nap", {"seconds": 1}), await hf.enqueue("nap", {"seconds": 60})
-    await reached(hf, short, "running")
-    await reached(hf, long, "running")
+    await until(lambda: worker.text.count("begins to nap") == 2, what="both handlers run")
     worker.process.send_signal(signal.SIGTERM)
     await reached(hf, short, "success")
     assert worker.process.poll() is None
@@ -66,7 +65,7 @@ async def test_processes_are_restarted_and_drained_together(start: Start, hf: Ho
     assert len(workers.children()) == 2
     assert "was killed by SIGKILL and is started again" in workers.text
     napping = await hf.enqueue("nap", {"seconds": 0.5})
-    await reached(hf, napping, "running")
+    await workers.wrote("begins to nap")
     children = workers.children()
     # As a service manager does it: everybody hears of the end, and it counts once.
     for pid in (workers.process.pid, *children):
@@ -86,7 +85,7 @@ async def test_children_drain_when_their_parent_is_killed(start: Start, hf: Hold
     workers = start("worker", "--app", TASKS, "--processes", 2)
     await until(lambda: len(workers.lines("started")) == 2)
     napping = await hf.enqueue("nap", {"seconds": 0.5})
-    await reached(hf, napping, "running")
+    await workers.wrote("begins to nap")
     children = workers.children()
     workers.process.kill()
     await until(lambda: not any(alive(pid) for pid in children), seconds=20, what="children end")
@@ -119,8 +118,7 @@ async def test_a_thread_that_ignores_the_drain_is_handed_back_once_its_process_i
 ) -> None:
     free, bound = await hf.enqueue("deaf", {}), await hf.enqueue("deaf", {}, target="t")
     worker = start("worker", "--app", TASKS, HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS="0")
-    await reached(hf, free, "running")
-    await reached(hf, bound, "running")
+    await until(lambda: worker.text.count("hears nothing") == 2, what="both handlers run")
     worker.process.terminate()
     assert await worker.ended() == 0
     assert len(worker.lines("started")) == 1

@@ -11,6 +11,7 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from holdfast import Context, Holdfast, InvalidInput, InvalidPayload, KeyConflict, NotFound, SchemaError
 from holdfast.lifecycle.portal import immediately
@@ -242,3 +243,27 @@ async def test_a_handler_joins_by_its_options(hf: Holdfast, database_url: str) -
         ref = await join.options(conn=lent.conn, priority=1).enqueue(number=5)
         await lent.commit()
     assert (await hf.get(ref)).priority == 1
+
+
+async def test_psycopg_in_a_pipeline_and_with_cursors_of_its_own(hf: Holdfast, database_url: str) -> None:
+    with psycopg.connect(database_url, cursor_factory=psycopg.RawCursor) as raw:
+        first = await hf.enqueue("greet", {"name": "raw"}, conn=raw)
+    with psycopg.connect(database_url) as mine, mine.pipeline():
+        second = await hf.enqueue("greet", {"name": "piped"}, conn=mine)
+    assert {job.id for job in await hf.find()} == {first.id, second.id}
+
+
+async def test_asyncpg_with_a_codec_of_its_own(hf: Holdfast, database_url: str) -> None:
+    theirs = await asyncpg.connect(database_url)
+    await theirs.set_type_codec(
+        "uuid", schema="pg_catalog", format="binary", encoder=lambda u: u.bytes, decoder=lambda b: UUID(bytes=b)
+    )
+    async with theirs.transaction():
+        ref = await hf.enqueue("greet", {"name": "Ada"}, conn=theirs)
+        assert (await hf.get(ref, conn=theirs)).id == ref.id
+    await theirs.close()
+
+
+async def test_a_session_with_several_databases_is_told_what_to_pass(hf: Holdfast) -> None:
+    with Session(binds={}) as session, pytest.raises(InvalidInput, match="bind_arguments"):
+        await hf.enqueue("greet", {"name": "Ada"}, conn=session)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Holdfast, NotFound, WaitTimeout
+from holdfast import Holdfast, InvalidInput, NotFound, WaitTimeout
 from holdfast.testing.inprocess import working
 
 
@@ -72,3 +72,9 @@ async def test_backlog_counts_what_stands_where(hf: Holdfast) -> None:
         "waiting": 1,
         "running": 0,
     }
+
+
+async def test_a_filter_that_nobody_knows_is_refused(hf: Holdfast) -> None:
+    """Or a misspelt tenant would show the jobs of all."""
+    with pytest.raises(InvalidInput, match="did you mean 'tenant'"):
+        await hf.find(tenent="acme")  # type: ignore[call-arg]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from holdfast import Context, DatabaseUnavailable, Holdfast, HoldfastError, InvalidPayload, NotFound, Sync, WaitTimeout
 from holdfast.app.verbs import Verbs
+from holdfast.testing.harness import until
 
 
 @pytest.fixture
@@ -29,6 +31,10 @@ def hf(database_url: str) -> Iterator[Holdfast]:
 
     yield app
     app.sync.close()
+
+
+def portals() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "holdfast-portal"}
 
 
 def test_every_verb_has_a_blocking_counterpart_with_the_same_signature() -> None:
@@ -74,7 +80,7 @@ def test_a_handler_is_enqueued_with_its_own_arguments(hf: Holdfast) -> None:
 
 
 def test_fifty_threads_share_one_portal(hf: Holdfast) -> None:
-    barrier = threading.Barrier(50)
+    barrier, before = threading.Barrier(50), portals()
 
     def enqueue(number: int) -> set[str]:
         barrier.wait()
@@ -83,8 +89,7 @@ def test_fifty_threads_share_one_portal(hf: Holdfast) -> None:
     with ThreadPoolExecutor(50) as threads:
         ids = set().union(*threads.map(enqueue, range(50)))
     assert len(ids) == 1000
-    portals = [t for t in threading.enumerate() if t.name == "holdfast-portal"]
-    assert len(portals) == 1
+    assert len(portals() - before) == 1
     assert len(hf.sync.find(limit=2000)) == 1000
 
 
@@ -96,9 +101,10 @@ async def test_it_works_while_an_event_loop_runs_as_in_a_notebook(hf: Holdfast) 
 
 
 def test_close_gives_the_connections_back_and_the_next_call_opens_anew(hf: Holdfast) -> None:
+    before = portals()
     with hf.sync as sync:
         sync.enqueue("add", {"a": 1, "b": 1})
-    assert not [t for t in threading.enumerate() if t.name == "holdfast-portal"]
+    assert portals() <= before
     assert len(hf.sync.find()) == 1
 
 
@@ -114,11 +120,11 @@ def test_an_app_that_is_not_open_says_so(hf: Holdfast) -> None:
 
 
 def test_a_first_call_that_failed_is_tried_again(database_url: str) -> None:
-    app = Holdfast("postgresql://nobody@127.0.0.1:1/none")
+    app, before = Holdfast("postgresql://nobody@127.0.0.1:1/none"), portals()
     for _ in range(2):
         with pytest.raises(DatabaseUnavailable):
             app.sync.find()
-    assert not [t for t in threading.enumerate() if t.name == "holdfast-portal"]
+    assert portals() <= before
 
 
 async def test_a_blocking_call_from_the_portals_own_loop_is_refused(hf: Holdfast) -> None:
@@ -132,6 +138,56 @@ async def test_a_blocking_call_from_the_portals_own_loop_is_refused(hf: Holdfast
 
     with pytest.raises(HoldfastError, match="await it"):
         await asyncio.to_thread(portal.run, within())
+
+
+async def test_a_dropped_app_takes_its_thread_and_connections_along(
+    database_url: str, conn: asyncpg.Connection
+) -> None:
+    before = portals()
+    app = Holdfast(database_url)
+    app.sync.find()
+    assert len(portals() - before) == 1
+    del app
+    gc.collect()
+    await until(lambda: portals() <= before, what="the portal ends")
+    await until(lambda: _no_connection(conn), what="the connections are closed")
+
+
+async def _no_connection(conn: asyncpg.Connection) -> bool:
+    left = "select count(*) from pg_stat_activity where datname = current_database() and application_name ~ 'holdfast'"
+    return bool(await conn.fetchval(left) == 0)
+
+
+async def test_opening_at_once_opens_once(hf: Holdfast) -> None:
+    await asyncio.gather(hf.open(), hf.open())
+    await hf.close()
+    await hf.find()
+    await hf.close()
+    with pytest.raises(HoldfastError, match="not open"):
+        await hf.close()
+
+
+def test_a_worker_in_a_script_is_drained_by_sigterm(database_url: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            import os, signal, time
+            from holdfast import Context, Holdfast
+            hf = Holdfast({database_url!r})
+
+            @hf.job("work")
+            def work(ctx: Context) -> str:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.5)
+                return "done"
+
+            job = work.sync.enqueue()
+            hf.sync.run_worker()
+            print(hf.sync.get(job).result)
+        """)
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(0)"], ids=["end", "exit"])
@@ -155,5 +211,4 @@ async def test_a_script_ends_quietly_and_leaves_no_connection(
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "queued\n", "")
-    left = "select count(*) from pg_stat_activity where datname = current_database() and application_name ~ 'holdfast'"
-    assert await conn.fetchval(left) == 0
+    assert await _no_connection(conn)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, SecretStr, computed_field, model_validator
 
 from holdfast import Context, InvalidInput, InvalidPayload
 from holdfast.definitions.payload import Payload
@@ -22,6 +22,28 @@ class Mail(BaseModel):
 @dataclass
 class Order:
     number: int
+
+
+class Aliased(BaseModel, extra="forbid"):
+    number: int = Field(alias="orderNumber")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def double(self) -> int:
+        return 2 * self.number
+
+
+class Login(BaseModel):
+    password: SecretStr
+
+
+class Strange(BaseModel):
+    number: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def look(cls, data: Any) -> Any:
+        return data.missing
 
 
 async def keywords(ctx: Context, a: int, b: str = "x") -> Decimal: ...  # type: ignore[empty-body]
@@ -75,3 +97,32 @@ def test_what_json_cannot_hold_is_refused_not_changed() -> None:
 def test_an_instance_is_checked_down_to_its_fields() -> None:
     with pytest.raises(InvalidPayload, match="number"):
         Payload("record", record).encode(Order(number="many"))  # type: ignore[arg-type]
+
+
+def test_a_default_that_does_not_fit_is_refused_at_once() -> None:
+    async def greet(ctx: Context, name: str = None) -> None: ...  # type: ignore[assignment] # noqa: RUF013 - that is the fault
+
+    with pytest.raises(InvalidPayload, match="name"):
+        Payload("greet", greet).encode({})
+
+
+def test_aliases_and_computed_fields_survive() -> None:
+    async def take(ctx: Context, payload: Aliased) -> None: ...
+
+    payload = Payload("take", take)
+    text = payload.encode({"orderNumber": 2})
+    assert payload.call_arguments(text)["payload"].double == 4
+
+
+def test_a_secret_is_not_stored_as_asterisks() -> None:
+    async def log_in(ctx: Context, payload: Login) -> None: ...
+
+    with pytest.raises(InvalidPayload, match="asterisks"):
+        Payload("log_in", log_in).encode({"password": "open sesame"})
+
+
+def test_a_validator_that_breaks_holds_the_job() -> None:
+    async def take(ctx: Context, payload: Strange) -> None: ...
+
+    with pytest.raises(InvalidPayload, match="AttributeError"):
+        Payload("take", take).call_arguments('{"number": 1}')

@@ -114,6 +114,24 @@ def test_handlers_use_djangos_models_and_transactions(site: Holdfast) -> None:
     assert [job.payload["customer"] for job in site.sync.find(types=["order.confirm"])] == ["ada"]
 
 
+def test_a_handlers_writes_and_its_success_are_one(site: Holdfast) -> None:
+    ref = jobs.post.sync.enqueue("ada")
+    site.sync.run_worker(burst=True, types=["order.post"])
+    done = site.sync.get(ref)
+    assert (done.state, done.attempt) == ("success", 2)
+    assert Order.objects.count() == 1
+    assert len(site.sync.find(types=["order.follow"])) == 1
+
+
+def test_what_django_would_not_commit_is_refused(site: Holdfast) -> None:
+    ref = jobs.post.sync.enqueue("ada", autocommit=False)
+    site.sync.run_worker(burst=True, types=["order.post"])
+    done = site.sync.get(ref)
+    assert done.state == "dead"
+    assert "in a transaction already" in (done.last_error or "")
+    assert Order.objects.count() == 0
+
+
 def test_a_handler_can_be_called_like_a_function_within_atomic(site: Holdfast) -> None:
     with transaction.atomic():
         assert jobs.confirm(cast("Context", None), customer="ada") == 1

@@ -53,7 +53,7 @@ async def test_handlers_run_in_the_loop_of_the_test(jobs: Jobs, holdfast_sandbox
     done = asyncio.Event()
 
     @app.job("tell")
-    async def tell(ctx: object) -> None:
+    async def tell(ctx: Context) -> None:
         done.set()
 
     with jobs_of(app, holdfast_sandboxes.of(app)) as others:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from holdfast import Holdfast, State
+from holdfast import Context, Holdfast, State
 from holdfast.web.bodies import BODY_LIMIT
 
 JSON = {"content-type": "application/json"}
@@ -57,7 +57,7 @@ async def test_a_repeat_of_the_key_cannot_be_told_from_the_first(client: httpx.A
     hf_worker = Holdfast(hf.config.database_url)
 
     @hf_worker.job("x")
-    async def handle(ctx: object, a: list[float | None]) -> None: ...
+    async def handle(ctx: Context, a: list[float | None]) -> None: ...
 
     await hf_worker.run_worker(burst=True, poll_interval=0.05)
     assert (await client.get(first.headers["location"])).json()["status"] == "COMPLETED"

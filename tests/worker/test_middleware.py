@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -160,6 +161,41 @@ async def test_the_timeout_covers_middleware_of_a_coroutine(hf: Holdfast) -> Non
     assert "longer than 0.1 s" in (job.last_error or "")
 
 
+@pytest.mark.parametrize("place", ["before", "after"])
+async def test_middleware_around_a_thread_is_timed_too(hf: Holdfast, place: str) -> None:
+    class Slow(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            if place == "after":
+                await call_next()
+            await asyncio.sleep(60)
+
+    hf.middleware.append(Slow())
+
+    @hf.job("work", timeout=0.1, retry=RetryPolicy(max_attempts=1))
+    def work(ctx: Context) -> None: ...
+
+    async with working(hf):
+        job = await reached(hf, await work.enqueue(), "dead")
+    assert "longer than 0.1 s" in (job.last_error or "")
+
+
+async def test_a_thread_may_take_its_whole_time_within_middleware(hf: Holdfast) -> None:
+    class Idle(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            await asyncio.sleep(0.3)
+            return await call_next()
+
+    hf.middleware.append(Idle())
+
+    @hf.job("work", timeout=0.5, retry=RetryPolicy(max_attempts=1))
+    def work(ctx: Context) -> str:
+        threading.Event().wait(0.4)
+        return "done"
+
+    async with working(hf):
+        assert (await hf.wait(await work.enqueue(), timeout=30)).result == "done"
+
+
 async def test_an_enqueue_can_be_refused(hf: Holdfast) -> None:
     class Closed(Middleware):
         async def enqueue(self, jobs: list[NewJob], call_next: Any) -> list[JobRef]:
@@ -171,14 +207,19 @@ async def test_an_enqueue_can_be_refused(hf: Holdfast) -> None:
     assert await hf.find() == []
 
 
-async def test_middleware_that_swallows_jobs_is_noticed(hf: Holdfast) -> None:
+@pytest.mark.parametrize("how", ["drops", "forgets"])
+async def test_middleware_that_swallows_jobs_is_noticed(hf: Holdfast, how: str) -> None:
     class Thief(Middleware):
-        async def enqueue(self, jobs: list[NewJob], call_next: Any) -> list[JobRef]:
-            return []
+        async def enqueue(self, jobs: list[NewJob], call_next: Any) -> Any:
+            if how == "drops":
+                jobs.clear()
+                return await call_next(jobs)
+            await call_next(jobs)
+            return None
 
     hf.middleware.append(Thief())
-    with pytest.raises(HoldfastError, match="1 jobs were to be recorded, and middleware answered for 0"):
-        await hf.enqueue("work")
+    with pytest.raises(HoldfastError, match="2 jobs were to be recorded, and middleware answered for 0"):
+        await hf.enqueue_many([("work", {}), ("work", {})])
 
 
 @pytest.mark.parametrize("kind", ["asyncpg", "psycopg"])
@@ -192,6 +233,11 @@ async def test_it_stands_around_lent_connections_too(hf: Holdfast, database_url:
             await hf.enqueue("work", conn=lent.conn)
         await lent.commit()
     assert trace == ["a > work", "a < created"]
+
+
+def test_an_observer_names_its_events(hf: Holdfast) -> None:
+    with pytest.raises(InvalidInput, match="name the events"):
+        hf.on(lambda event: None)  # type: ignore[type-var, arg-type]
 
 
 async def test_events_are_told_to_those_who_want_them(hf: Holdfast, conn: asyncpg.Connection) -> None:

@@ -163,3 +163,17 @@ async def test_a_handler_in_a_thread_cannot_pass_for_ctrl_c(hf: Holdfast) -> Non
         poison = await reached(hf, await bad.enqueue(), "dead")
         assert (await hf.wait(await good.enqueue(), timeout=30)).result == "done"
     assert poison.last_error == "the handler raised KeyboardInterrupt"
+
+
+async def test_an_exception_that_cannot_say_what_it_is_fails_its_job(hf: Holdfast) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @hf.job("mute", retry=RetryPolicy(max_attempts=1))
+    async def mute(ctx: Context) -> None:
+        raise Mute
+
+    async with working(hf):
+        job = await reached(hf, await mute.enqueue(), "dead")
+    assert job.last_error == "Mute, which cannot say what it is"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import asyncpg
@@ -10,10 +11,13 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Session
 
-from holdfast import Context, Holdfast, InvalidInput, JobRef, LeaseLost, RetryPolicy, SyncContext, events
+from holdfast import Context, Fatal, Holdfast, InvalidInput, JobRef, LeaseLost, RetryPolicy, SyncContext, events
+from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
+from holdfast.worker.held import Held
+from tests.conftest import ConnectAs
 from tests.worker.lapse import lapse
 
 INSERT = "insert into public.effects (job_id) values ($1)"
@@ -181,6 +185,161 @@ async def test_a_second_transaction_is_refused(hf: Holdfast) -> None:
     job = await write.enqueue()
     async with working(hf):
         await hf.wait(job, timeout=30)
+
+
+async def test_one_within_another_is_refused(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    @hf.job("write", retry=ONCE)
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            await mine.execute(INSERT, ctx.job_id)
+            async with ctx.transaction():
+                pass
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await reached(hf, job, "dead")
+    assert "is open already" in (done.last_error or "")
+    assert await written(conn, job) == 0
+
+
+async def test_a_handler_that_goes_on_after_its_commit_ends_with_the_drain(hf: Holdfast) -> None:
+    completed = asyncio.Event()
+
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+        completed.set()
+        await asyncio.Event().wait()
+
+    job = await write.enqueue()
+    async with working(hf) as worker:
+        await completed.wait()
+        worker.drain()
+        worker.drain()
+    assert not worker.stuck
+    assert (await hf.get(job)).state == "success"
+
+
+async def test_a_stop_that_came_while_the_job_was_ending_is_made_up_for(
+    hf: Holdfast, conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    """The commit waits for another transaction and then fails, and the handler goes on: it must stop all the same."""
+    await conn.execute("alter table public.effects add constraint late unique (job_id) deferrable initially deferred")
+    other = await connect_as("superuser")
+    rival = other.transaction()
+    await rival.start()
+    held: list[Held] = []
+
+    @hf.job("write", retry=ONCE)
+    async def write(ctx: Context) -> None:
+        with contextlib.suppress(asyncpg.UniqueViolationError):
+            async with ctx.transaction() as mine:
+                await other.execute(INSERT, ctx.job_id)
+                await mine.execute(INSERT, ctx.job_id)
+                held.append(ctx._held)  # type: ignore[arg-type]
+        await asyncio.Event().wait()
+
+    job = await write.enqueue()
+    async with working(hf) as worker:
+        await until(lambda: held and held[0].ending, what="the completion is sent")
+        worker.drain()
+        worker.drain()
+        await until(lambda: held[0]._later, what="the handler is told to stop")
+        await rival.commit()
+    assert not worker.stuck
+    done = await hf.get(job)
+    assert (done.state, done.failures) == ("queued", 0)
+
+
+async def test_a_result_that_comes_too_late_is_named(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    @hf.job("write")
+    async def write(ctx: Context) -> int:
+        async with ctx.transaction():
+            pass
+        return 5
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert (await hf.get(job)).result is None
+    assert "returned a result after its transaction had completed the job" in caplog.text
+
+
+async def test_a_thread_enqueues_in_the_transaction_that_it_was_given(hf: Holdfast) -> None:
+    @hf.job("write", retry=RetryPolicy(base=0.01, max_attempts=2))
+    def write(ctx: SyncContext) -> None:
+        with ctx.transaction() as mine:
+            ctx.enqueue("next", {"attempt": ctx.attempt}, conn=mine)
+            if ctx.attempt == 1:
+                raise RuntimeError("no")
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert [child.payload for child in await hf.find(types=["next"])] == [{"attempt": 2}]
+
+
+async def test_a_session_is_flushed_before_the_job_is_completed(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str
+) -> None:
+    """What the session has only noted is sent first: the completion holds its locks for the commit alone."""
+    engine = sa.create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+    effects = sa.Table("effects", sa.MetaData(), sa.Column("job_id", sa.Uuid, primary_key=True), schema="public")
+    statements: list[str] = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Effect(Base):
+        __table__ = effects
+
+    @hf.job("write")
+    def write(ctx: SyncContext) -> None:
+        with Session(engine) as session, ctx.transaction(session):
+            session.add(Effect(job_id=ctx.job_id))
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert await written(conn, job) == 1
+    assert ["complete" in statement for statement in statements][-2:] == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["block", "session on a connection"])
+async def test_what_the_block_could_not_commit_is_refused_before_it(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, kind: str
+) -> None:
+    engine = sa.create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+
+    @hf.job("write", retry=ONCE)
+    def write(ctx: SyncContext) -> None:
+        if kind == "block":
+            with psycopg.connect(database_url) as mine, mine.transaction(), ctx.transaction(mine):
+                pass
+        with engine.connect() as connection, connection.begin(), Session(connection) as session:
+            with ctx.transaction(session):
+                pass
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await reached(hf, job, "dead")
+    assert "in a transaction already" in (done.last_error or "")
+
+
+async def test_a_rollback_that_fails_hides_nothing(hf: Holdfast, database_url: str) -> None:
+    @hf.job("write")
+    def write(ctx: SyncContext) -> None:
+        mine = psycopg.connect(database_url)
+        with ctx.transaction(mine):
+            mine.close()
+            raise Fatal("this is what counts")
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await reached(hf, job, "dead")
+    assert done.last_error == "this is what counts"
 
 
 async def test_a_thread_writes_with_a_connection_of_holdfasts(hf: Holdfast, conn: asyncpg.Connection) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from holdfast.client.client import Client
 from holdfast.client.job_ref import JobRef
-from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.model.options import Options, engine_options
-from holdfast.store.jobs import JobStore
 from holdfast.worker.context import Context
 
 if TYPE_CHECKING:
@@ -47,14 +43,9 @@ class Handler(Generic[P, R]):
         return self.job_type.name
 
     @property
-    def lifespan(self) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
-        """What sets up the resources of the app's handlers."""
-        return self._app.resources
-
-    @property
-    def config(self) -> Config:
-        """The app's configuration."""
-        return self._app.config
+    def app(self) -> Holdfast:
+        """The app that it is declared on."""
+        return self._app
 
     @property
     def sync(self) -> SyncHandler[P]:
@@ -71,10 +62,6 @@ class Handler(Generic[P, R]):
         """Record a job of this type, with the handler's own arguments."""
         payload = self.job_type.payload.bind(arguments, keywords)
         return await self._app.enqueue(self.job_type.name, payload, conn=self._conn, **self._options)
-
-    def client_over(self, store: JobStore) -> Client:
-        """The app's client over another store, for the process that a handler runs in."""
-        return self._app.client.with_store(store)
 
     def __call__(self, context: Context, *arguments: P.args, **keywords: P.kwargs) -> R:
         """Call the function itself."""

@@ -18,7 +18,7 @@ from holdfast.client.client import Client
 from holdfast.config import Config
 from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
 from holdfast.definitions.registry import Registry
-from holdfast.errors import SchemaError
+from holdfast.errors import HoldfastError, InvalidInput, SchemaError
 from holdfast.maintenance.leader import Maintenance
 from holdfast.model.retry import RetryPolicy
 from holdfast.store.database import Database, check_schema
@@ -28,6 +28,7 @@ from holdfast.store.migrate import migrate
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event
 from holdfast.telemetry.narrator import NARRATED, narrate
+from holdfast.worker.context import Context
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.slots import parse_lanes
 from holdfast.worker.worker import Worker
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Holdfast"]
 
+C = TypeVar("C", bound=Context)
 E = TypeVar("E", bound=Event)
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +75,8 @@ class Holdfast(Verbs):
         self._database = Database(self.config, role="api")
         self.client = Client(JobStore(self._database), self.registry, bus=self.events, middleware=self.middleware)
         self._users = 0
-        self._opening: asyncio.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
 
     def ambient(self) -> Any:
         """The connection whose transaction blocking calls join when they are given none; integrations override it."""
@@ -91,6 +94,7 @@ class Holdfast(Verbs):
     def twin(self) -> Holdfast:
         """An app with the same job types, events and middleware, and with connections of its own."""
         twin = copy.copy(self)
+        twin._sync = None
         twin._disconnected()
         return twin
 
@@ -106,12 +110,12 @@ class Holdfast(Verbs):
         on_failure: OnFailure = "retry",
         executor: Executor | None = None,
         version: int = 1,
-    ) -> Callable[[Callable[Concatenate[Any, P], R]], Handler[P, R]]:
+    ) -> Callable[[Callable[Concatenate[C, P], R]], Handler[P, R]]:
         """Declare a job type: an `async def` (run in the event loop) or a `def` (run in a thread, or in a process
         of its own with `executor="process"`).
         """
 
-        def decorate(function: Callable[Concatenate[Any, P], R]) -> Handler[P, R]:
+        def decorate(function: Callable[Concatenate[C, P], R]) -> Handler[P, R]:
             job_type = declare(
                 name,
                 function,
@@ -132,6 +136,9 @@ class Holdfast(Verbs):
     def on(self, *kinds: type[E]) -> Callable[[Callable[[E], None]], Callable[[E], None]]:
         """Hear of what happens in this process: `@hf.on(events.AttemptEnded)` on a function that takes the event."""
 
+        if not all(isinstance(kind, type) and issubclass(kind, Event) for kind in kinds):
+            raise InvalidInput("name the events: `@hf.on(events.AttemptEnded)`, or `@hf.on()` for all")
+
         def subscribe(subscriber: Callable[[E], None]) -> Callable[[E], None]:
             self.events.subscribe(subscriber, *kinds)
             return subscriber
@@ -140,8 +147,11 @@ class Holdfast(Verbs):
 
     async def open(self) -> None:
         """Connect; without a database URL, start the embedded server first. May be called again, and counts."""
-        if self._opening is None or self._users == 0:
-            self._opening = asyncio.Lock()
+        loop = asyncio.get_running_loop()
+        if self._users and self._loop is not loop:
+            raise HoldfastError("the app is open in another event loop: close it there first, or use `hf.sync`")
+        if self._loop is not loop:
+            self._loop, self._opening = loop, asyncio.Lock()
         async with self._opening:
             if self._users == 0:
                 await self._open()
@@ -149,6 +159,8 @@ class Holdfast(Verbs):
 
     async def close(self) -> None:
         """Undo one `open`; the last one disconnects."""
+        if self._users == 0:
+            raise HoldfastError("the app is not open")
         self._users -= 1
         if self._users == 0:
             await self._close()

@@ -13,11 +13,15 @@ No verb has a second body: each blocks on the app's own coroutine, run in an eve
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import inspect
 import os
+import signal
 import threading
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -49,15 +53,57 @@ def _blocking(
             conn = keywords["conn"] = self._app.ambient()
         if conn is None:
             portal, app = self._opened()
-            return portal.run(verb(app, *arguments, **keywords))
+            return portal.run(getattr(app, verb.__name__)(*arguments, **keywords))
         if not is_blocking(conn):
             raise InvalidInput(
                 f"{type(conn).__module__}.{type(conn).__qualname__} belongs to asyncio: use `await hf.{verb.__name__}`"
             )
-        return immediately(verb(self._app, *arguments, **keywords))
+        return immediately(getattr(self._app, verb.__name__)(*arguments, **keywords))
 
     update_wrapper(call, verb)
     return call
+
+
+def _working(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, Worker]],
+) -> Callable[Concatenate[Sync, P], Worker]:
+    """Run a worker until it is done. Ctrl-C, and in the main thread SIGTERM, drain it; a second one interrupts it."""
+
+    def call(self: Sync, /, *arguments: P.args, **keywords: P.kwargs) -> Worker:
+        if keywords.pop("signals", False) and threading.current_thread() is not threading.main_thread():
+            raise InvalidInput("signals arrive in the main thread only: run the worker there, or without `signals`")
+        began: list[Worker] = []
+        told = keywords.get("started")
+
+        def started(worker: Worker) -> Any:
+            began.append(worker)
+            return told(worker) if callable(told) else None
+
+        keywords["started"] = started
+        portal = Portal("holdfast-worker")
+        try:
+            running = portal.start(getattr(self._app, verb.__name__)(*arguments, **keywords))
+            with _drained_by_signal(lambda: portal.soon(began[0].drain) if began else running.cancel()):
+                return running.result()
+        finally:
+            portal.stop()
+
+    update_wrapper(call, verb)
+    return call
+
+
+@contextmanager
+def _drained_by_signal(drain: Callable[[], object]) -> Iterator[None]:
+    """In the main thread, have SIGINT and SIGTERM drain instead of what they do otherwise."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: drain()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Sync:
@@ -76,6 +122,7 @@ class Sync:
     release = _blocking(Verbs.release)
     retry = _blocking(Verbs.retry)
     delete = _blocking(Verbs.delete)
+    run_worker = _working(Holdfast.run_worker)
     check = _blocking(Holdfast.check)
 
     def __init__(self, app: Holdfast) -> None:
@@ -83,6 +130,7 @@ class Sync:
         self._open: tuple[Portal, Holdfast] | None = None
         self._lock = threading.Lock()
         self._inherited: list[object] = []
+        self._finalizer: weakref.finalize[..., Sync] | None = None
         _faces.add(self)
 
     @property
@@ -98,29 +146,14 @@ class Sync:
         """Give the connections back; the next call opens new ones."""
         with self._lock:
             opened, self._open = self._open, None
+            if self._finalizer is not None:
+                self._finalizer.detach()
         if opened is not None:
             portal, app = opened
             try:
                 portal.run(app.close())
             finally:
                 portal.stop()
-
-    def run_worker(self, **options: Any) -> Worker:
-        """Run a worker, as `Holdfast.run_worker` does, until it is done; Ctrl-C drains it, twice interrupts it."""
-        workers: list[Worker] = []
-        portal = Portal("holdfast-worker")
-        try:
-            running = portal.start(self._app.run_worker(started=workers.append, **options))
-            while True:
-                try:
-                    return running.result()
-                except KeyboardInterrupt:
-                    if not workers:
-                        running.cancel()
-                        raise
-                    portal.soon(workers[0].drain)
-        finally:
-            portal.stop()
 
     def __enter__(self) -> Sync:
         self.open()
@@ -144,12 +177,27 @@ class Sync:
                     portal.stop()
                     raise
                 self._open = portal, app
+                self._finalizer = weakref.finalize(self, _let_go, portal, app, os.getpid())
+                self._finalizer.atexit = False
             return self._open
 
     def _forked(self) -> None:
         """In a forked child: the portal's thread is not here, and a lock may be held by a thread that is not either."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
         self._inherited.append(self._open)
         self._open, self._lock = None, threading.Lock()
+
+
+def _let_go(portal: Portal, app: Holdfast, pid: int) -> None:
+    """Nobody has this face any more. It may be found out in any thread, so nothing is waited for."""
+
+    async def close() -> None:
+        await app.close()
+        portal.end()
+
+    if os.getpid() == pid and not portal.loop.is_closed():
+        asyncio.run_coroutine_threadsafe(close(), portal.loop)
 
 
 _faces: WeakSet[Sync] = WeakSet()

@@ -89,9 +89,11 @@ class Client:
         record: Record = self._store_all
         for middleware in reversed(self._middleware):
             record = partial(middleware.enqueue, call_next=record)
+        asked = len(jobs)
         refs = await record(jobs)
-        if len(refs) != len(jobs):
-            raise HoldfastError(f"{len(jobs)} jobs were to be recorded, and middleware answered for {len(refs)}")
+        answered = len(refs) if isinstance(refs, list) else 0
+        if answered != asked:
+            raise HoldfastError(f"{asked} jobs were to be recorded, and middleware answered for {answered}")
         return refs
 
     async def _store_all(self, jobs: list[NewJob]) -> list[JobRef]:

@@ -23,6 +23,9 @@ __all__ = ["Payload", "encode_plain", "encode_result"]
 #: JSON writes NUL as \u0000, which PostgreSQL's jsonb cannot hold.
 _NUL = "\\u0000"
 
+#: What pydantic writes for a SecretStr.
+_MASKED = '"**********"'
+
 #: Types whose values are what they seem. A float is none: JSON has no infinity.
 _PLAIN = (str, int, bool)
 
@@ -38,7 +41,7 @@ class Payload:
         self._single: str | None = None
         # Instances of models and dataclasses are taken as they are, whatever is in their fields: only what was
         # written and read again is sure to be taken by the handler, too.
-        self._reread = not all(hints.get(p.name) in _PLAIN for p in parameters)
+        self._reread = not all(hints.get(p.name) in _PLAIN and p.default is p.empty for p in parameters)
         if len(parameters) == 1 and _is_whole(hints.get(parameters[0].name), parameters[0].name):
             self._single = parameters[0].name
             annotation = hints.get(self._single, dict[str, Any])
@@ -71,13 +74,17 @@ class Payload:
         """Check a payload (or the keyword arguments as a mapping) and write it as JSON text."""
         try:
             checked = self._adapter.validate_python(value)
-            text = self._adapter.dump_json(checked, warnings="none").decode()
+            text = self._adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="none").decode()
             if self._reread:
                 self._adapter.validate_json(text)
         except ValidationError as fault:
             raise InvalidPayload(f"{self._job_type}: {_readable(fault)}") from None
         except (PydanticSerializationError, UnicodeEncodeError) as fault:
             raise InvalidPayload(f"{self._job_type}: the payload cannot be written as JSON: {fault}") from None
+        if _MASKED in text:
+            raise InvalidPayload(
+                f"{self._job_type}: a secret would be stored as asterisks; use str, or give the field a serializer"
+            )
         if not text.startswith("{"):
             raise InvalidPayload(f"{self._job_type}: the payload must be an object, not {text[:40]}")
         return _storable(text, f"the payload of {self._job_type}")
@@ -105,6 +112,10 @@ class Payload:
             raise InvalidPayload(
                 f"the stored payload no longer fits the handler of {self._job_type}: {_readable(fault)}"
             ) from None
+        except Exception as fault:
+            raise InvalidPayload(
+                f"the stored payload cannot be read by the handler of {self._job_type}: {type(fault).__name__}: {fault}"
+            ) from fault
         if self._single is not None:
             return {self._single: value}
         return {**{name: getattr(value, name) for name in self._names or []}, **(value.model_extra or {})}

@@ -51,17 +51,26 @@ class Portal:
         self.loop.call_soon_threadsafe(callback)
 
     def stop(self) -> None:
-        """Cancel what still runs, and end the thread."""
+        """Cancel what still runs, and wait for the end of the thread."""
         if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self._stop.set)
+            self.loop.call_soon_threadsafe(self.end)
         self._thread.join(10)
+
+    def end(self) -> None:
+        """Let the thread end; to be called in it."""
+        self._stop.set()
 
     def _run(self, began: Future[asyncio.AbstractEventLoop]) -> None:
         async def serve() -> None:
             began.set_result(asyncio.get_running_loop())
             await self._stop.wait()
 
-        asyncio.run(serve())
+        try:
+            asyncio.run(serve())
+        except BaseException as fault:
+            if began.done():
+                raise
+            began.set_exception(fault)
 
 
 def immediately(work: Coroutine[Any, Any, T]) -> T:

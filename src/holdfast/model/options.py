@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, TypedDict
 from uuid import UUID
 
 from holdfast.errors import InvalidInput
+from holdfast.model.names import refuse_unknown
 
 __all__ = ["OPTIONS", "Intent", "Options", "engine_options"]
 
@@ -51,10 +51,9 @@ class Intent:
 
 def engine_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Check the options of one job and put them into the engine's names and JSON types."""
+    refuse_unknown("option", options, OPTIONS)
     engine: dict[str, Any] = {}
     for name, value in options.items():
-        if name not in OPTIONS:
-            raise InvalidInput(_unknown(name))
         if value is None:
             continue
         if name in ("tenant", "created_by"):
@@ -93,9 +92,3 @@ def _checked(name: str, value: Any) -> Any:
             if not isinstance(value, str) or not value:
                 raise InvalidInput(f"{name} must be a text that is not empty, not {value!r}")
             return value
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, OPTIONS, n=1)
-    advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(OPTIONS)}"
-    return f"unknown option {name!r}; {advice}"

@@ -6,7 +6,7 @@ import traceback as tracebacks
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["EXCERPT_LIMIT", "FailureKind", "Outcome", "clean"]
+__all__ = ["EXCERPT_LIMIT", "FailureKind", "Outcome", "clean", "message_of"]
 
 Kind = Literal["success", "failed", "timeout", "snoozed", "released", "canceled", "paused"]
 FailureKind = Literal["retryable", "retry", "fatal", "hold"]
@@ -50,7 +50,7 @@ class Outcome:
             kind="failed",
             failure=failure,
             error_type=error_type,
-            message=clean(str(error) or error_type, MESSAGE_LIMIT),
+            message=clean(message_of(error) or error_type, MESSAGE_LIMIT),
             traceback=clean(traceback or "".join(tracebacks.format_exception(error)), TRACEBACK_LIMIT),
             delay_seconds=delay_seconds,
         )
@@ -79,6 +79,14 @@ class Outcome:
     def paused(cls, note: str) -> Outcome:
         """The handler ended because the job was paused, or its worker drained."""
         return cls(kind="paused", message=note)
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, if it can."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - foreign exceptions may fail in any way
+        return f"{type(error).__name__}, which cannot say what it is"
 
 
 def clean(text: str, limit: int) -> str:

@@ -37,7 +37,7 @@ class Foreign:
 
     async def rows(self, statement: str, *arguments: Any) -> list[dict[str, Any]]:
         """The rows of a named statement."""
-        sent = [_plain(argument) for argument in arguments]
+        sent = [self._plain(argument) for argument in arguments]
         try:
             rows = await self._lender.rows(self._conn, _Text(self.schema, statement), sent)
         except Exception as fault:
@@ -46,6 +46,16 @@ class Foreign:
                 raise
             raise told from fault
         return [{name: _identified(name, value) for name, value in row.items()} for row in rows]
+
+    def _plain(self, argument: Any) -> Any:
+        """Ids travel as text, but for asyncpg: not every other driver knows how to send a UUID, all know text."""
+        if type(self._conn).__module__.startswith("asyncpg"):
+            return argument
+        if isinstance(argument, UUID):
+            return str(argument)
+        if isinstance(argument, list):
+            return [str(item) if isinstance(item, UUID) else item for item in argument]
+        return argument
 
 
 def is_blocking(conn: Any) -> bool:
@@ -59,15 +69,6 @@ class _Text:
     def __init__(self, schema: str, statement: str) -> None:
         self.dollar = queries(schema)[statement]
         self.percent = re.sub(r"\$\d+", "%s", self.dollar.replace("%", "%%"))
-
-
-def _plain(argument: Any) -> Any:
-    """Ids travel as text: not every driver knows how to send a UUID, all know text."""
-    if isinstance(argument, UUID):
-        return str(argument)
-    if isinstance(argument, list):
-        return [str(item) if isinstance(item, UUID) else item for item in argument]
-    return argument
 
 
 def _identified(name: str, value: Any) -> Any:

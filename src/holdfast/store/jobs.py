@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.model.filters import Filters
 from holdfast.model.job import Attempt, Enqueued, Event, Job
+from holdfast.model.names import refuse_unknown
 from holdfast.model.options import Intent
 from holdfast.model.states import State
 from holdfast.store.database import Session
@@ -71,6 +72,7 @@ class JobStore:
 
     async def list(self, **filters: Unpack[Filters]) -> list[Job]:
         """Jobs, newest first."""
+        refuse_unknown("filter", filters, Filters.__annotations__)
         asked = {"limit": 50, **filters}
         rows = await self._session.rows("list_jobs", *(asked.get(name) for name in Filters.__annotations__))
         return [job_of(row) for row in rows]

@@ -7,7 +7,7 @@ its own for the length of a block. None of these packages is imported here: a co
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
@@ -35,12 +35,26 @@ class Lender(Protocol):
         """The rows of a statement within the open transaction; a connection without one is refused."""
         ...
 
+    async def flush(self, conn: Any) -> None:
+        """Send what the connection has only noted so far."""
+        ...
+
     def transaction(self, conn: Any) -> AbstractAsyncContextManager[None]:
-        """A transaction that ends with the block: committed, or after an error rolled back."""
+        """A transaction that ends with the block: committed, or after an error rolled back.
+
+        Refused where the end of the block could not commit, because somebody else holds the transaction.
+        """
         ...
 
 
-class _Asyncpg:
+class _Plain:
+    """A connection that sends everything at once."""
+
+    async def flush(self, conn: Any) -> None:  # noqa: ARG002 - as others have it
+        return None
+
+
+class _Asyncpg(_Plain):
     blocking = False
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
@@ -55,20 +69,37 @@ class _Asyncpg:
             yield
 
 
-class _Psycopg:
+class _Blocking(_Plain):
+    """The connection that `ctx.transaction()` gives to a handler which is no coroutine: in a transaction, always."""
+
     blocking = True
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
-        _refuse_autocommit(conn)
-        with conn.cursor() as cursor:
-            cursor.row_factory = _tuples
-            cursor.execute(sql.percent, arguments)
-            return _named(cursor.description, cursor.fetchall())
+        return [dict(row) for row in conn.fetch(sql.dollar, *arguments)]
 
     @asynccontextmanager
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
+        _refuse_nested(conn is not None)
+        yield
+
+
+class _Psycopg(_Plain):
+    blocking = True
+
+    async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
+        from psycopg import Cursor
+
+        _refuse_autocommit(conn)
+        # Whatever cursors and rows the connection is set up for, here they are plain.
+        with Cursor(conn, row_factory=_tuples) as cursor:
+            cursor.execute(_literal(sql.percent), arguments)
+            rows = cursor.fetchall()
+            return _named(cursor.description or (), rows)
+
+    @asynccontextmanager
+    async def transaction(self, conn: Any) -> AsyncIterator[None]:
+        _refuse_nested(_in_block(conn))
         if conn.autocommit:
-            _refuse_nested(conn.info.transaction_status != 0)
             with conn.transaction():
                 yield
             return
@@ -76,25 +107,27 @@ class _Psycopg:
             yield
             conn.commit()
         except BaseException:
-            conn.rollback()
+            with suppress(Exception):
+                conn.rollback()
             raise
 
 
-class _PsycopgAsync:
+class _PsycopgAsync(_Plain):
     blocking = False
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
+        from psycopg import AsyncCursor
+
         _refuse_autocommit(conn)
-        async with conn.cursor() as cursor:
-            cursor.row_factory = _tuples
-            await cursor.execute(sql.percent, arguments)
+        async with AsyncCursor(conn, row_factory=_tuples) as cursor:
+            await cursor.execute(_literal(sql.percent), arguments)
             rows = await cursor.fetchall()
-            return _named(cursor.description, rows)
+            return _named(cursor.description or (), rows)
 
     @asynccontextmanager
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
+        _refuse_nested(_in_block(conn))
         if conn.autocommit:
-            _refuse_nested(conn.info.transaction_status != 0)
             async with conn.transaction():
                 yield
             return
@@ -102,7 +135,8 @@ class _PsycopgAsync:
             yield
             await conn.commit()
         except BaseException:
-            await conn.rollback()
+            with suppress(Exception):
+                await conn.rollback()
             raise
 
 
@@ -115,16 +149,23 @@ class _Alchemy:
         self._session = session
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
-        connection = conn.connection() if self._session else conn
+        connection = _bound(conn.connection) if self._session else conn
         return _mapped(connection.exec_driver_sql(_written_for(connection, sql), tuple(arguments)))
+
+    async def flush(self, conn: Any) -> None:
+        if self._session:
+            conn.flush()
 
     @asynccontextmanager
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
+        if self._session:
+            _refuse_joined(conn)
         try:
             yield
             conn.commit()
         except BaseException:
-            conn.rollback()
+            with suppress(Exception):
+                conn.rollback()
             raise
 
 
@@ -141,17 +182,24 @@ class _AlchemyAsync:
         written = _written_for(connection.sync_connection, sql)
         return _mapped(await connection.exec_driver_sql(written, tuple(arguments)))
 
+    async def flush(self, conn: Any) -> None:
+        if self._session:
+            await conn.flush()
+
     @asynccontextmanager
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
+        if self._session:
+            _refuse_joined(conn.sync_session)
         try:
             yield
             await conn.commit()
         except BaseException:
-            await conn.rollback()
+            with suppress(Exception):
+                await conn.rollback()
             raise
 
 
-class _Django:
+class _Django(_Plain):
     blocking = True
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
@@ -172,6 +220,8 @@ class _Django:
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
         from django.db.transaction import atomic
 
+        # With autocommit off, `atomic` leaves the commit to others.
+        _refuse_nested(not conn.in_atomic_block and not conn.get_autocommit())
         with atomic(using=conn.alias, durable=True):
             yield
 
@@ -188,6 +238,7 @@ _LENDERS: Mapping[tuple[str, str], Lender] = {
     ("sqlalchemy", "AsyncConnection"): _AlchemyAsync(session=False),
     ("sqlalchemy", "AsyncSession"): _AlchemyAsync(session=True),
     ("sqlalchemy", "async_scoped_session"): _AlchemyAsync(session=True),
+    ("holdfast", "BlockingConnection"): _Blocking(),
     ("django", "BaseDatabaseWrapper"): _Django(),
     ("django", "ConnectionProxy"): _Django(),
 }
@@ -223,6 +274,37 @@ def _refuse_autocommit(conn: Any) -> None:
 def _refuse_nested(inside: bool) -> None:
     if inside:
         raise InvalidInput("the connection is in a transaction already, which this block could not commit")
+
+
+def _in_block(conn: Any) -> bool:
+    """Whether a connection of psycopg is within a block of its own; there, nobody else may commit."""
+    return bool(getattr(conn, "_num_transactions", 0)) or (conn.autocommit and conn.info.transaction_status != 0)
+
+
+def _refuse_joined(session: Any) -> None:
+    """A session on a connection that is in a transaction, as test suites use them, commits nothing itself."""
+    try:
+        bind = session.get_bind()
+    except Exception as fault:
+        if type(fault).__name__ != "UnboundExecutionError":
+            raise
+        return  # several databases: which one counts shows later
+    _refuse_nested(hasattr(bind, "in_transaction") and bind.in_transaction())
+
+
+def _bound(connection: Callable[[], Any]) -> Any:
+    try:
+        return connection()
+    except Exception as fault:
+        if type(fault).__name__ == "UnboundExecutionError":
+            advice = "pass the connection: `session.connection(bind_arguments=...)`"
+            raise InvalidInput(f"the session has several databases, and nothing tells which one: {advice}") from fault
+        raise
+
+
+def _literal(text: str) -> Any:
+    """Our own text; the driver's types want a promise that nobody else had a hand in it."""
+    return text
 
 
 def _tuples(_cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

@@ -57,6 +57,7 @@ class Transactions:
         self, conn: Any, job_id: UUID, attempt: int, *, result: str | None, duration_ms: int, excerpt: str | None
     ) -> None:
         """End the job within the transaction; raises LeaseLost where it belongs to somebody else by now."""
+        await lender_of(conn).flush(conn)
         rows = await Foreign(conn, self._config.schema).rows(
             "complete",
             self._worker,

@@ -34,7 +34,7 @@ class _JobLogger(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
         """Log one line."""
         if self.isEnabledFor(level):
-            text = str(msg) % args if args else str(msg)
+            text = logging.LogRecord("", level, "", 0, msg, args, None).getMessage()
             self._held.kept(f"{logging.getLevelName(level)} {text[:500]}")
             super().log(level, msg, *args, **kwargs)
 
@@ -144,8 +144,9 @@ class SyncContext(Context):
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> JobRef:
         """Record a child, and wait for it to be recorded."""
+        blocking = conn is not None and is_blocking(conn)
         call = super().enqueue(job_type, payload, conn=conn, **options)
-        if conn is not None and is_blocking(conn):
+        if blocking:
             return immediately(call)
         return asyncio.run_coroutine_threadsafe(call, self._loop()).result()
 

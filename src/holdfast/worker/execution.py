@@ -22,7 +22,7 @@ from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.definitions.payload import encode_result
 from holdfast.errors import Fatal, HandlerSignal, Hold, InvalidInput, Retry, Snooze
-from holdfast.model.outcome import FailureKind, Outcome
+from holdfast.model.outcome import FailureKind, Outcome, message_of
 from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SyncContext
 from holdfast.worker.endings import Late, Misfit, RemoteFailure
@@ -70,11 +70,14 @@ class Execution:
     async def run(self, held: Held, job_type: JobType, timeout: float | None) -> Outcome:
         """Run one attempt to its end, whatever that is."""
         outcome = await self._outcome(held, job_type, timeout)
-        if held.completed and outcome.kind != "success":
-            # The database has the last word, and it said success.
+        if not held.completed:
+            return outcome
+        # The database has the last word, and it said success.
+        if outcome.kind != "success":
             _log.warning("%s: after its transaction had completed the job: %s", job_type.name, outcome.message)
-            return Outcome.success(None)
-        return outcome
+        elif held.returned:
+            _log.warning("%s returned a result after its transaction had completed the job", job_type.name)
+        return Outcome.success(None)
 
     async def _outcome(self, held: Held, job_type: JobType, timeout: float | None) -> Outcome:
         held.started = time.monotonic()
@@ -82,6 +85,7 @@ class Execution:
             if held.interrupt is not None or held.lost or held.lease_end < held.started:
                 return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
             value = await self._within_middleware(held, job_type, timeout)
+            held.returned = value is not None
             return Outcome.success(_fit(encode_result, held.result if value is None else value, "fatal"))
         except Misfit as misfit:
             return Outcome.failed(misfit.fault, failure=misfit.failure)
@@ -106,14 +110,24 @@ class Execution:
         return await job_type.handler(self._context(held), **arguments)
 
     async def _within_middleware(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
-        """The handler within all middleware, the first one outermost; for an async one, its timeout is around all."""
-        call: Callable[[], Awaitable[Any]] = partial(self.call, held, job_type, timeout)
+        """The handler within all middleware, the first one outermost; the timeout is around all."""
+        limit = asyncio.timeout(timeout)
+
+        async def handled() -> Any:
+            if job_type.executor == "async":
+                return await self.call(held, job_type, timeout)
+            # Threads and processes are timed where they run; what stands around them is timed before and after.
+            limit.reschedule(None)
+            try:
+                return await self.call(held, job_type, timeout)
+            finally:
+                limit.reschedule(None if timeout is None else asyncio.get_running_loop().time() + timeout)
+
+        call: Callable[[], Awaitable[Any]] = handled
         for middleware in reversed(self._middleware):
             call = partial(middleware.run, self._context(held), call)
-        if job_type.executor != "async":
-            return await call()
         try:
-            async with asyncio.timeout(timeout) as limit:
+            async with limit:
                 return await call()
         except TimeoutError as error:
             if limit.expired():
@@ -139,7 +153,7 @@ class Execution:
             case Hold():
                 return _failed(error, failure="hold")
             case Snooze():
-                return self._interrupted(held) or Outcome.snoozed(error.delay_seconds, str(error))
+                return self._interrupted(held) or Outcome.snoozed(error.delay_seconds, message_of(error))
             case Fatal():
                 return _failed(error, failure="fatal")
             case Retry():

@@ -26,10 +26,11 @@ class Held:
     """One attempt in this worker's hands."""
 
     __slots__ = (
+        "_ending",
+        "_later",
         "claim",
         "completed",
         "duration",
-        "ending",
         "interrupt",
         "lane",
         "lease_end",
@@ -37,11 +38,13 @@ class Held:
         "lost",
         "noticed",
         "result",
+        "returned",
         "started",
         "stopped",
         "stuck",
         "stuck_at",
         "task",
+        "transacting",
     )
 
     def __init__(self, claim: Claim, lane: str, asked_at: float) -> None:
@@ -65,9 +68,14 @@ class Held:
         self.lost = False
         #: What the handler has set as its result, apart from what it returns.
         self.result: Any = None
-        #: The handler's own transaction is about to end the job, and has (see holdfast.worker.transaction).
-        self.ending = False
+        #: It has returned one as well.
+        self.returned = False
+        #: The handler's own transaction is open, is about to end the job, and has (see holdfast.worker.transaction).
+        self.transacting = False
+        self._ending = False
         self.completed = False
+        #: What the handler was told to stop for while its job was ending.
+        self._later: Interrupt | None = None
 
     @property
     def job_id(self) -> UUID:
@@ -114,10 +122,23 @@ class Held:
         """How long its handler has run so far."""
         return 0 if self.started is None else int((time.monotonic() - self.started) * 1000)
 
+    @property
+    def ending(self) -> bool:
+        """Whether the handler's own transaction is about to end the job: a success that is committed first wins."""
+        return self._ending
+
+    @ending.setter
+    def ending(self, value: bool) -> None:
+        self._ending = value
+        if not value and self._later is not None and self.task is not None:
+            # Perhaps from the handler's thread; tasks are cancelled in their own.
+            self.task.get_loop().call_soon_threadsafe(self.stop, self._later)
+
     def stop(self, why: Interrupt) -> None:
         """Ask the handler to end. Only the first reason counts, but a cancel outranks a pause."""
-        if self.ending:
-            return  # a success that is about to be committed wins
+        if self.ending and not self.completed:
+            self._later = why
+            return
         if self.interrupt is None or (self.interrupt == "pause" and why == "cancel"):
             self.interrupt = why
             self.stopped.set()
@@ -152,7 +173,11 @@ class HeldAttempts:
     def overdue(self) -> list[Held]:
         """Running attempts of jobs with a target whose lease is over by our own clock."""
         now = time.monotonic()
-        return [h for h in self.all() if h.claim.target is not None and h.task is not None and h.lease_end < now]
+        return [
+            h
+            for h in self.all()
+            if h.claim.target is not None and h.task is not None and h.lease_end < now and not h.completed
+        ]
 
     def __len__(self) -> int:
         return len(self._held)

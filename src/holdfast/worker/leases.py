@@ -113,7 +113,7 @@ class LeaseKeeper:
                 await lifeline.close()
 
     async def _round(self, lifeline: Lifeline) -> None:
-        held = [h for h in self._held.all() if not h.lost and not h.ending]
+        held = [h for h in self._held.all() if not h.lost and not h.completed]
         if held:
             job_ids = [h.claim.job_id for h in held]
             attempts = [h.claim.attempt for h in held]
@@ -133,12 +133,13 @@ class LeaseKeeper:
 
     async def _renew(self, lifeline: Lifeline, held: list[Held], job_ids: list[UUID], attempts: list[int]) -> None:
         asked_at = time.monotonic()
+        ending = {h.job_id for h in held if h.ending}
         kept = await lifeline.renew(job_ids, attempts)
         for h in held:
             found = kept.get((h.claim.job_id, h.claim.attempt))
             if found is None:
-                if h.ending:
-                    continue  # it ended by its own transaction while this was asked
+                if h.ending or h.completed or h.job_id in ending:
+                    continue  # by its own transaction, perhaps; if it is lost, the next look tells
                 h.lost = True
                 self._tell(self._on_lost, h)
                 continue

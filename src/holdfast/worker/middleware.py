@@ -1,8 +1,8 @@
 """A documented place around handlers and around enqueueing, for what concerns many job types.
 
 Middleware is given to the app (`Holdfast(middleware=[...])`); the first one stands outermost. `run` stands
-around every handler of this process, whatever its executor, and runs in the worker's event loop; the time that
-it takes counts as the handler's. `enqueue` stands around every recording, and may be called without an event
+around every handler of this process, whatever its executor, and runs in the worker's event loop, timed like
+the handler itself. `enqueue` stands around every recording, and may be called without an event
 loop (blocking code with `conn=`): there it must not wait for anything but `call_next`.
 """
 

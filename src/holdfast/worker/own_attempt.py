@@ -12,6 +12,7 @@ class OwnAttempt(Protocol):
     """One attempt, as its handler's context sees it."""
 
     result: Any
+    transacting: bool
     ending: bool
     completed: bool
 

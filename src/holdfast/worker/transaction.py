@@ -31,6 +31,9 @@ async def transaction(held: OwnAttempt, transactions: Transactions, conn: Any) -
     """A transaction whose commit completes the job of this attempt."""
     if held.completed:
         raise HoldfastError("this job was completed by an earlier transaction")
+    if held.transacting:
+        raise HoldfastError("a transaction that completes this job is open already")
+    held.transacting = True
     try:
         async with transactions.begin(conn) as lent:
             yield lent
@@ -47,10 +50,11 @@ async def transaction(held: OwnAttempt, transactions: Transactions, conn: Any) -
                 duration_ms=held.running_ms,
                 excerpt=held.excerpt,
             )
-    except BaseException:
-        held.ending = False
-        raise
-    held.completed = True
+        held.completed = True
+    finally:
+        held.transacting = False
+        if not held.completed:
+            held.ending = False
 
 
 @contextmanager

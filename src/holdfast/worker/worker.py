@@ -238,6 +238,8 @@ class Worker:
             self._tell_start(held)
         try:
             outcome = await self._execution.run(held, job_type, timeout)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave a job running for ever
+            outcome = Outcome.failed(error)
         finally:
             held.stuck_at = None
             self._intake.ended(held)

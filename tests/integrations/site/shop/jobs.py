@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from holdfast import Context
+from holdfast import Context, RetryPolicy, SyncContext
 from holdfast.integrations.django import hf
 from tests.integrations.site.shop import reports
 from tests.integrations.site.shop.models import Order
@@ -39,6 +39,20 @@ def session(ctx: Context, *, end_it: bool = False) -> None:
         sessions.append(cursor.fetchone()[0])
         if end_it:
             cursor.execute("select pg_terminate_backend(pg_backend_pid())")
+
+
+@hf.job("order.post", retry=RetryPolicy(base=0.01, max_attempts=2))
+def post(ctx: SyncContext, customer: str, *, autocommit: bool = True) -> None:
+    """Writes in the transaction that ends its job."""
+    transaction.set_autocommit(autocommit)
+    try:
+        with ctx.transaction(connection):
+            Order.objects.create(customer=customer)
+            follow.sync.enqueue(customer=customer)
+            if ctx.attempt == 1:
+                raise ValueError("the first attempt fails")
+    finally:
+        transaction.set_autocommit(True)
 
 
 @hf.job("order.compute", executor="process")

@@ -1,0 +1,20 @@
+"""Names that nobody knows, with the one that was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from holdfast.errors import InvalidInput
+
+__all__ = ["refuse_unknown"]
+
+
+def refuse_unknown(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise InvalidInput for the first name that is not known."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise InvalidInput(f"unknown {what} {name!r}; {advice}")
