@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from holdfast import Holdfast, JobRef
@@ -20,13 +21,13 @@ HOWS = ("loop", "expression", "sleep")
 
 @pytest.fixture
 def new_fleet(tmp_path: Path) -> Iterator[NewFleet]:
-    """Fleets of the app that computes."""
+    """Fleets of the app that computes, or of another one."""
     with ExitStack() as stack:
 
-        def new(url: str, **settings: object) -> Fleet:
+        def new(url: str, module: str = "tests.faults.computing", **settings: object) -> Fleet:
             quick = {"lease_sec_default": 2, "heartbeat_seconds": 0.3, "poll_interval": 0.5, "lanes": "general=4"}
             folder = tmp_path / "history"
-            return stack.enter_context(Fleet("tests.faults.computing", url, folder, **{**quick, **settings}))
+            return stack.enter_context(Fleet(module, url, folder, **{**quick, **settings}))
 
         yield new
 
@@ -87,6 +88,29 @@ async def test_after_the_grace_they_are_interrupted_and_no_attempt_is_burned(
     for how, job in jobs.items():
         back = await hf.get(job.id)
         assert (back.state, back.failures) == ("paused" if how == "sleep" else "queued", 0), how
+
+
+@pytest.mark.parametrize("where", ["inside", "after"])
+async def test_a_child_killed_with_its_worker_leaves_line_and_success_or_neither(
+    new_fleet: NewFleet, hf: Holdfast, conn: asyncpg.Connection, tmp_path: Path, where: str
+) -> None:
+    await conn.execute("create table public.ledger (job_id uuid, attempt integer)")
+    fleet = new_fleet(hf.config.database_url, "tests.faults.posting")
+    worker = fleet.spawn()
+    mark = tmp_path / "mark"
+    job = await hf.enqueue("post", {"mark": str(mark), "where": where})
+    await until(mark.exists, what="the handler waits")
+    pids = _children(worker.pid)
+    worker.kill()
+    await until(lambda: not any(_alive(pid) for pid in pids), seconds=5, what="the child is gone")
+    lines = "select array_agg(attempt) from public.ledger"
+    left = (await hf.get(job)).state, await conn.fetchval(lines)
+    assert left == (("running", None) if where == "inside" else ("success", [1]))
+    fleet.spawn()
+    done = await hf.wait(job, timeout=30)
+    assert [done.attempt] == await conn.fetchval(lines) == ([2] if where == "inside" else [1])
+    await fleet.drained()
+    await judge(hf, fleet.history)
 
 
 async def _begun(fleet: Fleet, job: JobRef) -> int:

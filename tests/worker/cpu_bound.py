@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import itertools
 import os
@@ -23,7 +24,20 @@ from uuid import UUID
 import psycopg
 from pydantic import BaseModel
 
-from holdfast import Context, Fatal, Hold, Holdfast, Retry, RetryPolicy, Snooze, SyncContext
+from holdfast import (
+    Context,
+    Fatal,
+    Hold,
+    Holdfast,
+    JobRef,
+    Middleware,
+    NewJob,
+    Retry,
+    RetryPolicy,
+    Snooze,
+    SyncContext,
+)
+from holdfast.client.new_job import Record
 from holdfast.errors import Interrupted
 
 SOON = RetryPolicy(base=0.01, factor=1.0, max_attempts=2)
@@ -32,12 +46,34 @@ ONCE = RetryPolicy(max_attempts=1)
 
 @asynccontextmanager
 async def lifespan(app: Holdfast) -> AsyncIterator[dict[str, Any]]:
-    yield {"pid": os.getpid(), "thread": threading.current_thread().name}
+    yield {
+        "pid": os.getpid(),
+        "thread": threading.current_thread().name,
+        "database": app.config.database_url,
+    }
+    await asyncio.sleep(float(os.environ.get("FAREWELL_SECONDS", "0")))
     if "FAREWELL" in os.environ:
         Path(os.environ["FAREWELL"]).write_text("left")
 
 
-hf = Holdfast(lifespan=lifespan)
+class Waiting(Middleware):
+    """Waits, before and after, where the job's type asks for it."""
+
+    async def enqueue(self, jobs: list[NewJob], call_next: Record) -> list[JobRef]:
+        (job,) = jobs
+        if job.type == "endless":
+            Path(job.payload["mark"]).touch()
+            await asyncio.Event().wait()
+        if job.type != "waited for":
+            return await call_next(jobs)
+        await asyncio.sleep(0.01)
+        job.payload = {"waited": True}
+        answers = await call_next(jobs)
+        await asyncio.sleep(0.01)
+        return answers
+
+
+hf = Holdfast(lifespan=lifespan, middleware=[Waiting()])
 
 
 class Order(BaseModel):
@@ -110,6 +146,19 @@ def family(ctx: SyncContext, child: str = "child") -> list[UUID]:
     first = ctx.enqueue(child, {"n": 1}, priority=7)
     again = ctx.enqueue(child, {"n": 1}, idempotency_key="once")
     return [first.id, again.id]
+
+
+@hf.job("ask", executor="process", retry=SOON)
+def ask(ctx: SyncContext, child: str, mark: str | None = None) -> UUID:
+    """Enqueues what middleware waits for."""
+    return ctx.enqueue(child, {"mark": mark}).id
+
+
+@hf.job("in sync", executor="process", retry=ONCE)
+def in_sync(ctx: Context) -> str | None:
+    """Uses the app itself."""
+    hf.sync.enqueue("child", {"n": 3})
+    return hf.config.database_url
 
 
 @hf.job("lent", executor="process", retry=ONCE)

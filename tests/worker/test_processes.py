@@ -1,16 +1,12 @@
-"""`executor="process"`: what handlers in processes of their own get, and what becomes of their jobs."""
+"""`executor="process"`: what handlers in processes of their own get, and what comes back from them."""
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +14,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast, InvalidInput, Job, JobRef, events
+from holdfast import Context, Holdfast, InvalidInput, JobRef, events
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
 from holdfast.worker.processes import pool
-from holdfast.worker.worker import Worker
 from tests.worker import cpu_bound
+from tests.worker.children import begun, children, opened, run_through
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,14 +27,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 async def hf(database_url: str) -> AsyncIterator[Holdfast]:
     """An app with the handlers that are to run in processes, and an asynchronous one."""
-    async with Holdfast(database_url) as app:
-        for job_type in cpu_bound.hf.registry:
-            app.registry.add(job_type)
-
-        @app.job("quick")
-        async def quick(ctx: Context) -> str:
-            return "done"
-
+    async with opened(database_url, cpu_bound.hf) as app:
         yield app
 
 
@@ -48,33 +37,8 @@ def mark(tmp_path: Path) -> Path:
     return tmp_path / "mark"
 
 
-async def _done(hf: Holdfast, name: str, payload: Any = None, **options: Any) -> Job:
-    job = await hf.enqueue(name, payload, **options)
-    await hf.run_worker(burst=True)
-    return await hf.get(job.id)
-
-
-async def _begun(hf: Holdfast, name: str, mark: Path, **payload: Any) -> JobRef:
-    """A job whose handler has begun."""
-    job = await hf.enqueue(name, {"mark": str(mark), **payload})
-    await until(mark.exists, what="the handler begins")
-    return job
-
-
-def _alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _children(worker: Worker) -> set[Any]:
-    return worker._execution._processes._children
-
-
 async def test_the_handler_runs_in_the_main_thread_of_another_process(hf: Holdfast) -> None:
-    job = await _done(hf, "tell", tenant="acme", correlation_id="a thread of work")
+    job = await run_through(hf, "tell", tenant="acme", correlation_id="a thread of work")
     told = job.result
     assert told["context"] == [str(job.id), "tell", 1, "acme", "a thread of work", False]
     assert told["parent"] == os.getpid() != told["pid"]
@@ -115,9 +79,28 @@ async def test_a_child_leaves_the_lifespan_when_the_worker_ends_and_none_is_left
     hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAREWELL", str(tmp_path / "farewell"))
-    job = await _done(hf, "tell")
+    job = await run_through(hf, "tell")
     assert (tmp_path / "farewell").read_text() == "left"
     assert not Path(f"/proc/{job.result['pid']}").exists(), "gone and reaped"
+
+
+async def test_idle_children_have_two_seconds_to_leave_the_lifespan(
+    hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAREWELL", str(tmp_path / "farewell"))
+    monkeypatch.setenv("FAREWELL_SECONDS", "1.2")
+    await run_through(hf, "tell")
+    assert (tmp_path / "farewell").read_text() == "left"
+
+
+async def test_the_app_knows_the_database_of_the_worker(hf: Holdfast) -> None:
+    """Declared without one, as with the embedded server. It is not open in a child, but can be used through `sync`."""
+    told = (await run_through(hf, "tell")).result
+    assert told["resources"]["database"] == hf.config.database_url
+    job = await run_through(hf, "in sync")
+    assert job.result == hf.config.database_url
+    (child,) = await hf.find(types=["child"])
+    assert child.payload == {"n": 3}
 
 
 async def test_an_idle_child_leaves_after_a_while(
@@ -130,23 +113,9 @@ async def test_an_idle_child_leaves_after_a_while(
         pid = (await hf.wait(job.id, timeout=30)).result["pid"]
         await until(lambda: not Path(f"/proc/{pid}").exists(), seconds=10, what="the child leaves")
         assert (tmp_path / "farewell").read_text() == "left", "in good order"
-        await until(lambda: not _children(worker))
+        await until(lambda: not children(worker))
         job = await hf.enqueue("tell")
         assert (await hf.wait(job.id, timeout=30)).result["pid"] != pid
-
-
-async def test_an_idle_child_that_was_killed_costs_the_next_job_nothing(hf: Holdfast) -> None:
-    async with working(hf) as worker:
-        first = await hf.wait((await hf.enqueue("tell")).id, timeout=30)
-        # Held still, so that its end comes to light only when it has been given the next job.
-        (child,) = _children(worker)
-        os.kill(child.pid, signal.SIGSTOP)
-        second = await hf.enqueue("tell")
-        await until(lambda: child not in worker._execution._processes._idle)
-        os.kill(child.pid, signal.SIGKILL)
-        done = await hf.wait(second.id, timeout=30)
-    assert (done.state, done.attempt) == ("success", 1)
-    assert done.result["pid"] != first.result["pid"]
 
 
 async def test_what_is_raised_comes_back_with_its_type_and_traceback(hf: Holdfast) -> None:
@@ -200,16 +169,31 @@ async def test_children_of_the_job_inherit_tenant_correlation_and_parent(hf: Hol
 
 async def test_a_fault_of_the_engine_is_raised_in_the_handler(hf: Holdfast) -> None:
     await hf.enqueue("child", {"n": 2}, idempotency_key="once")
-    job = await _done(hf, "family", max_attempts=1)
+    job = await run_through(hf, "family", max_attempts=1)
     (attempt,) = await hf.attempts(job.id)
     assert attempt.error_type == "KeyConflict"
-    refused = await _done(hf, "family", {"child": "holdfast.cancel"}, max_attempts=1)
+    refused = await run_through(hf, "family", {"child": "holdfast.cancel"}, max_attempts=1)
     (attempt,) = await hf.attempts(refused.id)
     assert attempt.error_type == "InvalidInput"
 
 
+async def test_middleware_around_enqueueing_may_wait(hf: Holdfast) -> None:
+    done = await run_through(hf, "ask", {"child": "waited for"})
+    assert (done.state, done.attempt) == ("success", 1)
+    (child,) = await hf.find(types=["waited for"])
+    assert (str(child.id), child.payload, child.parent_id) == (done.result, {"waited": True}, done.id)
+
+
+async def test_a_handler_that_waits_for_middleware_is_interrupted(hf: Holdfast, mark: Path) -> None:
+    async with working(hf):
+        job = await begun(hf, "ask", mark, child="endless")
+        await hf.cancel(job)
+        assert (await reached(hf, job, "canceled", seconds=4)).failures == 0
+    assert await hf.find(types=["endless"]) == []
+
+
 async def test_a_handler_may_enqueue_on_a_connection_of_its_own(hf: Holdfast) -> None:
-    done = await _done(hf, "lent", {"url": hf.config.database_url})
+    done = await run_through(hf, "lent", {"url": hf.config.database_url})
     assert (done.state, done.result) == ("success", "lent")
     (child,) = await hf.find(types=["child"])
     assert (child.payload, child.parent_id, child.correlation_id) == ({"n": 2}, done.id, done.correlation_id)
@@ -227,178 +211,6 @@ async def test_log_lines_reach_the_worker_and_stay_with_the_attempt(
         assert "KeyError: 'lost'" in (attempt.log_excerpt or "")
         (line,) = [r for r in caplog.records if r.msg == "half done: 100%" and getattr(r, "job_id", "") == str(job.id)]
         assert (line.levelname, getattr(line, "attempt", None)) == ("WARNING", 1)
-
-
-@pytest.mark.parametrize("why", ["cancel", "timeout"])
-async def test_a_catastrophic_regular_expression_is_interrupted_and_cleans_up(
-    hf: Holdfast, mark: Path, why: str
-) -> None:
-    _limit(hf, "regex", 0.5 if why == "timeout" else None)
-    async with working(hf):
-        job = await _begun(hf, "regex", mark)
-        if why == "cancel":
-            await hf.cancel(job.id)
-        began = time.monotonic()
-        done = await hf.wait(job.id, timeout=30)
-        assert time.monotonic() - began < 4, "the grace was not needed"
-    (attempt,) = await hf.attempts(job.id)
-    assert Path(f"{mark}.cleaned").exists()
-    if why == "cancel":
-        assert (done.state, done.failures, attempt.outcome) == ("canceled", 0, "canceled")
-    else:
-        assert (done.state, attempt.outcome, attempt.error_type) == ("dead", "timeout", "Timeout")
-
-
-@pytest.mark.parametrize("why", ["cancel", "pause", "timeout"])
-async def test_an_endless_loop_in_c_is_killed_after_the_grace(
-    hf: Holdfast, mark: Path, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.5)
-    _limit(hf, "c loop", 0.5 if why == "timeout" else None)
-    async with working(hf):
-        job = await _begun(hf, "c loop", mark)
-        pid = int(await until(mark.read_text))
-        if why == "timeout":
-            done = await hf.wait(job.id, timeout=30)
-            assert (done.state, [a.outcome for a in await hf.attempts(job.id)]) == ("dead", ["timeout"])
-        else:
-            await (hf.cancel(job.id) if why == "cancel" else hf.pause(job.id))
-            done = await reached(hf, job, "canceled", "paused", seconds=10)
-            assert (done.state, done.failures) == ("canceled" if why == "cancel" else "paused", 0)
-        assert not _alive(pid), "it had ended before its job was settled"
-
-
-async def test_the_loop_in_c_indeed_ignores_the_signal(hf: Holdfast, mark: Path) -> None:
-    """What the tests beside this one assume."""
-    async with working(hf) as worker:
-        job = await _begun(hf, "c loop", mark)
-        (child,) = _children(worker)
-        child.interrupt()
-        await asyncio.sleep(1)
-        assert _alive(child.pid)
-        assert (await hf.get(job.id)).state == "running"
-        child.kill()
-        assert (await hf.wait(job.id, timeout=30)).last_error == (
-            "the handler's process was killed by SIGKILL, perhaps for want of memory"
-        )
-
-
-async def test_a_fast_job_runs_at_once_while_a_child_spins_and_leases_are_renewed(
-    hf: Holdfast, mark: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.2)
-    hf.config = dataclasses.replace(hf.config, lease_sec_default=1, heartbeat_seconds=0.2)
-    _limit(hf, "c loop", None, lease=1.0)
-    async with working(hf, lanes={"general": 3}):
-        job = await _begun(hf, "c loop", mark)
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            began = time.monotonic()
-            quick = await hf.enqueue("quick")
-            assert (await hf.wait(quick.id, timeout=10)).state == "success"
-            assert time.monotonic() - began < 1
-        running = await hf.get(job.id)
-        assert (running.state, running.attempt) == ("running", 1), "three leases long"
-        await hf.cancel(job.id)
-        assert (await hf.wait(job.id, timeout=10)).attempt == 1
-
-
-@pytest.mark.parametrize("how", ["return", "hold", "fail"])
-async def test_a_handler_that_comes_to_its_own_end_is_believed(hf: Holdfast, mark: Path, how: str) -> None:
-    async with working(hf) as worker:
-        job = await _begun(hf, "despite", mark, how=how)
-        await hf.cancel(job.id)
-        done = await reached(hf, job, "success", "error", "canceled", seconds=10)
-        await until(lambda: not _children(worker), what="the interrupted child is not kept")
-    if how == "return":
-        assert (done.state, done.result) == ("success", "done all the same, True")
-    elif how == "hold":
-        assert (done.state, done.last_error) == ("error", "the token limit is reached")
-    else:
-        assert (done.state, done.failures) == ("canceled", 0)
-
-
-async def test_an_interruption_never_cuts_a_message_to_the_worker_in_half(hf: Holdfast, tmp_path: Path) -> None:
-    async with working(hf):
-        for number in range(3):
-            job = await _begun(hf, "chatty", tmp_path / f"mark {number}")
-            await hf.cancel(job.id)
-            done = await reached(hf, job, "success", "canceled", seconds=20)
-            assert done.result == "all understood"
-            (attempt,) = await hf.attempts(job.id)
-            assert (attempt.log_excerpt or "").endswith("WARNING and out")
-
-
-async def test_sigterm_of_others_does_not_disturb_a_handler(hf: Holdfast, mark: Path) -> None:
-    """A service manager signals all processes of a service; the worker lets its jobs finish."""
-    async with working(hf):
-        job = await _begun(hf, "sleep", mark, seconds=1)
-        pid = int(await until(mark.read_text))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            os.kill(pid, number)
-        done = await hf.wait(job.id, timeout=30)
-    assert (done.state, done.result) == ("success", "slept")
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("exit", "the handler's process exited with code 7"),
-        ("segmentation fault", "the handler's process was killed by SIGSEGV"),
-        ("killed", "the handler's process was killed by SIGKILL, perhaps for want of memory"),
-        ("nonsense", "the handler's process said something that makes no sense: not a frame: b'[]'"),
-    ],
-)
-async def test_a_crash_fails_only_its_own_job(hf: Holdfast, mark: Path, how: str, message: str) -> None:
-    async with working(hf, lanes={"general": 2}):
-        other = await _begun(hf, "sleep", mark, seconds=1)
-        job = await hf.enqueue("crash", {"how": how}, max_attempts=2)
-        failed = await reached(hf, job, "retry")
-        assert failed.last_error == message
-        (attempt,) = await hf.attempts(job.id)
-        assert (attempt.outcome, attempt.error_type) == ("failed", "ProcessDied")
-        assert (await hf.wait(other.id, timeout=30)).result == "slept"
-        after = await hf.enqueue("tell")
-        assert (await hf.wait(after.id, timeout=30)).state == "success"
-
-
-async def test_what_a_handler_started_is_killed_with_it(
-    hf: Holdfast, mark: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.2)
-    async with working(hf):
-        job = await _begun(hf, "offspring", mark)
-        pid = int(await until(mark.read_text))
-        await hf.cancel(job.id)
-        await hf.wait(job.id, timeout=30)
-        await until(lambda: not _alive(pid), seconds=5)
-
-
-async def test_a_child_that_does_not_begin_in_time_fails_the_job(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "START_SECONDS", 0.05)
-    job = await _done(hf, "tell", max_attempts=1)
-    (attempt,) = await hf.attempts(job.id)
-    assert (attempt.error_type, job.last_error) == (
-        "ProcessDied",
-        "the handler's process did not begin within 0.05 s",
-    )
-
-
-async def test_a_timeout_does_not_count_while_a_cold_child_starts(hf: Holdfast) -> None:
-    _limit(hf, "tell", 0.15)
-    job = await _done(hf, "tell", max_attempts=1)
-    assert job.state == "success"
-    (attempt,) = await hf.attempts(job.id)
-    assert (attempt.duration_ms or 0) < 150
-
-
-async def test_a_child_ends_when_its_connection_to_the_worker_closes(hf: Holdfast) -> None:
-    """As it does where the kernel does not kill it with its parent."""
-    async with working(hf) as worker:
-        pid = (await hf.wait((await hf.enqueue("tell")).id, timeout=30)).result["pid"]
-        (child,) = _children(worker)
-        child.close()
-        await until(lambda: not Path(f"/proc/{pid}").exists(), seconds=5)
 
 
 def test_a_handler_that_no_other_process_could_find_is_refused() -> None:
@@ -482,7 +294,7 @@ async def test_an_error_of_the_import_fails_the_job_with_that_error(
     import only_here  # type: ignore[import-not-found]
 
     hf.registry.add(only_here.only_here.job_type)
-    job = await _done(hf, "only here", max_attempts=1)
+    job = await run_through(hf, "only here", max_attempts=1)
     (attempt,) = await hf.attempts(job.id)
     assert (attempt.error_type, attempt.error_message) == ("RuntimeError", "not in a child")
 
@@ -494,12 +306,6 @@ def test_nothing_is_pickled() -> None:
         assert not re.search(
             r"^\s*(import|from) (pickle|marshal|shelve|multiprocessing)", source.read_text(), re.MULTILINE
         )
-
-
-def _limit(hf: Holdfast, name: str, timeout: float | None, lease: float | None = None) -> None:
-    job_type = hf.registry.get(name)
-    assert job_type is not None
-    hf.registry.add(dataclasses.replace(job_type, timeout_seconds=timeout, lease_seconds=lease))
 
 
 async def test_a_child_writes_in_the_transaction_that_ends_its_job(hf: Holdfast, conn: asyncpg.Connection) -> None:
@@ -520,7 +326,7 @@ async def test_a_child_writes_in_the_transaction_that_ends_its_job(hf: Holdfast,
 
 async def test_a_child_brings_its_own_connection(hf: Holdfast, conn: asyncpg.Connection, database_url: str) -> None:
     await conn.execute("create table public.effects (job_id uuid not null)")
-    job = await _done(hf, "post", {"own": database_url})
+    job = await run_through(hf, "post", {"own": database_url})
     assert job.state == "success"
     assert await conn.fetchval("select array_agg(job_id) from public.effects") == [job.id]
     (child,) = await hf.find(types=["next"])

@@ -9,8 +9,8 @@ In the worker:
 In the child, a fresh interpreter:
 
 4. `entry` is its first code: it ties the child's life to the worker's, and finds the worker's modules.
-5. `inside` runs handlers in the main thread, one after the other; `interruption` lets the worker stop them;
-   `context` is what they get.
+5. `inside` runs handlers in the main thread, one after the other; `line` is its end of the conversation;
+   `interruption` lets the worker stop them; `context` is what they get.
 
 Between them:
 

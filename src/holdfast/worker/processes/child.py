@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -50,6 +51,8 @@ class Child:
         self.pid = self._process.pid
         #: Whether it has run a handler.
         self.warm = False
+        #: What its orders are called, so that what it says of one is never taken for another.
+        self.numbers = itertools.count(1)
         #: How it ended, as of `subprocess`.
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Unpack
 from uuid import UUID
 
 from holdfast.client.job_ref import JobRef
-from holdfast.lifecycle.portal import immediately
+from holdfast.errors import HoldfastError
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent, Options
 from holdfast.model.outcome import EXCERPT_LIMIT, clean
 from holdfast.model.states import State
-from holdfast.store.foreign import Foreign
 from holdfast.store.jobs import JobStore
 from holdfast.worker.context import SyncContext
 from holdfast.worker.processes.frames import Frame
 from holdfast.worker.processes.interruption import Interruption
+from holdfast.worker.processes.line import Line
 
 __all__ = ["ChildAttempt", "ProcessContext", "RemoteStore", "forward_lines", "set_level"]
 
 _log = logging.getLogger("holdfast.job")
 
 
-class RemoteStore:
-    """Records jobs by asking the worker to. Its coroutine never waits for an event loop: it blocks."""
+class RemoteStore(JobStore):
+    """Records jobs by asking the worker to; on the handler's own connection, without it. It can do nothing else."""
 
-    def __init__(self, ask: Callable[[Frame], Frame], schema: str) -> None:
-        self._ask, self._schema = ask, schema
-
-    def over(self, conn: Any) -> JobStore:
-        """A store on the handler's own connection, which needs no worker."""
-        return JobStore(Foreign(conn, self._schema))
+    def __init__(self, ask: Callable[[Frame], Awaitable[Frame]], schema: str) -> None:
+        super().__init__(_NoSession(schema))
+        self._ask = ask
 
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents, in order."""
@@ -49,18 +48,31 @@ class RemoteStore:
             }
             for intent in intents
         ]
-        answer = self._ask({"kind": "record", "intents": asked})
+        answer = await self._ask({"kind": "record", "intents": asked})
         return [
             Enqueued(job_id=UUID(job_id), state=State(state), outcome=outcome)
             for job_id, state, outcome in answer["answers"]
         ]
 
 
+class _NoSession:
+    """Knows the schema, for stores on other connections."""
+
+    inside_transaction = False
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    async def rows(self, statement: str, *_arguments: Any) -> list[Any]:
+        raise HoldfastError(f"{statement} needs a connection, and a handler's process has none for it: use `hf.sync`")
+
+
 class ChildAttempt:
     """The attempt that a child runs, as the worker told it. The worker hears of it when the handler ends its job."""
 
-    def __init__(self, order: Frame, interruption: Interruption, send: Callable[[Frame], None]) -> None:
-        self._interruption, self._send = interruption, send
+    def __init__(self, order: Frame, interruption: Interruption, line: Line) -> None:
+        self._interruption, self.line = interruption, line
+        self.order = int(order["order"])
         self.job_id = UUID(order["job_id"])
         self.type = str(order["address"]["job_type"])
         self.attempt = int(order["attempt"])
@@ -69,7 +81,7 @@ class ChildAttempt:
         self.result: Any = None
         self._log: deque[str] = deque(maxlen=50)
         self._started = time.monotonic()
-        self._ending = self._completed = False
+        self._transacting = self._ending = self._completed = self._ended = False
 
     @property
     def told_to_stop(self) -> bool:
@@ -86,6 +98,22 @@ class ChildAttempt:
         """What is kept of the handler's log."""
         return clean("\n".join(self._log), EXCERPT_LIMIT) if self._log else None
 
+    @property
+    def transacting(self) -> bool:
+        """Whether the handler's own transaction is open."""
+        return self._transacting
+
+    @transacting.setter
+    def transacting(self, value: bool) -> None:
+        self._transacting = value
+        if value and self._ended:
+            raise HoldfastError("the handler of this attempt has ended; no transaction can begin for it any more")
+
+    def ended(self) -> bool:
+        """Its handler has ended; whether a thread that it left behind has a transaction open."""
+        self._ended = True
+        return self._transacting
+
     def kept(self, line: str) -> None:
         """Keep a line that the handler logged; the worker keeps it, too."""
         self._log.append(line)
@@ -98,7 +126,7 @@ class ChildAttempt:
     @ending.setter
     def ending(self, value: bool) -> None:
         self._ending = value
-        self._send({"kind": "ending", "value": value})
+        self.line.say(self.order, {"kind": "ending", "value": value})
 
     @property
     def completed(self) -> bool:
@@ -108,24 +136,40 @@ class ChildAttempt:
     @completed.setter
     def completed(self, value: bool) -> None:
         self._completed = value
-        self._send({"kind": "completed"})
+        self.line.say(self.order, {"kind": "completed"})
 
 
 class ProcessContext(SyncContext):
-    """The handler's view of its own attempt, in a child."""
+    """The handler's view of its own attempt, in a child. What has to wait does so in the child's event loop."""
+
+    _held: ChildAttempt
 
     def enqueue(  # type: ignore[override]
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> JobRef:
-        """Record a child, and wait for it to be recorded. With `conn`, which must block, in that transaction."""
-        client = self._client if conn is None else self._client.over(conn)
-        return immediately(client.enqueue(job_type, payload, **self._inherited(options)))
+        """Record a child, and wait for it to be recorded."""
+        if conn is None:
+            self._held.line.check()
+        return super().enqueue(job_type, payload, conn=conn, **options)
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines name the job; the last of them are kept with the attempt."""
+        logger = super().logger
+        logger.extra = {**(logger.extra or {}), "order": self._held.order}
+        return logger
+
+    def transaction(self, conn: Any = None) -> AbstractContextManager[Any]:  # type: ignore[override]
+        """As for handlers in threads: `with ctx.transaction() as conn: conn.execute(...)`."""
+        self._held.line.check()
+        return super().transaction(conn)
 
 
-def forward_lines(send: Callable[[Frame], None]) -> None:
-    """Have lines of `ctx.logger` sent to the worker."""
+def forward_lines(line: Line) -> None:
+    """Have lines of `ctx.logger` sent to the worker; those of a copy of this process go where others go there."""
     _log.propagate = False
-    _log.handlers[:] = [_Forward(send)]
+    _log.handlers[:] = [_Forward(line)]
+    os.register_at_fork(after_in_child=_stay_here)
 
 
 def set_level(level: int) -> None:
@@ -133,10 +177,17 @@ def set_level(level: int) -> None:
     _log.setLevel(level)
 
 
+def _stay_here() -> None:
+    _log.propagate = True
+    _log.handlers.clear()
+
+
 class _Forward(logging.Handler):
-    def __init__(self, send: Callable[[Frame], None]) -> None:
+    def __init__(self, line: Line) -> None:
         super().__init__()
-        self._send = send
+        self._line = line
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._send({"kind": "log", "level": record.levelno, "text": self.format(record)})
+        order = getattr(record, "order", self._line.current)
+        if order is not None:
+            self._line.say(order, {"kind": "log", "level": record.levelno, "text": self.format(record)})

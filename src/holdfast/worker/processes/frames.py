@@ -1,8 +1,8 @@
 """Messages between a worker and a child: a JSON object, with the length of its text in front.
 
-The worker sends `run`, `recorded` and `leave`; a child sends `ready`, `began`, `log`, `record`, `ending` and
-`completed` (about the handler's own transaction), and at the end of every order one of `returned`, `raised` and
-`misfit`.
+The worker sends `run`, which has a number, the order, as well as `recorded` and `leave`. A child sends `ready`; then,
+each with the number of its order, `began`, `log`, `record`, `ending` and `completed` (about the handler's own
+transaction), and at the end of every order one of `returned`, `raised` and `misfit`.
 """
 
 from __future__ import annotations

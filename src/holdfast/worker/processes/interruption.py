@@ -3,33 +3,41 @@
 The signal reaches C code that looks for signals, such as a regular expression, where no other thread of the
 child could. The pipe tells the worker's signal from everybody else's: a service manager that is told to stop a
 service signals all of its processes, while the worker wants to let its jobs finish; such a signal is ignored.
+Processes that a handler forks are its own matter: there, signals do what they do in any program.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from holdfast.errors import Interrupted
 
 __all__ = ["Interruption"]
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 class Interruption:
     """Raises `Interrupted` in the main thread, at most once, while a handler runs there."""
 
     def __init__(self, pipe: int) -> None:
-        self._pipe = pipe
+        self._pid = os.getpid()
+        self._pipe: int | None = pipe
         self._armed = False
         self._shields = 0
+        self._at_fork = threading.local()
 
     @property
     def told(self) -> bool:
         """Whether the worker wants the handler to stop."""
+        if self._pipe is None:
+            return False
         poll = select.poll()
         poll.register(self._pipe, select.POLLIN)
         return bool(poll.poll(0))
@@ -37,7 +45,7 @@ class Interruption:
     @contextmanager
     def armed(self) -> Iterator[None]:
         """For as long as a handler runs; it may have changed the signals' handlers, so they are set each time."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         self._armed = True
         try:
@@ -59,7 +67,43 @@ class Interruption:
             self._shields -= 1
         self._raise_if_told()
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def mind_forks(self) -> None:
+        """From now on, give the signals back in every copy of this process."""
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._after_fork_in_copy
+        )
+
+    def _before_fork(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._shields += 1
+        # A signal that reaches a copy before its handlers are set is forgotten there, so it has to wait.
+        self._at_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+    def _after_fork(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._at_fork.mask)
+        if threading.current_thread() is threading.main_thread():
+            if self._armed and self.told:
+                # Whatever is raised in here goes nowhere: once more, when this is over.
+                threading.Timer(0.01, os.kill, (self._pid, signal.SIGTERM)).start()
+            self._shields -= 1
+
+    def _after_fork_in_copy(self) -> None:
+        self._armed = False
+        for number in _SIGNALS:
+            # Unless the handler has put it to a use of its own.
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._at_fork.mask)
+        if self._pipe is not None:
+            with suppress(OSError):
+                os.close(self._pipe)
+            self._pipe = None  # a copy of the copy may have another file under that number
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._pid != os.getpid():
+            # C code has forked, past all hooks.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         self._raise_if_told()
 
     def _raise_if_told(self) -> None:

@@ -3,7 +3,7 @@
 1. A child is started when a job needs one and none is idle: there are never more than jobs running at once.
 2. An idle child is kept for the next job of any type, and leaves when it has had nothing to do for a while.
 3. A handler that is to stop is interrupted by a signal; after a grace its process is killed. Such a child, and one
-   that did not answer as it should, is never used again.
+   that did not answer as it should, or still speaks of an earlier order, is never used again.
 4. A handler that returned, or said what is to become of its job, has done so, even if it was to stop.
 """
 
@@ -22,12 +22,14 @@ from holdfast.worker.processes.talk import Service, Talk
 
 __all__ = ["ProcessPool"]
 
-#: How long a child is kept without work, a job waits for its handler to begin, an interrupted handler may clean up.
+#: How long a child is kept without work, a job waits for its handler to begin (several children may import much at
+#: once on a busy machine), an interrupted handler may clean up.
 IDLE_SECONDS = 300.0
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 GRACE_SECONDS = 5.0
 
-_LEAVE_SECONDS = 0.5
+#: How long idle children may take to leave their lifespans at the end, all together.
+_LEAVE_SECONDS = 2.0
 _KILLED_SECONDS = 2.0
 
 

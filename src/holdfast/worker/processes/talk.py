@@ -27,6 +27,8 @@ from holdfast.worker.processes.frames import Frame
 __all__ = ["Service", "Talk"]
 
 _END_SECONDS = 2.0
+#: What only a handler that has begun can lead to.
+_OF_THE_HANDLER = ("ending", "completed", "returned")
 _ON_THE_WAY = ("began", "log", "record", "ending", "completed")
 
 
@@ -45,10 +47,15 @@ class Talk:
 
     def __init__(self, child: Child, held: Held, job_type: JobType, service: Service) -> None:
         self._child, self._held, self._job_type, self._service = child, held, job_type, service
+        self._number = next(child.numbers)
+        self._strays = self._answered = False
         #: Done when the handler has begun.
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: The child has answered as it should, and may be given another order.
-        self.in_order = False
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the child has answered as it should, and may be given another order."""
+        return self._answered and not self._strays
 
     async def run(self) -> Any:
         """What the handler returned; or raises what it raised, Misfit, or ProcessDied."""
@@ -56,7 +63,7 @@ class Talk:
             if not self._child.greeted:
                 await self._child.greet()
             await self._child.send(self._order())
-            while (answer := await self._child.read())["kind"] in _ON_THE_WAY:
+            while (answer := await self._next())["kind"] in _ON_THE_WAY:
                 await self._serve(answer)
             return self._ended(answer)
         except (asyncio.IncompleteReadError, OSError):
@@ -64,10 +71,19 @@ class Talk:
         except (ValueError, KeyError, TypeError) as fault:
             raise ProcessDied(f"the handler's process said something that makes no sense: {fault}") from fault
 
+    async def _next(self) -> Frame:
+        """The next frame about this order; what a thread that was left behind says of another is dropped."""
+        while (frame := await self._child.read()).get("order") != self._number:
+            self._strays = True
+        if frame["kind"] in _OF_THE_HANDLER and not self.began.done():
+            raise ValueError(f"{frame['kind']} before the handler began")
+        return frame
+
     def _order(self) -> Frame:
         claim, config = self._held.claim, self._service.config
         return {
             "kind": "run",
+            "order": self._number,
             "address": dataclasses.asdict(address_of(self._job_type)),
             "payload": claim.payload,
             "job_id": str(claim.job_id),
@@ -82,6 +98,8 @@ class Talk:
 
     async def _serve(self, frame: Frame) -> None:
         match frame["kind"]:
+            case "began" if self.began.done():
+                raise ValueError("the handler began twice")
             case "began":
                 self._held.started = time.monotonic()
                 self.began.set_result(None)
@@ -106,16 +124,17 @@ class Talk:
         match answer["kind"]:
             case "returned":
                 value = None if answer["value"] is None else json.loads(answer["value"])
-                self.in_order = True
+                self._answered = bool(answer["reusable"])
                 return value
             case "misfit":
-                self.in_order = True
+                self._answered = bool(answer["reusable"])
                 if answer["of"] == "payload":
                     raise Misfit(InvalidPayload(answer["message"]), "hold")
                 raise Misfit(InvalidInput(answer["message"]), "fatal")
             case "raised":
                 # Whatever failed before the handler began, an import perhaps, is tried anew in another child.
-                self.in_order = self.began.done() and answer["meaning"] != Interrupted.__name__
+                known = self.began.done() and answer["meaning"] != Interrupted.__name__
+                self._answered = known and bool(answer["reusable"])
                 raise _rebuilt(answer)
             case kind:
                 raise ValueError(f"there is no answer {kind!r}")

@@ -1,0 +1,211 @@
+"""Handlers in processes of their own that leave something behind: copies, threads, transactions, another folder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast import Context, Holdfast, RetryPolicy, SyncContext
+from holdfast.worker.processes.frames import Frame, packed
+
+ONCE = RetryPolicy(max_attempts=1)
+INSERT = "insert into public.effects (job_id) values ($1)"
+
+hf = Holdfast()
+
+
+@hf.job("pid", executor="process", retry=ONCE)
+def pid(ctx: Context) -> int:
+    return os.getpid()
+
+
+@hf.job("fork", executor="process", retry=ONCE, timeout=10)
+def fork(ctx: SyncContext, how: str, log: str) -> list[Any]:
+    """The copy comes back from the handler first; its parent tells how it ended."""
+    copy = os.fork()
+    if copy == 0:
+        with Path(log).open("w") as file:
+            os.dup2(file.fileno(), 2)
+        if how == "exit":
+            sys.exit(3)
+        if how == "message":
+            sys.exit("enough")
+        if how == "raise":
+            raise ValueError("in the copy")
+        if how == "speak":
+            ctx.logger.warning("a line of the copy")
+            for call in (lambda: ctx.enqueue("child"), lambda: ctx.transaction().__enter__()):
+                if "only the process itself can reach the worker" not in str(_fault(call)):
+                    os._exit(99)
+            os._exit(int(ctx.cancelled))
+        if how == "again":
+            files = [Path(log).open() for _ in range(5)]  # noqa: SIM115 - left to the end
+            if (copy := os.fork()) == 0:
+                os._exit(sum(os.read(file.fileno(), 1) != b"" for file in files))
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]))
+        return ["copy"]
+    return ["original", os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])]
+
+
+@hf.job("fork busily", executor="process", retry=ONCE)
+def fork_busily(ctx: Context, mark: str) -> None:
+    """Forks all the time, so that it is most probably interrupted in the middle of that."""
+    try:
+        while True:
+            if (copy := os.fork()) == 0:
+                os._exit(0)
+            os.waitpid(copy, 0)
+            Path(mark).touch()
+    finally:
+        Path(f"{mark}.cleaned").touch()
+
+
+@hf.job("terminate", executor="process", retry=ONCE, timeout=10)
+def terminate(ctx: Context, how: str) -> int | None:
+    """Ends processes of its own that are busy in C, as the standard library does."""
+    forking = multiprocessing.get_context("fork")
+    if how == "pool":
+        with forking.Pool(2) as pool:
+            for _ in range(2):
+                pool.apply_async(_spin)
+            _wait(lambda: all(_busy(child.pid) for child in multiprocessing.active_children()))
+        return 0
+    # Many, because the signal may come at any moment of their start; the last one is well into its loop.
+    processes = [forking.Process(target=_spin) for _ in range(20)]
+    for process in processes:
+        process.start()
+        if process is processes[-1]:
+            _wait(lambda: _busy(processes[-1].pid))
+        process.terminate()
+        process.join()
+    (code,) = {process.exitcode for process in processes}
+    return code
+
+
+def _busy(pid: int | None) -> bool:
+    """Whether it has computed for a while."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11]) >= 5
+
+
+def _spin() -> None:
+    sum(itertools.repeat(0))
+
+
+@hf.job("twice", executor="process", retry=ONCE)
+def twice(ctx: Any) -> str:
+    """Answers once more than it should."""
+    _utter({"kind": "returned", "order": ctx._held.order, "value": '"said twice"', "reusable": True})
+    return "returned"
+
+
+@hf.job("foretell", executor="process", retry=ONCE)
+def foretell(ctx: Any, mark: str) -> int:
+    """Answers for the next order, before that has come."""
+    line = ctx._held.line
+
+    def utter() -> None:
+        _wait(lambda: line.current is None)
+        with line._sending:
+            _utter({"kind": "returned", "order": ctx._held.order + 1, "value": "0", "reusable": True})
+        Path(mark).touch()
+
+    threading.Thread(target=utter, daemon=True).start()
+    return os.getpid()
+
+
+@hf.job("thread", executor="process", retry=ONCE)
+def thread(ctx: Any, mark: str) -> int:
+    """Leaves a thread, which goes on when somebody writes the file `.go`, and tells what became of it in `.told`."""
+
+    def go_on() -> None:
+        _wait(Path(f"{mark}.go").exists)
+        told = {"log": _fault(lambda: ctx.logger.warning("of an earlier job"))}
+        told["enqueue"] = _fault(lambda: ctx.enqueue("child"))
+        told["transaction"] = _fault(lambda: ctx.transaction().__enter__())
+        ctx._held.ending = True
+        ctx._held.completed = True
+        Path(f"{mark}.new").write_text(json.dumps(told))
+        Path(f"{mark}.new").rename(f"{mark}.told")
+
+    threading.Thread(target=go_on, daemon=True).start()
+    return os.getpid()
+
+
+@hf.job("stumble", executor="process", retry=ONCE)
+def stumble(ctx: Context, mark: str) -> None:
+    """Lets that thread go on, and fails."""
+    Path(f"{mark}.go").touch()
+    _wait(Path(f"{mark}.told").exists)
+    raise ValueError(f"in process {os.getpid()}")
+
+
+@hf.job("open transaction", executor="process", retry=ONCE)
+def open_transaction(ctx: SyncContext) -> int:
+    """Leaves a thread in the middle of its transaction."""
+    inside = threading.Event()
+
+    def write() -> None:
+        with ctx.transaction() as conn:
+            conn.execute(INSERT, ctx.job_id)
+            inside.set()
+            time.sleep(60)
+
+    threading.Thread(target=write, daemon=True).start()
+    inside.wait()
+    return os.getpid()
+
+
+@hf.job("slow post", executor="process", lease=1)
+def slow_post(ctx: SyncContext, mark: str) -> None:
+    """Waits in the middle of the transaction that ends its job, in its first attempt."""
+    try:
+        with ctx.transaction() as conn:
+            conn.execute(INSERT, ctx.job_id)
+            if ctx.attempt == 1:
+                Path(mark).touch()
+                _wait(Path(f"{mark}.go").exists)
+    except BaseException as error:
+        Path(f"{mark}.raised").write_text(type(error).__name__)
+        raise
+
+
+@hf.job("wander", executor="process", retry=ONCE)
+def wander(ctx: Context, to: str) -> list[Any]:
+    """Goes to another folder, and takes that away; says where it began."""
+    began = str(Path.cwd())
+    Path(to).mkdir(exist_ok=True)
+    os.chdir(to)
+    Path(to).rmdir()
+    return [os.getpid(), began]
+
+
+def _utter(frame: Frame) -> None:
+    """Say something to the worker, past everything that watches over it."""
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208 - these are numbers
+        with suppress(OSError):
+            # The connection is the only socket that the worker hears; the others belong to event loops.
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                os.write(int(name), packed(frame))
+
+
+def _fault(call: Callable[[], object]) -> str | None:
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - it is told
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.01)

@@ -1,0 +1,219 @@
+"""`executor="process"`: how handlers in processes of their own are stopped, and what becomes of those that die."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
+from holdfast.worker.processes import pool
+from tests.worker import cpu_bound
+from tests.worker.children import alive, begun, children, limit, opened, run_through
+
+
+@pytest.fixture
+async def hf(database_url: str) -> AsyncIterator[Holdfast]:
+    """An app with the handlers that are to run in processes, and an asynchronous one."""
+    async with opened(database_url, cpu_bound.hf) as app:
+        yield app
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """A file that a handler writes when it has begun."""
+    return tmp_path / "mark"
+
+
+async def test_an_idle_child_that_was_killed_costs_the_next_job_nothing(hf: Holdfast) -> None:
+    async with working(hf) as worker:
+        first = await hf.wait((await hf.enqueue("tell")).id, timeout=30)
+        # Held still, so that its end comes to light only when it has been given the next job.
+        (child,) = children(worker)
+        os.kill(child.pid, signal.SIGSTOP)
+        second = await hf.enqueue("tell")
+        await until(lambda: child not in worker._execution._processes._idle)
+        os.kill(child.pid, signal.SIGKILL)
+        done = await hf.wait(second.id, timeout=30)
+    assert (done.state, done.attempt) == ("success", 1)
+    assert done.result["pid"] != first.result["pid"]
+
+
+@pytest.mark.parametrize("why", ["cancel", "timeout"])
+async def test_a_catastrophic_regular_expression_is_interrupted_and_cleans_up(
+    hf: Holdfast, mark: Path, why: str
+) -> None:
+    limit(hf, "regex", 0.5 if why == "timeout" else None)
+    async with working(hf):
+        job = await begun(hf, "regex", mark)
+        if why == "cancel":
+            await hf.cancel(job.id)
+        began = time.monotonic()
+        done = await hf.wait(job.id, timeout=30)
+        assert time.monotonic() - began < 4, "the grace was not needed"
+    (attempt,) = await hf.attempts(job.id)
+    assert Path(f"{mark}.cleaned").exists()
+    if why == "cancel":
+        assert (done.state, done.failures, attempt.outcome) == ("canceled", 0, "canceled")
+    else:
+        assert (done.state, attempt.outcome, attempt.error_type) == ("dead", "timeout", "Timeout")
+
+
+@pytest.mark.parametrize("why", ["cancel", "pause", "timeout"])
+async def test_an_endless_loop_in_c_is_killed_after_the_grace(
+    hf: Holdfast, mark: Path, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.5)
+    limit(hf, "c loop", 0.5 if why == "timeout" else None)
+    async with working(hf):
+        job = await begun(hf, "c loop", mark)
+        pid = int(await until(mark.read_text))
+        if why == "timeout":
+            done = await hf.wait(job.id, timeout=30)
+            assert (done.state, [a.outcome for a in await hf.attempts(job.id)]) == ("dead", ["timeout"])
+        else:
+            await (hf.cancel(job.id) if why == "cancel" else hf.pause(job.id))
+            done = await reached(hf, job, "canceled", "paused", seconds=10)
+            assert (done.state, done.failures) == ("canceled" if why == "cancel" else "paused", 0)
+        assert not alive(pid), "it had ended before its job was settled"
+
+
+async def test_the_loop_in_c_indeed_ignores_the_signal(hf: Holdfast, mark: Path) -> None:
+    """What the tests beside this one assume."""
+    async with working(hf) as worker:
+        job = await begun(hf, "c loop", mark)
+        (child,) = children(worker)
+        child.interrupt()
+        await asyncio.sleep(1)
+        assert alive(child.pid)
+        assert (await hf.get(job.id)).state == "running"
+        child.kill()
+        assert (await hf.wait(job.id, timeout=30)).last_error == (
+            "the handler's process was killed by SIGKILL, perhaps for want of memory"
+        )
+
+
+async def test_a_fast_job_runs_at_once_while_a_child_spins_and_leases_are_renewed(
+    hf: Holdfast, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.2)
+    hf.config = dataclasses.replace(hf.config, lease_sec_default=1, heartbeat_seconds=0.2)
+    limit(hf, "c loop", None, lease=1.0)
+    async with working(hf, lanes={"general": 3}):
+        job = await begun(hf, "c loop", mark)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            began = time.monotonic()
+            quick = await hf.enqueue("quick")
+            assert (await hf.wait(quick.id, timeout=10)).state == "success"
+            assert time.monotonic() - began < 1
+        running = await hf.get(job.id)
+        assert (running.state, running.attempt) == ("running", 1), "three leases long"
+        await hf.cancel(job.id)
+        assert (await hf.wait(job.id, timeout=10)).attempt == 1
+
+
+@pytest.mark.parametrize("how", ["return", "hold", "fail"])
+async def test_a_handler_that_comes_to_its_own_end_is_believed(hf: Holdfast, mark: Path, how: str) -> None:
+    async with working(hf) as worker:
+        job = await begun(hf, "despite", mark, how=how)
+        await hf.cancel(job.id)
+        done = await reached(hf, job, "success", "error", "canceled", seconds=10)
+        await until(lambda: not children(worker), what="the interrupted child is not kept")
+    if how == "return":
+        assert (done.state, done.result) == ("success", "done all the same, True")
+    elif how == "hold":
+        assert (done.state, done.last_error) == ("error", "the token limit is reached")
+    else:
+        assert (done.state, done.failures) == ("canceled", 0)
+
+
+async def test_an_interruption_never_cuts_a_message_to_the_worker_in_half(hf: Holdfast, tmp_path: Path) -> None:
+    async with working(hf):
+        for number in range(3):
+            job = await begun(hf, "chatty", tmp_path / f"mark {number}")
+            await hf.cancel(job.id)
+            done = await reached(hf, job, "success", "canceled", seconds=20)
+            assert done.result == "all understood"
+            (attempt,) = await hf.attempts(job.id)
+            assert (attempt.log_excerpt or "").endswith("WARNING and out")
+
+
+async def test_sigterm_of_others_does_not_disturb_a_handler(hf: Holdfast, mark: Path) -> None:
+    """A service manager signals all processes of a service; the worker lets its jobs finish."""
+    async with working(hf):
+        job = await begun(hf, "sleep", mark, seconds=1)
+        pid = int(await until(mark.read_text))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(pid, number)
+        done = await hf.wait(job.id, timeout=30)
+    assert (done.state, done.result) == ("success", "slept")
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("exit", "the handler's process exited with code 7"),
+        ("segmentation fault", "the handler's process was killed by SIGSEGV"),
+        ("killed", "the handler's process was killed by SIGKILL, perhaps for want of memory"),
+        ("nonsense", "the handler's process said something that makes no sense: not a frame: b'[]'"),
+    ],
+)
+async def test_a_crash_fails_only_its_own_job(hf: Holdfast, mark: Path, how: str, message: str) -> None:
+    async with working(hf, lanes={"general": 2}):
+        other = await begun(hf, "sleep", mark, seconds=1)
+        job = await hf.enqueue("crash", {"how": how}, max_attempts=2)
+        failed = await reached(hf, job, "retry")
+        assert failed.last_error == message
+        (attempt,) = await hf.attempts(job.id)
+        assert (attempt.outcome, attempt.error_type) == ("failed", "ProcessDied")
+        assert (await hf.wait(other.id, timeout=30)).result == "slept"
+        after = await hf.enqueue("tell")
+        assert (await hf.wait(after.id, timeout=30)).state == "success"
+
+
+async def test_what_a_handler_started_is_killed_with_it(
+    hf: Holdfast, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.2)
+    async with working(hf):
+        job = await begun(hf, "offspring", mark)
+        pid = int(await until(mark.read_text))
+        await hf.cancel(job.id)
+        await hf.wait(job.id, timeout=30)
+        await until(lambda: not alive(pid), seconds=5)
+
+
+async def test_a_child_that_does_not_begin_in_time_fails_the_job(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "START_SECONDS", 0.05)
+    job = await run_through(hf, "tell", max_attempts=1)
+    (attempt,) = await hf.attempts(job.id)
+    assert (attempt.error_type, job.last_error) == (
+        "ProcessDied",
+        "the handler's process did not begin within 0.05 s",
+    )
+
+
+async def test_a_timeout_does_not_count_while_a_cold_child_starts(hf: Holdfast) -> None:
+    limit(hf, "tell", 0.15)
+    job = await run_through(hf, "tell", max_attempts=1)
+    assert job.state == "success"
+    (attempt,) = await hf.attempts(job.id)
+    assert (attempt.duration_ms or 0) < 150
+
+
+async def test_a_child_ends_when_its_connection_to_the_worker_closes(hf: Holdfast) -> None:
+    """As it does where the kernel does not kill it with its parent."""
+    async with working(hf) as worker:
+        pid = (await hf.wait((await hf.enqueue("tell")).id, timeout=30)).result["pid"]
+        (child,) = children(worker)
+        child.close()
+        await until(lambda: not Path(f"/proc/{pid}").exists(), seconds=5)

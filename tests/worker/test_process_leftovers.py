@@ -1,0 +1,164 @@
+"""`executor="process"`: what a handler leaves behind in its process never touches another job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast import Holdfast
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
+from tests.worker import leftovers
+from tests.worker.children import begun, children, opened
+from tests.worker.lapse import lapse
+
+ONE = {"general": 1}
+
+
+@pytest.fixture
+async def hf(database_url: str) -> AsyncIterator[Holdfast]:
+    """An app whose handlers are untidy."""
+    async with opened(database_url, leftovers.hf) as app:
+        yield app
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """A file that a handler writes when it has begun."""
+    return tmp_path / "mark"
+
+
+@pytest.fixture
+async def effects(conn: asyncpg.Connection) -> None:
+    """A table of the app's own."""
+    await conn.execute("create table public.effects (job_id uuid not null)")
+
+
+async def test_a_forked_copy_answers_for_nobody(hf: Holdfast, tmp_path: Path) -> None:
+    """It ends as any program would, its parent alone says how the job ended, and the child is used again."""
+    ends = {
+        "return": (0, ""),
+        "exit": (3, ""),
+        "message": (1, "enough\n"),
+        "raise": (1, "ValueError: in the copy\n"),
+        "speak": (0, "a line of the copy\n"),
+        "again": (0, ""),
+    }
+    jobs = {how: await hf.enqueue("fork", {"how": how, "log": str(tmp_path / how)}) for how in ends}
+    last = await hf.enqueue("pid")
+    async with working(hf, lanes=ONE) as worker:
+        for how, (code, told) in ends.items():
+            done = await hf.wait(jobs[how], timeout=30)
+            assert (done.state, done.result) == ("success", ["original", code]), how
+            written = (tmp_path / how).read_text()
+            assert written.endswith(told)
+            assert bool(written) == bool(told), written
+            (attempt,) = await hf.attempts(done.id)
+            assert attempt.log_excerpt is None
+        (child,) = children(worker)
+        assert (await hf.wait(last, timeout=30)).result == child.pid
+    assert await hf.find(types=["child"]) == []
+
+
+async def test_processes_that_a_handler_forks_can_be_terminated(hf: Holdfast) -> None:
+    jobs = [await hf.enqueue("terminate", {"how": how}) for how in ("process", "pool")]
+    async with working(hf, lanes=ONE):
+        ends = [await hf.wait(job, timeout=30) for job in jobs]
+    assert [(done.state, done.result) for done in ends] == [("success", -15), ("success", 0)]
+
+
+async def test_a_handler_is_interrupted_though_it_forks_all_the_time(hf: Holdfast, tmp_path: Path) -> None:
+    async with working(hf):
+        for number in range(3):
+            mark = tmp_path / f"mark {number}"
+            job = await begun(hf, "fork busily", mark)
+            await hf.cancel(job)
+            await reached(hf, job, "canceled", seconds=10)
+            assert Path(f"{mark}.cleaned").exists(), "the grace was not needed"
+
+
+async def test_a_second_answer_is_not_taken_for_that_of_the_next_job(hf: Holdfast) -> None:
+    jobs = [await hf.enqueue(name) for name in ("twice", "pid", "pid")]
+    async with working(hf, lanes=ONE):
+        first, second, third = [(await hf.wait(job, timeout=30)).result for job in jobs]
+    assert first == "said twice"
+    assert isinstance(second, int)
+    assert second != third, "a child that speaks out of turn is not kept"
+
+
+async def test_an_answer_before_the_handler_began_is_refused(hf: Holdfast, mark: Path) -> None:
+    async with working(hf, lanes=ONE):
+        first = await begun(hf, "foretell", mark)
+        second = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
+    assert (second.state, second.attempt) == ("success", 1)
+    assert second.result not in (0, (await hf.get(first)).result), "it has run, in another child"
+
+
+@pytest.mark.parametrize("when", ["idle", "busy"])
+async def test_a_thread_left_behind_has_no_part_in_the_next_job(hf: Holdfast, mark: Path, when: str) -> None:
+    told = Path(f"{mark}.told")
+    async with working(hf, lanes=ONE) as worker:
+        first = await hf.wait((await hf.enqueue("thread", {"mark": str(mark)})).id, timeout=30)
+        if when == "idle":
+            Path(f"{mark}.go").touch()
+            await until(told.exists, seconds=10, what="the thread is not left waiting")
+        failed = await hf.wait((await hf.enqueue("stumble", {"mark": str(mark)})).id, timeout=30)
+        third = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
+        assert len(children(worker)) == 1
+    assert (failed.state, failed.last_error) == ("dead", f"in process {first.result}")
+    (attempt,) = await hf.attempts(failed.id)
+    assert attempt.log_excerpt is None
+    assert json.loads(told.read_text()) == {
+        "log": None,
+        "enqueue": "HoldfastError: the handler of this attempt has ended; nothing is recorded for it any more",
+        "transaction": (
+            "HoldfastError: the handler of this attempt has ended; no transaction can begin for it any more"
+        ),
+    }
+    assert await hf.find(types=["child"]) == []
+    assert third.result != first.result, "a child in which somebody else speaks is not kept"
+
+
+@pytest.mark.usefixtures("effects")
+async def test_a_transaction_left_open_ends_with_its_child(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    async with working(hf, lanes=ONE):
+        first = await hf.wait((await hf.enqueue("open transaction")).id, timeout=30)
+        second = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
+        assert second.result != first.result
+        await until(lambda: _none_open(conn), seconds=10, what="the transaction has ended")
+    assert await conn.fetchval("select count(*) from public.effects") == 0
+
+
+@pytest.mark.usefixtures("effects")
+async def test_a_stale_attempt_commits_nothing(hf: Holdfast, mark: Path, conn: asyncpg.Connection) -> None:
+    """The lease is swept while the child's transaction is open; the next attempt alone has an effect."""
+    async with working(hf):
+        job = await begun(hf, "slow post", mark)
+        await lapse(conn)
+        Path(f"{mark}.go").touch()
+        done = await hf.wait(job, timeout=30)
+    assert Path(f"{mark}.raised").read_text() == "LeaseLost"
+    assert done.attempt > 1
+    assert await conn.fetchval("select array_agg(job_id) from public.effects") == [job.id]
+    assert (await hf.attempts(job))[0].outcome == "lost"
+
+
+async def test_every_handler_begins_in_the_same_folder(hf: Holdfast, tmp_path: Path) -> None:
+    jobs = [await hf.enqueue("wander", {"to": str(tmp_path / "elsewhere")}) for _ in range(2)]
+    async with working(hf, lanes=ONE):
+        results = [(await hf.wait(job, timeout=30)).result for job in jobs]
+    assert results[0] == results[1]
+    assert results[0][1] == str(Path.cwd())
+
+
+async def _none_open(conn: asyncpg.Connection) -> bool:
+    return bool(
+        await conn.fetchval(
+            "select count(*) = 0 from pg_stat_activity "
+            "where datname = current_database() and state like 'idle in transaction%'"
+        )
+    )
