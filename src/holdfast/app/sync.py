@@ -53,15 +53,22 @@ def _blocking(
             conn = keywords["conn"] = self._app.ambient()
         if conn is None:
             portal, app = self._opened()
-            return portal.run(getattr(app, verb.__name__)(*arguments, **keywords))
+            return portal.run(_of(app, verb)(*arguments, **keywords))
         if not is_blocking(conn):
             raise InvalidInput(
                 f"{type(conn).__module__}.{type(conn).__qualname__} belongs to asyncio: use `await hf.{verb.__name__}`"
             )
-        return immediately(getattr(self._app, verb.__name__)(*arguments, **keywords))
+        return immediately(_of(self._app, verb)(*arguments, **keywords))
 
     update_wrapper(call, verb)
     return call
+
+
+def _of(
+    app: Holdfast, verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """An app's own version of a verb: integrations override some."""
+    return getattr(app, verb.__name__)  # type: ignore[no-any-return]
 
 
 def _working(
@@ -82,7 +89,7 @@ def _working(
         keywords["started"] = started
         portal = Portal("holdfast-worker")
         try:
-            running = portal.start(getattr(self._app, verb.__name__)(*arguments, **keywords))
+            running = portal.start(_of(self._app, verb)(*arguments, **keywords))
             with _drained_by_signal(lambda: portal.soon(began[0].drain) if began else running.cancel()):
                 return running.result()
         finally:
