@@ -24,22 +24,12 @@ import pytest
 from holdfast.config import Config
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.migrate import migrate
+from holdfast.testing.databases import SERVER_SETTINGS
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
 #: The controller chooses the folder, the xdist workers inherit it.
 HOME = Path(tempfile.gettempdir()) / f"hf-tests-{os.environ.setdefault('PYTEST_SERVER', uuid4().hex[:8])}"
-
-#: Of the test server only: nothing in it outlives the run.
-SETTINGS = {
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "wal_level": "minimal",
-    "max_wal_senders": "0",
-    "max_wal_size": "8GB",
-    "checkpoint_timeout": "1h",
-}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -64,7 +54,7 @@ def server_url(given_url: str | None) -> Iterator[str]:
     if given_url is not None:
         yield given_url
         return
-    server = EmbeddedPostgres(HOME, settings=SETTINGS)
+    server = EmbeddedPostgres(HOME, settings=SERVER_SETTINGS)
     yield server.start()
     server.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import asyncpg
 import psycopg
 import sqlalchemy as sa
 from psycopg.rows import dict_row
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 __all__ = ["BLOCKING", "KINDS", "Lent", "lend"]
@@ -122,6 +123,14 @@ def _orm_async(driver: str) -> Callable[[str], AbstractAsyncContextManager[Lent]
     return lend
 
 
+@asynccontextmanager
+async def _scoped_async(url: str) -> AsyncIterator[Lent]:
+    engine = create_async_engine(_engine(url, "asyncpg").url, poolclass=sa.NullPool)
+    session = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
+    yield Lent(session, lambda text: session.execute(sa.text(text)), session.commit, session.rollback)
+    await session.remove()
+
+
 def _later(call: Callable[..., object]) -> Callable[..., Awaitable[object]]:
     """A blocking call with the face of a coroutine."""
 
@@ -146,6 +155,7 @@ KINDS = BLOCKING | {
     "sqlalchemy-core-psycopg-async": _core_async("psycopg"),
     "sqlalchemy-orm-asyncpg": _orm_async("asyncpg"),
     "sqlalchemy-orm-psycopg-async": _orm_async("psycopg"),
+    "sqlalchemy-scoped-asyncpg": _scoped_async,
 }
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from typing import Any
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from holdfast import Context, Fatal, Holdfast, InvalidInput, JobRef, LeaseLost, RetryPolicy, SyncContext, events
@@ -395,18 +396,21 @@ async def test_a_thread_brings_its_own_connection(
     assert await written(conn, job) == 1
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@pytest.mark.parametrize(("driver", "scoped"), [("asyncpg", False), ("psycopg", False), ("asyncpg", True)])
 async def test_a_coroutine_brings_its_own_session(
-    hf: Holdfast, conn: asyncpg.Connection, database_url: str, driver: str
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, driver: str, scoped: bool
 ) -> None:
     url = database_url.replace("postgresql://", f"postgresql+{driver}://")
     engine = create_async_engine(url, poolclass=sa.NullPool)
+    new_session = async_sessionmaker(engine)
 
     @hf.job("write")
     async def write(ctx: Context) -> None:
-        async with AsyncSession(engine) as session, ctx.transaction(session):
+        session: Any = async_scoped_session(new_session, asyncio.current_task) if scoped else new_session()
+        async with ctx.transaction(session):
             await session.execute(sa.text("insert into public.effects (job_id) values (:id)"), {"id": ctx.job_id})
             await ctx.enqueue("next", conn=session)
+        await session.close()
 
     job = await write.enqueue()
     async with working(hf):

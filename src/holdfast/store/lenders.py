@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
+from inspect import isawaitable
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
@@ -84,119 +85,53 @@ class _Blocking(_Plain):
 
 
 class _Psycopg(_Plain):
-    blocking = True
+    """psycopg 3, blocking or not."""
+
+    def __init__(self, *, blocking: bool) -> None:
+        self.blocking = blocking
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
-        from psycopg import Cursor
+        import psycopg
 
         _refuse_autocommit(conn)
         # Whatever cursors and rows the connection is set up for, here they are plain.
-        with Cursor(conn, row_factory=_tuples) as cursor:
-            cursor.execute(_literal(sql.percent), arguments)
-            rows = cursor.fetchall()
-            return _named(cursor.description or (), rows)
+        kind: Any = psycopg.Cursor if self.blocking else psycopg.AsyncCursor
+        async with _block(kind(conn, row_factory=_tuples)) as cursor:
+            await _done(cursor.execute(sql.percent, arguments))
+            rows = await _done(cursor.fetchall())
+            return _named(cursor.description, rows)
 
     @asynccontextmanager
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
         _refuse_nested(_in_block(conn))
-        if conn.autocommit:
-            with conn.transaction():
-                yield
-            return
-        try:
+        async with _block(conn.transaction()) if conn.autocommit else _committed(conn):
             yield
-            conn.commit()
-        except BaseException:
-            with suppress(Exception):
-                conn.rollback()
-            raise
-
-
-class _PsycopgAsync(_Plain):
-    blocking = False
-
-    async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
-        from psycopg import AsyncCursor
-
-        _refuse_autocommit(conn)
-        async with AsyncCursor(conn, row_factory=_tuples) as cursor:
-            await cursor.execute(_literal(sql.percent), arguments)
-            rows = await cursor.fetchall()
-            return _named(cursor.description or (), rows)
-
-    @asynccontextmanager
-    async def transaction(self, conn: Any) -> AsyncIterator[None]:
-        _refuse_nested(_in_block(conn))
-        if conn.autocommit:
-            async with conn.transaction():
-                yield
-            return
-        try:
-            yield
-            await conn.commit()
-        except BaseException:
-            with suppress(Exception):
-                await conn.rollback()
-            raise
 
 
 class _Alchemy:
-    """SQLAlchemy, blocking; a session is used through its connection."""
+    """SQLAlchemy, blocking or not; a session is used through its connection."""
 
-    blocking = True
-
-    def __init__(self, *, session: bool) -> None:
-        self._session = session
+    def __init__(self, *, session: bool, blocking: bool) -> None:
+        self._session, self.blocking = session, blocking
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
-        connection = _bound(conn.connection) if self._session else conn
-        return _mapped(connection.exec_driver_sql(_written_for(connection, sql), tuple(arguments)))
+        connection = await _connection_of(conn) if self._session else conn
+        written = _written_for(connection if self.blocking else connection.sync_connection, sql)
+        result = await _done(connection.exec_driver_sql(written, tuple(arguments)))
+        return [dict(row) for row in result.mappings()]
 
     async def flush(self, conn: Any) -> None:
         if self._session:
-            conn.flush()
+            await _done(conn.flush())
 
     @asynccontextmanager
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
         if self._session:
-            _refuse_joined(conn)
-        try:
+            # A scoped session of asyncio shows most of its session, but not this; called, it gives the session.
+            session = conn if self.blocking or hasattr(conn, "sync_session") else conn()
+            _refuse_joined(session if self.blocking else session.sync_session)
+        async with _committed(conn):
             yield
-            conn.commit()
-        except BaseException:
-            with suppress(Exception):
-                conn.rollback()
-            raise
-
-
-class _AlchemyAsync:
-    """SQLAlchemy's asyncio extension."""
-
-    blocking = False
-
-    def __init__(self, *, session: bool) -> None:
-        self._session = session
-
-    async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
-        connection = await conn.connection() if self._session else conn
-        written = _written_for(connection.sync_connection, sql)
-        return _mapped(await connection.exec_driver_sql(written, tuple(arguments)))
-
-    async def flush(self, conn: Any) -> None:
-        if self._session:
-            await conn.flush()
-
-    @asynccontextmanager
-    async def transaction(self, conn: Any) -> AsyncIterator[None]:
-        if self._session:
-            _refuse_joined(conn.sync_session)
-        try:
-            yield
-            await conn.commit()
-        except BaseException:
-            with suppress(Exception):
-                await conn.rollback()
-            raise
 
 
 class _Django(_Plain):
@@ -230,14 +165,14 @@ class _Django(_Plain):
 _LENDERS: Mapping[tuple[str, str], Lender] = {
     ("asyncpg", "Connection"): _Asyncpg(),
     ("asyncpg", "PoolConnectionProxy"): _Asyncpg(),
-    ("psycopg", "Connection"): _Psycopg(),
-    ("psycopg", "AsyncConnection"): _PsycopgAsync(),
-    ("sqlalchemy", "Connection"): _Alchemy(session=False),
-    ("sqlalchemy", "Session"): _Alchemy(session=True),
-    ("sqlalchemy", "scoped_session"): _Alchemy(session=True),
-    ("sqlalchemy", "AsyncConnection"): _AlchemyAsync(session=False),
-    ("sqlalchemy", "AsyncSession"): _AlchemyAsync(session=True),
-    ("sqlalchemy", "async_scoped_session"): _AlchemyAsync(session=True),
+    ("psycopg", "Connection"): _Psycopg(blocking=True),
+    ("psycopg", "AsyncConnection"): _Psycopg(blocking=False),
+    ("sqlalchemy", "Connection"): _Alchemy(session=False, blocking=True),
+    ("sqlalchemy", "Session"): _Alchemy(session=True, blocking=True),
+    ("sqlalchemy", "scoped_session"): _Alchemy(session=True, blocking=True),
+    ("sqlalchemy", "AsyncConnection"): _Alchemy(session=False, blocking=False),
+    ("sqlalchemy", "AsyncSession"): _Alchemy(session=True, blocking=False),
+    ("sqlalchemy", "async_scoped_session"): _Alchemy(session=True, blocking=False),
     ("holdfast", "BlockingConnection"): _Blocking(),
     ("django", "BaseDatabaseWrapper"): _Django(),
     ("django", "ConnectionProxy"): _Django(),
@@ -292,9 +227,9 @@ def _refuse_joined(session: Any) -> None:
     _refuse_nested(hasattr(bind, "in_transaction") and bind.in_transaction())
 
 
-def _bound(connection: Callable[[], Any]) -> Any:
+async def _connection_of(session: Any) -> Any:
     try:
-        return connection()
+        return await _done(session.connection())
     except Exception as fault:
         if type(fault).__name__ == "UnboundExecutionError":
             advice = "pass the connection: `session.connection(bind_arguments=...)`"
@@ -302,9 +237,32 @@ def _bound(connection: Callable[[], Any]) -> Any:
         raise
 
 
-def _literal(text: str) -> Any:
-    """Our own text; the driver's types want a promise that nobody else had a hand in it."""
-    return text
+async def _done(answer: Any) -> Any:
+    """What a call gives: at once where it blocks, else once it is awaited."""
+    return await answer if isawaitable(answer) else answer
+
+
+@asynccontextmanager
+async def _block(manager: Any) -> AsyncIterator[Any]:
+    """A context manager of either kind."""
+    if hasattr(manager, "__aenter__"):
+        async with manager as entered:
+            yield entered
+    else:
+        with manager as entered:
+            yield entered
+
+
+@asynccontextmanager
+async def _committed(conn: Any) -> AsyncIterator[None]:
+    """What the connection has done since its last commit; a rollback that fails hides no error."""
+    try:
+        yield
+        await _done(conn.commit())
+    except BaseException:
+        with suppress(Exception):
+            await _done(conn.rollback())
+        raise
 
 
 def _tuples(_cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -319,7 +277,3 @@ def _named(description: Sequence[Any], rows: Iterable[Sequence[Any]]) -> list[di
 
 def _aware(value: Any, zone: ZoneInfo) -> Any:
     return value.replace(tzinfo=zone) if isinstance(value, datetime) and value.tzinfo is None else value
-
-
-def _mapped(result: Any) -> list[dict[str, Any]]:
-    return [dict(row) for row in result.mappings()]
