@@ -25,7 +25,10 @@ def _text(value: str) -> str:
 
 def _number(low: float, high: float = 1e9) -> Callable[[str], float]:
     def parse(value: str) -> float:
-        number = float(value)
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
         if not low <= number <= high:
             raise ValueError(f"must be from {low:g} to {high:g}")
         return number
@@ -35,7 +38,10 @@ def _number(low: float, high: float = 1e9) -> Callable[[str], float]:
 
 def _whole(low: int, high: int = 10**9) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        number = int(value)
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("must be a whole number") from None
         if not low <= number <= high:
             raise ValueError(f"must be from {low} to {high}")
         return number

@@ -4,6 +4,7 @@
 
     HoldfastError
     ├── ConfigError            config             the configuration is wrong; lists every fault at once
+    ├── NotOpen                not-open           the app was not opened, so it has no connection
     ├── DatabaseUnavailable    unavailable        PostgreSQL could not be reached, the call may be repeated
     ├── SchemaError            schema             the database's schema does not fit this release
     ├── InvalidInput           invalid            an argument is wrong; nothing was done
@@ -46,6 +47,7 @@ __all__ = [
     "KeyConflict",
     "LeaseLost",
     "NotFound",
+    "NotOpen",
     "Retry",
     "SchemaError",
     "Snooze",
@@ -63,6 +65,12 @@ class ConfigError(HoldfastError):
     """The configuration is wrong."""
 
     code = "config"
+
+
+class NotOpen(HoldfastError):
+    """The app has no connection, because nobody opened it."""
+
+    code = "not-open"
 
 
 class DatabaseUnavailable(HoldfastError):

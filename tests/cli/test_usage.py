@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -136,3 +137,17 @@ def test_without_click_it_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "error: the command line is not installed: pip install 'holdfast[cli]'\n"
+
+
+def test_a_wrong_setting_is_told_in_a_line() -> None:
+    """In a process of its own: no module of the command line may need the settings when it is imported."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "config"],
+        env={**os.environ, "HOLDFAST_PORT": "abc"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: HOLDFAST_PORT is 'abc'")
+    assert len(done.stderr.splitlines()) == 1

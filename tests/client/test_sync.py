@@ -16,7 +16,17 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast import Context, DatabaseUnavailable, Holdfast, HoldfastError, InvalidPayload, NotFound, Sync, WaitTimeout
+from holdfast import (
+    Context,
+    DatabaseUnavailable,
+    Holdfast,
+    HoldfastError,
+    InvalidPayload,
+    NotFound,
+    NotOpen,
+    Sync,
+    WaitTimeout,
+)
 from holdfast.app.verbs import Verbs
 from holdfast.testing.harness import until
 
@@ -115,7 +125,7 @@ async def test_an_open_app_is_not_used_from_another_event_loop(hf: Holdfast) -> 
 
 
 def test_an_app_that_is_not_open_says_so(hf: Holdfast) -> None:
-    with pytest.raises(DatabaseUnavailable, match="not open"):
+    with pytest.raises(NotOpen, match="not open"):
         asyncio.run(hf.find())
 
 

@@ -14,9 +14,11 @@ import zipfile
 from collections.abc import Callable
 from email import message_from_string
 from email.message import Message
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.contracts.once import once
 
@@ -201,3 +203,16 @@ def installed(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 def required(metadata: Message) -> list[str]:
     return [one for one in metadata.get_all("Requires-Dist", []) if "extra ==" not in one]
+
+
+def test_every_pinned_version_admits_the_oldest_python() -> None:
+    """The developer's Python is newer than that of those who install with these pins."""
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    for name, version in pins.items():
+        try:
+            found = distribution(name).metadata
+        except PackageNotFoundError:
+            continue  # of another platform
+        needed = found["Requires-Python"]
+        assert found["Version"] == version, f"{name} {found['Version']} is installed; run `make setup`"
+        assert needed is None or SpecifierSet(needed).contains("3.11.0"), f"{name} {version} needs Python {needed}"

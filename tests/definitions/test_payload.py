@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused_when_enqueued(wrong: dict[str, Any]) -> No
 
 
 def test_a_stored_payload_that_no_longer_fits_says_so() -> None:
-    with pytest.raises(InvalidPayload, match="no longer fits"):
+    with pytest.raises(InvalidPayload, match="does not fit"):
         Payload("t", keywords).call_arguments('{"b": "x"}')
 
 

@@ -75,7 +75,7 @@ async def test_a_payload_that_no_longer_fits_waits_for_a_person_and_says_so(hf: 
     await hf.run_worker(burst=True)
     held = await hf.get(job.id)
     assert (held.state, held.attempt) == ("error", 1)
-    assert "the stored payload no longer fits the handler of greet: person: Field required" in (held.last_error or "")
+    assert "the stored payload does not fit the handler of greet: person: Field required" in (held.last_error or "")
 
 
 async def test_an_exception_is_retried_until_the_budget_is_used_up(hf: Holdfast) -> None:

@@ -37,6 +37,32 @@ def mark(tmp_path: Path) -> Path:
     return tmp_path / "mark"
 
 
+def test_a_script_that_forgot_its_guard_does_not_start_itself_over_and_over(database_url: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"""
+from holdfast import Holdfast, SyncContext
+
+hf = Holdfast({database_url!r})
+
+
+@hf.job("double", executor="process")
+def double(ctx: SyncContext, n: int) -> int:
+    return 2 * n
+
+
+job = double.sync.enqueue(2)
+hf.sync.run_worker(burst=True)
+print(hf.sync.get(job).state.value, len(hf.sync.find()))
+print(hf.sync.get(job).last_error)
+"""
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    state, fault = done.stdout.splitlines()
+    assert state == "dead 1", done.stderr
+    assert '`if __name__ == "__main__":`' in fault
+
+
 async def test_the_handler_runs_in_the_main_thread_of_another_process(hf: Holdfast) -> None:
     job = await run_through(hf, "tell", tenant="acme", correlation_id="a thread of work")
     told = job.result
@@ -150,7 +176,7 @@ async def test_a_payload_that_no_longer_fits_waits_for_a_person_and_an_odd_resul
         await client.run_worker(burst=True, lanes={"general": 1})
         held, dead = await client.get(misfit.id), await client.get(odd.id)
     assert (held.state, held.attempt) == ("error", 1)
-    assert "no longer fits the handler of ship: number: Field required; lines:" in (held.last_error or "")
+    assert "does not fit the handler of ship: number: Field required; lines:" in (held.last_error or "")
     assert (dead.state, dead.attempt) == ("dead", 1)
     assert "the result cannot be written as JSON" in (dead.last_error or "")
 

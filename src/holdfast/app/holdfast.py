@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import copy
 import dataclasses
+import inspect
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,6 +21,7 @@ from holdfast.config import Config
 from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
 from holdfast.definitions.registry import Registry
 from holdfast.errors import HoldfastError, InvalidInput, SchemaError
+from holdfast.lifecycle.importing import refuse_while_importing
 from holdfast.maintenance.leader import Maintenance
 from holdfast.model.retry import RetryPolicy
 from holdfast.store.database import Database, check_schema
@@ -115,7 +118,11 @@ class Holdfast(Verbs):
         of its own with `executor="process"`).
         """
 
+        if not isinstance(name, str):
+            raise InvalidInput('a job type needs a name: `@hf.job("email.send")`')
+
         def decorate(function: Callable[Concatenate[C, P], R]) -> Handler[P, R]:
+            _refuse_missing_context(name, function)
             job_type = declare(
                 name,
                 function,
@@ -147,6 +154,7 @@ class Holdfast(Verbs):
 
     async def open(self) -> None:
         """Connect; without a database URL, start the embedded server first. May be called again, and counts."""
+        refuse_while_importing()
         loop = asyncio.get_running_loop()
         if self._users and self._loop is not loop:
             raise HoldfastError("the app is open in another event loop: close it there first, or use `hf.sync`")
@@ -286,3 +294,21 @@ class Holdfast(Verbs):
         """What sets up, and takes down, the resources of handlers."""
         lifespan = self._lifespan
         return None if lifespan is None else lambda: lifespan(self)
+
+
+def _refuse_missing_context(name: str, function: Callable[..., Any]) -> None:
+    """A first parameter that says to be something else would get the context all the same."""
+    first = next(iter(inspect.signature(function).parameters), None)
+    if first is None:
+        return
+    unwrapped = inspect.unwrap(function)
+    annotation = getattr(unwrapped, "__annotations__", {}).get(first)
+    if isinstance(annotation, str):
+        annotation = getattr(unwrapped, "__globals__", {}).get(annotation, getattr(builtins, annotation, None))
+    if not isinstance(annotation, type) or annotation in (Any, object) or getattr(annotation, "_is_protocol", False):
+        return
+    if not issubclass(annotation, Context):
+        raise InvalidInput(
+            f"job type {name!r}: the first parameter is the context, but {first!r} is a {annotation.__name__}; "
+            "put `ctx: Context` before it"
+        )

@@ -31,6 +31,7 @@ from holdfast.app.holdfast import Holdfast
 from holdfast.app.verbs import Verbs
 from holdfast.config import Config
 from holdfast.errors import InvalidInput
+from holdfast.lifecycle.importing import refuse_while_importing
 from holdfast.lifecycle.portal import Portal, immediately
 from holdfast.store.foreign import is_blocking
 from holdfast.worker.worker import Worker
@@ -79,6 +80,7 @@ def _working(
     def call(self: Sync, /, *arguments: P.args, **keywords: P.kwargs) -> Worker:
         if keywords.pop("signals", False) and threading.current_thread() is not threading.main_thread():
             raise InvalidInput("signals arrive in the main thread only: run the worker there, or without `signals`")
+        refuse_while_importing()
         began: list[Worker] = []
         told = keywords.get("started")
 
@@ -172,6 +174,7 @@ class Sync:
         self.close()
 
     def _opened(self) -> tuple[Portal, Holdfast]:
+        refuse_while_importing()
         opened = self._open
         if opened is not None:
             return opened

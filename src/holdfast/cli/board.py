@@ -43,6 +43,10 @@ class Board:
         with self._live, watching(self._hf, self._learn):
             yield
 
+    def print(self, text: str) -> None:
+        """Something to stay above the board."""
+        self._live.console.print(Text(text))
+
     def say(self, note: str) -> None:
         """Something for the last line."""
         self._note = note

@@ -14,6 +14,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit, report
 from holdfast.cli.output import age, as_dict, output_option, print_record, print_records
+from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.job import Job
 from holdfast.model.states import State
@@ -53,7 +54,9 @@ def list_(output: str, **filters: Any) -> None:
     if output == "table":
         print_records([_row(job) for job in found], _COLUMNS, output)
         if not found:
-            click.echo("no jobs", err=True)
+            config = Config.load()
+            where = "" if config.database_url else f" in the embedded database of {config.home.resolve()}"
+            click.echo(f"no jobs{where}", err=True)
         elif len(found) == filters["limit"]:
             click.echo(f"more: --before {found[-1].id}", err=True)
     else:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import socket
 import sys
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
@@ -19,7 +21,6 @@ from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.board import Board
 from holdfast.cli.children import Child
-from holdfast.cli.demo import keep_enqueueing
 from holdfast.cli.failures import Exit
 from holdfast.cli.serve import web
 from holdfast.cli.shutdown import Shutdown, run_until_told
@@ -89,6 +90,9 @@ class _Everything:
         worker = asyncio.create_task(self._worker.run())
         extras = [asyncio.create_task(self._say_when_ready())]
         if self._app_name is None:
+            # Not before: it makes an app, and a wrong setting is to be told by the command that is run.
+            from holdfast.cli.demo import keep_enqueueing
+
             extras.append(asyncio.create_task(keep_enqueueing(self._hf)))
         waiting = asyncio.create_task(told.wait())
         with self._board.shown() if self._board else contextlib.nullcontext():
@@ -122,11 +126,22 @@ class _Everything:
             lines += [
                 "Try, in another terminal in this folder:",
                 f"  curl -s {self._url}/jobs -H 'content-type: application/json' -d '{body}'",
-                "  holdfast jobs list",
-                "  holdfast doctor",
+                f"  {_command()} jobs list",
+                f"  {_command()} doctor",
             ]
         lines.append("Ready. Ctrl-C drains and stops.")
-        click.echo("\n".join(lines))
+        if self._board is None:
+            click.echo("\n".join(lines))
+        else:
+            self._board.print("\n".join(lines))
+
+
+def _command() -> str:
+    """How this very program is called from the folder where it was started."""
+    called = Path(sys.argv[0])
+    if called.name != "holdfast" or shutil.which("holdfast") == str(called.absolute()):
+        return "holdfast"
+    return str(called.relative_to(Path.cwd()) if called.is_relative_to(Path.cwd()) else called)
 
 
 def _environment(hf: Holdfast) -> dict[str, str]:

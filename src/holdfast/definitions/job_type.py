@@ -93,8 +93,12 @@ def declare(
                 executor == "process" and "<locals>" in getattr(handler, "__qualname__", ""),
                 "executor process needs a handler at the top level of a module (a decorator must use functools.wraps)",
             ),
-            (timeout is not None and timeout <= 0, "timeout must be more than 0 seconds"),
-            (lease is not None and lease <= 0, "lease must be more than 0 seconds"),
+            (not _seconds(timeout), f"timeout must be a number of seconds, more than 0, not {timeout!r}"),
+            (not _seconds(lease), f"lease must be a number of seconds, more than 0, not {lease!r}"),
+            (
+                retry is not None and not isinstance(retry, RetryPolicy),
+                f"retry must be a RetryPolicy, such as RetryPolicy(max_attempts=5), not {retry!r}",
+            ),
             (not inspect.signature(handler).parameters, "the handler must take the context as its first parameter"),
         )
         if wrong
@@ -114,3 +118,7 @@ def declare(
         executor=executor,
         version=version,
     )
+
+
+def _seconds(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)

@@ -110,7 +110,7 @@ class Payload:
             value = self._adapter.validate_json(text)
         except ValidationError as fault:
             raise InvalidPayload(
-                f"the stored payload no longer fits the handler of {self._job_type}: {_readable(fault)}"
+                f"the stored payload does not fit the handler of {self._job_type}: {_readable(fault)}"
             ) from None
         except Exception as fault:
             raise InvalidPayload(

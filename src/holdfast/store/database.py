@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from holdfast.config import Config
-from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
 from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.statements import migrations, queries
 
@@ -128,7 +128,7 @@ class Database:
     async def _run(self, method: str, statement: str, arguments: Sequence[Any]) -> Any:
         """Run one statement; deadlocks and serialisation failures are repeated here and nowhere else."""
         if self._pool is None:
-            raise DatabaseUnavailable("the app is not open: use `async with hf:`, or the blocking `hf.sync`")
+            raise NotOpen("the app is not open: use `async with hf:`, or the blocking `hf.sync`")
         if self._loop is not asyncio.get_running_loop():
             raise HoldfastError("the app was opened in another event loop: open it in this one, or use `hf.sync`")
         for repeat in range(_REPEATS):
@@ -147,7 +147,7 @@ class Database:
 async def check_schema(config: Config) -> None:
     """Raise SchemaError, with advice, unless the schema is of this release or a newer one."""
     sql = queries(config.schema)
-    conn = await asyncpg.connect(**connection_arguments(config, role=None, name="holdfast check", direct=False))
+    conn = await connect(config, role=None, name="holdfast check")
     try:
         if not await conn.fetchval(sql["has_steps"], config.schema):
             raise SchemaError(f"the schema {config.schema!r} does not exist yet; run `holdfast migrate`")

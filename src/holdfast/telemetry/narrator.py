@@ -59,7 +59,8 @@ def narrate(event: Event) -> None:
         case AttemptEnded():
             level = logging.INFO if event.outcome in _QUIET_OUTCOMES else logging.WARNING
             became = "" if event.state == event.outcome else f" → {event.state}"
-            message = f"{event.type} {event.outcome}{became}"
+            why = f": {event.error.splitlines()[0][:200]}" if event.error else ""
+            message = f"{event.type} {event.outcome}{became}{why}"
         case LeaseLost():
             level, message = logging.WARNING, f"{event.type}: lease lost, result dropped"
         case LoopBlocked():
@@ -114,8 +115,8 @@ class _Readable(logging.Formatter):
         detail = ""
         if isinstance(event, AttemptEnded):
             detail = f"  {event.job_id} attempt {event.attempt}, {event.duration_seconds * 1000:.0f} ms"
-            if event.error:
-                detail += f"  {event.error_type}: {event.error.splitlines()[0][:100]}"
+            if event.error_type:
+                detail += f"  {event.error_type}"
         elif isinstance(event, LeaseLost | Mended) and event.job_id:
             detail = f"  {event.job_id}"
         elif hasattr(record, "job_id"):

@@ -66,7 +66,9 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind(where)
     except OSError as fault:
         listener.close()
-        raise ConfigError(f"port {port} of {host} cannot be used ({fault.strerror}); choose another: --port") from None
+        raise ConfigError(
+            f"port {port} of {host} cannot be used ({fault.strerror}); choose another: --port or HOLDFAST_PORT"
+        ) from None
     listener.listen(_BACKLOG)
     return listener
 

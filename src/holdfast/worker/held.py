@@ -118,6 +118,11 @@ class Held:
         self.log.append(line)
 
     @property
+    def ended(self) -> bool:
+        """Whether its handler is over and its outcome is on the way, or settled."""
+        return self.task is not None and self.task.done()
+
+    @property
     def running_ms(self) -> int:
         """How long its handler has run so far."""
         return 0 if self.started is None else int((time.monotonic() - self.started) * 1000)

@@ -182,7 +182,8 @@ class Intake(Service):
             self._active[claim.stream.id] = asked_at
             held = Held(claim, lane, asked_at)
             earlier = self._held.get(claim.job_id)
-            if earlier is not None:
+            # An attempt that has ended may only wait for the answer to its settlement.
+            if earlier is not None and not earlier.ended:
                 self._held_already(earlier, held)
                 continue
             self._held.add(held)

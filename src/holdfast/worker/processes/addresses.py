@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast.definitions.job_type import JobType
 from holdfast.errors import InvalidInput
+from holdfast.lifecycle.importing import importing
 
 __all__ = ["Address", "address_of", "check_addresses", "find"]
 
@@ -79,9 +80,11 @@ def address_of(job_type: JobType) -> Address:
 def find(address: Address) -> Any:
     """The handler at that address, its module imported first."""
     if address.prepared_by is not None and address.module not in sys.modules:
-        module, _, name = address.prepared_by.partition(":")
-        getattr(importlib.import_module(module), name)()
-    handler = _declared(vars(_module(address)), address.qualname, address.job_type)
+        place, _, name = address.prepared_by.partition(":")
+        getattr(importlib.import_module(place), name)()
+    with importing():
+        module = _module(address)
+    handler = _declared(vars(module), address.qualname, address.job_type)
     if handler is None:
         raise InvalidInput(
             f"the module {address.module!r} declares no job type {address.job_type!r} in a process that imports it"

@@ -1,0 +1,52 @@
+"""A declaration that cannot be meant is refused at once, with what to do."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pytest
+
+from holdfast import Context, Holdfast, InvalidInput, SyncContext
+
+hf = Holdfast("postgresql://nobody@127.0.0.1:1/none")
+
+
+class HasJob(Protocol):
+    job_id: Any
+
+
+async def named(ctx: Context) -> None: ...
+async def blocking(ctx: SyncContext) -> None: ...
+async def unannotated(ctx) -> None: ...  # type: ignore[no-untyped-def]
+async def anything(ctx: Any) -> None: ...
+async def described(ctx: HasJob) -> None: ...
+async def forgotten(to: str) -> None: ...
+
+
+@pytest.mark.parametrize("function", [named, blocking, unannotated, anything, described])
+def test_contexts_are_taken_however_they_are_annotated(function: Any) -> None:
+    hf.job(f"declared.{function.__name__}")(function)
+
+
+def test_a_forgotten_context_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"the first parameter is the context, but 'to' is a str"):
+        hf.job("forgotten")(forgotten)  # type: ignore[type-var]
+
+
+def test_forgotten_parentheses_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="a job type needs a name"):
+        hf.job(named)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"retry": 5}, r"RetryPolicy\(max_attempts=5\)"),
+        ({"timeout": "5"}, "timeout must be a number of seconds"),
+        ({"timeout": 0}, "timeout must be a number of seconds"),
+        ({"lease": True}, "lease must be a number of seconds"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_refused(options: dict[str, Any], fault: str) -> None:
+    with pytest.raises(InvalidInput, match=fault):
+        hf.job("wrong", **options)(named)
