@@ -27,7 +27,7 @@ SQL = SOURCE / "sql"
 
 #: Page, title, and the modules whose public names it shows. What is in none of them comes on the last page.
 NAMES = (
-    ("app", "The app and its handlers", ("holdfast.app", "holdfast.sync", "holdfast.client")),
+    ("app", "The app and its handlers", ("holdfast.app", "holdfast.client")),
     ("context", "The context of a handler", ("holdfast.worker",)),
     ("jobs", "Jobs and what is declared of them", ("holdfast.model", "holdfast.definitions")),
     ("errors", "Errors", ("holdfast.errors",)),
@@ -47,7 +47,7 @@ FIRST = ("Holdfast", "Context", "Job")
 #: Nobody makes these by hand, so how they are made is not shown.
 GIVEN = {"Context", "Handler", "JobRef", "Sync", "SyncHandler"}
 
-#: Tools for the fault tests of Holdfast itself.
+#: What integrations share among themselves.
 INTERNAL = {"holdfast.integrations.handover"}
 
 FUNCTION = re.compile(

@@ -222,6 +222,11 @@ class Config:
             raise ConfigError("; ".join(faults))
         return cls(**values, origins=origins)
 
+    @property
+    def is_of_a_test(self) -> bool:
+        """Whether the testing kit chose the database."""
+        return self.origins.get("database_url") == "testing"
+
     def engine_environment(self) -> dict[str, str]:
         """Engine settings that were given to this process, as session parameters for the database."""
         return {

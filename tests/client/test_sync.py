@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import inspect
+import signal
 import subprocess
 import sys
 import textwrap
@@ -24,6 +26,7 @@ from holdfast import (
     InvalidPayload,
     NotFound,
     NotOpen,
+    SchemaError,
     Sync,
     WaitTimeout,
 )
@@ -168,6 +171,14 @@ async def _no_connection(conn: asyncpg.Connection) -> bool:
     return bool(await conn.fetchval(left) == 0)
 
 
+def test_another_database_is_noticed(hf: Holdfast, empty_database_url: str) -> None:
+    """A framework that takes a test database of its own after the first call must not stay on the real one."""
+    hf.sync.find()
+    hf.config = dataclasses.replace(hf.config, database_url=empty_database_url)
+    with pytest.raises(SchemaError, match="does not exist yet"):
+        hf.sync.find()
+
+
 async def test_opening_at_once_opens_once(hf: Holdfast) -> None:
     await asyncio.gather(hf.open(), hf.open())
     await hf.close()
@@ -192,12 +203,14 @@ def test_a_worker_in_a_script_is_drained_by_sigterm(database_url: str, tmp_path:
                 return "done"
 
             job = work.sync.enqueue()
-            hf.sync.run_worker()
-            print(hf.sync.get(job).result)
+            try:
+                hf.sync.run_worker()
+            finally:
+                print(hf.sync.get(job).result)
         """)
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "done\n"), done.stderr
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(0)"], ids=["end", "exit"])

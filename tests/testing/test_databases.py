@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast import Config, Context, DatabaseUnavailable, Holdfast, HoldfastError, SchemaError
-from holdfast.store.migrate import ROLES
+from holdfast.store.migrate import ROLES, migrate
 from holdfast.store.statements import kit_queries, script
 from holdfast.testing import Jobs
 from holdfast.testing.kit import Sandboxes, jobs_of, new_database, server
@@ -126,6 +126,7 @@ async def test_the_app_is_bound_for_the_test_alone(jobs: Jobs, holdfast_sandboxe
 async def test_an_app_that_is_open_is_not_bound_and_not_left_open(jobs: Jobs) -> None:
     sandbox = jobs._sandbox
     app = Holdfast(jobs.database_url)
+    app.config = sandbox.config
     async with app:
         with pytest.raises(HoldfastError, match="is open already"), sandbox.bound(app):
             pass
@@ -135,6 +136,29 @@ async def test_an_app_that_is_open_is_not_bound_and_not_left_open(jobs: Jobs) ->
     await database.close()
     with sandbox.bound(app):
         await app.enqueue("anything")
+
+
+async def test_nothing_real_uses_a_schema_that_tests_empty(jobs: Jobs) -> None:
+    app = Holdfast(jobs.database_url)
+    with pytest.raises(SchemaError, match="made by the testing kit"):
+        await app.open()
+    with pytest.raises(SchemaError, match="made by the testing kit"):
+        await migrate(app.config)
+
+
+def test_an_app_that_keeps_its_own_database_is_refused(jobs: Jobs) -> None:
+    """Or its jobs would go there, from a test that believes otherwise."""
+
+    class Stubborn(Holdfast):
+        @property
+        def config(self) -> Config:
+            return Config.load(environment={}, database_url="postgresql://real@127.0.0.1:1/real")
+
+        @config.setter
+        def config(self, _config: Config) -> None: ...
+
+    with pytest.raises(HoldfastError, match="does not let itself be bound"), jobs._sandbox.bound(Stubborn()):
+        pass
 
 
 async def test_the_app_may_be_opened_in_the_test(jobs: Jobs) -> None:

@@ -157,7 +157,7 @@ class Holdfast(Verbs):
         refuse_while_importing()
         loop = asyncio.get_running_loop()
         if self._users and self._loop is not loop:
-            raise HoldfastError("the app is open in another event loop: close it there first, or use `hf.sync`")
+            raise HoldfastError("the app is open in another event loop: close it there first")
         if self._loop is not loop:
             self._loop, self._opening = loop, asyncio.Lock()
         async with self._opening:

@@ -21,7 +21,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -75,10 +75,14 @@ def _of(
 def _working(
     verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, Worker]],
 ) -> Callable[Concatenate[Sync, P], Worker]:
-    """Run a worker until it is done. Ctrl-C, and in the main thread SIGTERM, drain it; a second one interrupts it."""
+    """Run a worker until it is done. In the main thread Ctrl-C and SIGTERM drain it, unless `signals` is False; a
+    second one interrupts it. Drained, the signal does what it does otherwise.
+    """
 
     def call(self: Sync, /, *arguments: P.args, **keywords: P.kwargs) -> Worker:
-        if keywords.pop("signals", False) and threading.current_thread() is not threading.main_thread():
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        signals = keywords.pop("signals", in_main_thread)
+        if signals and not in_main_thread:
             raise InvalidInput("signals arrive in the main thread only: run the worker there, or without `signals`")
         refuse_while_importing()
         began: list[Worker] = []
@@ -92,7 +96,8 @@ def _working(
         portal = Portal("holdfast-worker")
         try:
             running = portal.start(_of(self._app, verb)(*arguments, **keywords))
-            with _drained_by_signal(lambda: portal.soon(began[0].drain) if began else running.cancel()):
+            drain = _drained_by_signal(lambda: portal.soon(began[0].drain) if began else running.cancel())
+            with drain if signals else nullcontext():
                 return running.result()
         finally:
             portal.stop()
@@ -103,16 +108,23 @@ def _working(
 
 @contextmanager
 def _drained_by_signal(drain: Callable[[], object]) -> Iterator[None]:
-    """In the main thread, have SIGINT and SIGTERM drain instead of what they do otherwise."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: drain()) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Have SIGINT and SIGTERM drain first, and only then do what they do otherwise."""
+    heard: list[signal.Signals] = []
+
+    def hear(number: int, _frame: object) -> None:
+        heard.append(signal.Signals(number))
+        drain()
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    if heard and before[heard[0]] is signal.SIG_DFL:
+        raise SystemExit(128 + heard[0])  # as the shell tells it, but with everything closed in good order
+    if heard:
+        signal.raise_signal(heard[0])
 
 
 class Sync:
@@ -137,6 +149,7 @@ class Sync:
     def __init__(self, app: Holdfast) -> None:
         self._app = app
         self._open: tuple[Portal, Holdfast] | None = None
+        self._opened_for: str | None = None
         self._lock = threading.Lock()
         self._inherited: list[object] = []
         self._finalizer: weakref.finalize[..., Sync] | None = None
@@ -175,9 +188,12 @@ class Sync:
 
     def _opened(self) -> tuple[Portal, Holdfast]:
         refuse_while_importing()
+        wanted = _wanted(self._app)
         opened = self._open
         if opened is not None:
-            return opened
+            if self._opened_for == wanted:
+                return opened
+            self.close()  # a framework has chosen another database since, for its tests
         with self._lock:
             if self._open is None:
                 portal, app = Portal(), self._app.twin()
@@ -186,7 +202,7 @@ class Sync:
                 except BaseException:
                     portal.stop()
                     raise
-                self._open = portal, app
+                self._open, self._opened_for = (portal, app), wanted
                 self._finalizer = weakref.finalize(self, _let_go, portal, app, os.getpid())
                 self._finalizer.atexit = False
             return self._open
@@ -197,6 +213,12 @@ class Sync:
             self._finalizer.detach()
         self._inherited.append(self._open)
         self._open, self._lock = None, threading.Lock()
+
+
+def _wanted(app: Holdfast) -> str | None:
+    """The database that the app is told to use; None for the embedded one, running or not."""
+    config = app.config
+    return None if config.origins.get("database_url") == "embedded" else config.database_url
 
 
 def _let_go(portal: Portal, app: Holdfast, pid: int) -> None:

@@ -19,7 +19,7 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen, SchemaE
 from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.statements import migrations, queries
 
-__all__ = ["Database", "Pause", "Session", "connect", "connection_arguments"]
+__all__ = ["Database", "Pause", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
 
 _REPEATS = 5
 
@@ -151,9 +151,18 @@ async def check_schema(config: Config) -> None:
     try:
         if not await conn.fetchval(sql["has_steps"], config.schema):
             raise SchemaError(f"the schema {config.schema!r} does not exist yet; run `holdfast migrate`")
+        await refuse_testing_schema(conn, config)
         _compare(await conn.fetchval(sql["current_step"]))
     finally:
         await conn.close()
+
+
+async def refuse_testing_schema(conn: asyncpg.Connection, config: Config) -> None:
+    """Raise SchemaError where real work would go into a schema that tests empty and whose time they move."""
+    if not config.is_of_a_test and await conn.fetchval(queries(config.schema)["testing_clock"], config.schema):
+        raise SchemaError(
+            f"the schema {config.schema!r} was made by the testing kit, which empties it; use another database"
+        )
 
 
 def _compare(step: int) -> None:

@@ -69,7 +69,7 @@ class Examination:
 
     async def testing_clock(self) -> bool:
         """Whether the testing kit made this schema."""
-        (found,) = await self._rows("doctor_testing_clock", self._config.schema)
+        (found,) = await self._rows("testing_clock", self._config.schema)
         return bool(found["present"])
 
     async def notify_seconds(self, patience: float) -> float | None:

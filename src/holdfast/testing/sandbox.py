@@ -46,7 +46,7 @@ class Sandbox:
     """A database of the testing kit: apps are bound to it for the length of a test, and it is emptied in between."""
 
     def __init__(self, config: Config) -> None:
-        self.config = dataclasses.replace(config, direct_url=None)
+        self.config = dataclasses.replace(config, direct_url=None, origins=_of_testing(config))
         self._portal = Portal("holdfast-testing")
         try:
             self._portal.run(prepare(self.config))
@@ -89,6 +89,9 @@ class Sandbox:
             raise HoldfastError("the app is open already: let the fixture that opens it ask for the fixture `jobs`")
         before = app.config, app.client, app._sync, list(app.middleware)
         app.config = self._bound_config(app.config)
+        if app.config.database_url != self.url:
+            app.config = before[0]
+            raise HoldfastError(f"{type(app).__name__} does not let itself be bound to a test database")
         app.client = app.client.with_store(JobStore(self.api))
         app._sync = self._sync_of(app)
         try:
@@ -125,8 +128,7 @@ class Sandbox:
             raise HoldfastError(
                 f"the app's schema is {config.schema!r}, and the test database was made for {self.config.schema!r}"
             )
-        origins = {**config.origins, "database_url": "testing", "direct_url": "testing"}
-        return dataclasses.replace(config, database_url=self.url, direct_url=None, origins=origins)
+        return dataclasses.replace(config, database_url=self.url, direct_url=None, origins=_of_testing(config))
 
     def _sync_of(self, app: Holdfast) -> Sync:
         """The app's blocking face, kept open from test to test as long as the app is the same."""
@@ -135,3 +137,8 @@ class Sandbox:
                 self._sync[1].close()
             self._sync = app, Sync(app)
         return self._sync[1]
+
+
+def _of_testing(config: Config) -> dict[str, str]:
+    """Only what says that it is a test may use a schema whose time can be moved."""
+    return {**config.origins, "database_url": "testing", "direct_url": "testing"}

@@ -55,7 +55,3 @@ limit 20;
 -- name: doctor_repairs
 -- What was found inconsistent and mended, by kind.
 select r.kind, r.count, r.last_at from holdfast.repairs r order by r.kind;
-
--- name: doctor_testing_clock
--- Whether the testing kit made this schema, where time can be moved.
-select to_regclass(format('%I.testing_clock', $1::text)) is not null as present;

@@ -54,3 +54,7 @@ on conflict on constraint schema_functions_pkey do update
 select release from holdfast.schema_functions
 union
 select release from holdfast.schema_steps;
+
+-- name: testing_clock
+-- Whether the testing kit made this schema, where time can be moved and jobs are taken away.
+select to_regclass(format('%I.testing_clock', $1::text)) is not null as present;

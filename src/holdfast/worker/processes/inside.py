@@ -100,7 +100,9 @@ class _Child:
 
     def _enter(self, order: Frame, handler: Any) -> None:
         """Tell the app which database the worker uses; set up what its handlers need, the first time."""
-        handler.app.config = dataclasses.replace(handler.app.config, **order["database"])
+        config = handler.app.config
+        told = {**config.origins, "database_url": "order", "direct_url": "order"}
+        handler.app.config = dataclasses.replace(config, **order["database"], origins=told)
         if self._lifespan is None and handler.app.resources is not None:
             self._portal = self._portal or Portal("holdfast-lifespan")
             lifespan = handler.app.resources()
