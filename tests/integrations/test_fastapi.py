@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,8 +19,10 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from holdfast import Context, Holdfast, HoldfastError
-from holdfast.integrations.fastapi import CurrentHoldfast, current, lifespan, mount_control_plane
+from holdfast import ConfigError, Context, Holdfast, HoldfastError
+from holdfast.integrations.fastapi import CurrentHoldfast, current, lifespan, loopback_only, mount_control_plane
+
+BODY = {"jobType": "add", "payload": {"a": 1, "b": 2}}
 
 
 @asynccontextmanager
@@ -105,20 +109,26 @@ async def test_a_request_records_its_jobs_with_its_own_transaction(hf: Holdfast,
     @asynccontextmanager
     async def own(application: FastAPI) -> AsyncIterator[None]:
         async with engine.begin() as conn:
-            await conn.execute(text("create table orders (id int primary key)"))
+            await conn.execute(text("create table orders (id int primary key deferrable initially deferred)"))
         yield
         await engine.dispose()
 
     app = FastAPI(lifespan=lifespan(hf, own))
 
-    @app.post("/orders/{number}")
-    async def place(number: int, opened: CurrentHoldfast, db: AsyncSession = Depends(session)) -> str:  # noqa: B008
-        await opened.enqueue("add", {"a": number, "b": 0}, conn=db)
+    @app.post("/orders/{number}", status_code=202)
+    async def place(
+        number: int,
+        opened: CurrentHoldfast,
+        db: AsyncSession = Depends(session, scope="function"),  # noqa: B008
+    ) -> str:
+        ref = await opened.enqueue("add", {"a": number, "b": 0}, conn=db)
         await db.execute(text("insert into orders values (:id)"), {"id": number})
-        return "placed"
+        return str(ref.id)
 
     async with serving(app) as client:
-        assert [(await client.post(f"/orders/{n}")).status_code for n in (1, 1, 2)] == [200, 500, 200]
+        # The second order fails on commit, not before: nobody may have been told of its job by then.
+        answers = [await client.post(f"/orders/{n}") for n in (1, 1, 2)]
+        assert [answer.status_code for answer in answers] == [202, 500, 202]
     with hf.sync as sync:
         assert sorted(job.payload["a"] for job in sync.find()) == [1, 2]
 
@@ -173,14 +183,52 @@ async def test_the_control_plane_can_be_mounted_and_opens_the_app_itself(hf: Hol
         yield
 
     app = FastAPI(lifespan=own)
-    mount_control_plane(app, "/jobs-api", hf)
+    mount_control_plane(app, "/jobs-api", hf, guard=loopback_only)
     async with serving(app) as client:
-        answer = await client.post("/jobs-api/jobs", json={"jobType": "add", "payload": {"a": 1, "b": 2}})
+        answer = await client.post("/jobs-api/jobs", json=BODY)
         assert answer.status_code == 202
         status = await client.get(f"/jobs-api/jobs/{answer.json()['jobId']}")
         assert status.json()["status"] == "PENDING"
         assert (await client.get("/jobs-api/readyz")).status_code == 200
+        described = (await client.get("/jobs-api/openapi.json")).json()
+        assert described["servers"] == [{"url": "/jobs-api"}]
+        assert "/jobs" in described["paths"]
     assert begun == ["own"]
+
+
+async def test_mounting_another_app_leaves_the_applications_own_in_place(hf: Holdfast, database_url: str) -> None:
+    app, other = FastAPI(lifespan=lifespan(hf)), Holdfast(database_url)
+    mount_control_plane(app, "/other", other, guard=loopback_only)
+
+    @app.get("/current")
+    async def which(opened: CurrentHoldfast) -> bool:
+        return opened is hf
+
+    async with serving(app) as client:
+        assert (await client.get("/current")).json() is True
+        assert (await client.get("/other/readyz")).status_code == 200
+
+
+def test_without_a_guard_nothing_is_mounted(hf: Holdfast) -> None:
+    app = FastAPI()
+    before = list(app.routes)
+    with pytest.raises(ConfigError, match="guard=loopback_only"):
+        mount_control_plane(app, "/jobs-api", hf)
+    assert app.routes == before
+
+
+def test_mounting_needs_no_server() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from fastapi import FastAPI; from holdfast import Holdfast\n"
+        "from holdfast.integrations.fastapi import loopback_only, mount_control_plane\n"
+        "mount_control_plane(FastAPI(), '/x', Holdfast('postgresql://127.0.0.1:1/x'), guard=loopback_only)\n"
+        "print('mounted', flush=True)\n"
+        "import holdfast.web.server"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "mounted\n", done.stderr
+    assert "(uvicorn is missing): pip install 'holdfast[server]'" in done.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -189,30 +237,68 @@ async def test_the_control_plane_can_be_mounted_and_opens_the_app_itself(hf: Hol
         ("10.0.0.1", "127.0.0.1", {}),
         ("127.0.0.1", "jobs.example", {}),
         ("127.0.0.1", "127.0.0.1", {"x-forwarded-for": "10.0.0.1"}),
+        ("127.0.0.1", "127.0.0.1", {"x-real-ip": "10.0.0.1"}),
+        ("127.0.0.1", "127.0.0.1", {"origin": "https://evil.example"}),
+        ("127.0.0.1", "127.0.0.1", {"origin": "null"}),
+        ("127.0.0.1", "127.0.0.1", {"origin": "http://[oops"}),
         ("unknown", "127.0.0.1", {}),
     ],
 )
-async def test_without_a_guard_only_this_machine_is_answered(
+async def test_loopback_only_answers_to_this_machine(
     hf: Holdfast, caller: str, host: str, headers: dict[str, str]
 ) -> None:
     app = FastAPI()
-    mount_control_plane(app, "/jobs-api", hf)
+    mount_control_plane(app, "/jobs-api", hf, guard=loopback_only)
     async with serving(app, caller=caller, host=host, headers=headers) as far:
-        answer = await far.post("/jobs-api/jobs", json={"jobType": "add", "payload": {"a": 1, "b": 2}})
-        assert answer.status_code == 403
+        assert (await far.post("/jobs-api/jobs", json=BODY)).status_code == 403
+        assert (await far.get("/jobs-api/openapi.json")).status_code == 403
     with hf.sync as sync:
         assert sync.find() == []
 
 
-async def test_a_guard_decides_who_passes(hf: Holdfast) -> None:
-    def guard(request: Request) -> None:
-        if request.headers.get("authorization") != "Bearer secret":
-            raise HTTPException(401)
+async def test_loopback_only_answers_to_pages_of_this_machine(hf: Holdfast) -> None:
+    app = FastAPI()
+    mount_control_plane(app, "/jobs-api", hf, guard=loopback_only)
+    async with serving(app, headers={"origin": "http://localhost:3000"}) as near:
+        assert (await near.post("/jobs-api/jobs", json=BODY)).status_code == 202
 
+
+def says_no(request: Request) -> None:
+    if request.headers.get("authorization") != "Bearer secret":
+        raise HTTPException(401)
+
+
+def answers_no(request: Request) -> bool:
+    return request.headers.get("authorization") == "Bearer secret"
+
+
+async def answers_no_later(request: Request) -> bool:
+    return answers_no(request)
+
+
+def passes_the_question_on(request: Request) -> Awaitable[bool]:
+    return answers_no_later(request)
+
+
+@pytest.mark.parametrize(
+    ("guard", "status"),
+    [(says_no, 401), (answers_no, 403), (answers_no_later, 403), (passes_the_question_on, 403)],
+)
+async def test_a_guard_decides_who_passes(hf: Holdfast, guard: Any, status: int) -> None:
     app = FastAPI()
     mount_control_plane(app, "/jobs-api", hf, guard=guard)
     async with serving(app, host="jobs.example", caller="10.0.0.1") as client:
-        body = {"jobType": "add", "payload": {"a": 1, "b": 2}}
-        assert (await client.post("/jobs-api/jobs", json=body)).status_code == 401
-        allowed = await client.post("/jobs-api/jobs", json=body, headers={"authorization": "Bearer secret"})
-        assert allowed.status_code == 202
+        assert (await client.post("/jobs-api/jobs", json=BODY)).status_code == status
+        for path in ("livez", "openapi.json"):
+            assert (await client.get(f"/jobs-api/{path}")).status_code == status
+        client.headers["authorization"] = "Bearer secret"
+        assert (await client.post("/jobs-api/jobs", json=BODY)).status_code == 202
+        assert (await client.get("/jobs-api/openapi.json")).status_code == 200
+
+
+@pytest.mark.parametrize("verdict", [False, 0, 1, "", "no", {}])
+async def test_an_answer_that_is_not_yes_is_a_no(hf: Holdfast, verdict: Any) -> None:
+    app = FastAPI()
+    mount_control_plane(app, "/jobs-api", hf, guard=lambda: verdict)
+    async with serving(app) as client:
+        assert (await client.get("/jobs-api/livez")).status_code == 403

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -13,16 +14,28 @@ import pytest
 from flask import Flask
 from sqlalchemy import text
 
-from holdfast import ConfigError, Holdfast
+from holdfast import ConfigError, Holdfast, HoldfastError
 from holdfast.integrations.flask import FlaskHoldfast, current_holdfast
+from holdfast.testing.jobs import Jobs
 from tests.integrations import shop
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="session")
+def holdfast_server_url(server_url: str) -> str:
+    return server_url
+
+
+@pytest.fixture(scope="session")
+def holdfast_app() -> Holdfast:
+    return shop.hf
+
+
 @pytest.fixture
 def app(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flask]:
     monkeypatch.setenv("SHOP_DATABASE_URL", database_url)
+    monkeypatch.setattr(shop.hf, "_place", None)  # every test has a database of its own
     app = shop.create_app()
     shop.session.execute(text("create table orders (number int primary key, confirmed boolean)"))
     shop.session.commit()
@@ -81,15 +94,77 @@ def test_settings_come_from_the_application_and_unknown_ones_are_refused(monkeyp
         FlaskHoldfast(app)
 
 
-def test_another_application_takes_the_extension_over(app: Flask, empty_database_url: str) -> None:
-    shop.greet.sync.enqueue("ada")
+def test_an_application_of_another_database_is_refused(app: Flask, empty_database_url: str) -> None:
+    for name, value in (("HOLDFAST_DATABASE_URL", empty_database_url), ("HOLDFAST_SCHEMA", "elsewhere")):
+        other = Flask("other")
+        other.config.update(HOLDFAST_DATABASE_URL=app.config["HOLDFAST_DATABASE_URL"])
+        other.config[name] = value
+        with pytest.raises(ConfigError, match="one extension object per database"):
+            shop.hf.init_app(other)
+        assert "holdfast" not in other.extensions
+    assert shop.hf.flask is app
+    job_id = app.test_client().post("/greet/ada").get_json()["job"]
+    assert shop.hf.sync.get(job_id).state == "queued"
+
+
+def test_applications_of_one_database_share_the_extension(app: Flask) -> None:
+    again = Flask("again")
+    again.config.update(HOLDFAST_DATABASE_URL=app.config["HOLDFAST_DATABASE_URL"], GREETING="good day")
+    shop.hf.init_app(again)
+    assert app.test_client().post("/greet/ada").status_code == 202
+    with again.app_context():
+        (job,) = current_holdfast.sync.find()
+    shop.hf.sync.run_worker(burst=True)
+    assert shop.hf.sync.get(job.id).result == "good day ada"
+
+
+def test_an_application_made_in_a_test_records_in_the_tests_database(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_DATABASE_URL", "postgresql://127.0.0.1:1/nothing")
+    for _ in range(2):
+        app = shop.create_app()
+        assert app.test_client().post("/greet/ada").status_code == 202
+    assert [run.result for run in jobs.sync.run_due(raise_errors=True)] == ["hello ada", "hello ada"]
+    assert app.extensions["holdfast"] is shop.hf
+    assert "holdfast" in app.cli.commands
+
+
+def test_a_process_that_runs_handlers_stays_in_the_workers_database(app: Flask, database_url: str) -> None:
+    hf = FlaskHoldfast()
+    told = {**hf.config.origins, "database_url": "order"}
+    hf.config = dataclasses.replace(hf.config, database_url=database_url, origins=told)
     other = Flask("other")
-    other.config["HOLDFAST_DATABASE_URL"] = empty_database_url
-    shop.hf.init_app(other)
-    assert shop.hf.config.database_url == empty_database_url
-    assert shop.hf.sync.config.database_url == empty_database_url
-    shop.hf.init_app(app)
-    assert len(shop.hf.sync.find()) == 1
+    other.config["HOLDFAST_DATABASE_URL"] = "postgresql://127.0.0.1:1/nothing"
+    hf.init_app(other)
+    assert hf.config.database_url == database_url
+    assert other.extensions["holdfast"] is hf
+
+
+async def test_an_open_extension_stays_where_it_is(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", database_url)
+    hf, same, other = FlaskHoldfast(), Flask("same"), Flask("other")
+    other.config["HOLDFAST_DATABASE_URL"] = "postgresql://127.0.0.1:1/nothing"
+    async with hf:
+        with pytest.raises(HoldfastError, match="open in another database"):
+            hf.init_app(other)
+        hf.init_app(same)
+        assert await hf.find() == []
+    assert hf.flask is same
+
+
+def test_a_worker_loads_the_application_with_the_first_job(app: Flask, database_url: str) -> None:
+    ref = shop.greet.sync.enqueue("ada")
+    environment = {
+        **os.environ,
+        "SHOP_DATABASE_URL": database_url,
+        "HOLDFAST_DATABASE_URL": database_url,
+        "FLASK_APP": "tests.integrations.shop",
+    }
+    command = [sys.executable, "-m", "holdfast", "worker", "--app", "tests.integrations.shop:hf", "--burst"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert shop.hf.sync.get(ref).result == "hello ada"
 
 
 def test_flask_holdfast_is_holdfasts_own_command_line(app: Flask, database_url: str, tmp_path: Path) -> None:

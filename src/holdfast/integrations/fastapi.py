@@ -10,9 +10,9 @@ from typing import Annotated
 from fastapi import Depends
 
 from holdfast.app import Holdfast
-from holdfast.integrations.starlette import current, lifespan, mount_control_plane
+from holdfast.integrations.starlette import current, lifespan, loopback_only, mount_control_plane
 
-__all__ = ["CurrentHoldfast", "current", "lifespan", "mount_control_plane"]
+__all__ = ["CurrentHoldfast", "current", "lifespan", "loopback_only", "mount_control_plane"]
 
 #: The open app, as a parameter of a path operation.
 CurrentHoldfast = Annotated[Holdfast, Depends(current)]

@@ -36,7 +36,7 @@ from werkzeug.local import LocalProxy
 
 from holdfast.app import Handler, Holdfast
 from holdfast.config import ENTRIES, Config
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.integrations.handover import hand_over
 from holdfast.worker.middleware import Middleware
 
@@ -45,11 +45,18 @@ __all__ = ["FlaskHoldfast", "current_holdfast"]
 #: Where `--app` finds the extension of the application that FLASK_APP names.
 APP = "holdfast.integrations.flask:hf"
 
+#: Whoever has set the extension's configuration so decides where jobs go: the testing kit for the length of a test,
+#: and the worker for a process that runs handlers on its behalf.
+_BOUND = frozenset({"testing", "order"})
+
 Lifespan = Callable[[Holdfast], AbstractAsyncContextManager[Any]]
 
 
 class FlaskHoldfast(Holdfast):
-    """The extension. It belongs to one application at a time; `init_app` with another one moves it there."""
+    """The extension. It belongs to one database; applications that use the same one may share it.
+
+    Handlers run in the context of the application that was initialised last.
+    """
 
     def __init__(
         self,
@@ -60,15 +67,16 @@ class FlaskHoldfast(Holdfast):
     ) -> None:
         super().__init__(lifespan=lifespan, middleware=middleware)
         self._flask: Flask | None = None
+        self._place: tuple[Any, ...] | None = None
         if app is not None:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
         """Take the settings from `app.config`, and give the application the command `flask holdfast`."""
         config = _config(app)
-        self.sync.close()
-        self._flask, self.config = app, config
-        self._disconnected()
+        if _BOUND.isdisjoint(self.config.origins.values()):
+            self._settle(config)
+        self._flask = app
         app.extensions["holdfast"] = self
         app.cli.add_command(_command, "holdfast")
 
@@ -89,6 +97,25 @@ class FlaskHoldfast(Holdfast):
             # Whoever calls the handler like a function has a context already.
             return lambda function: Handler(self, declare(self._in_context(function)).job_type, function)
 
+    def _settle(self, config: Config) -> None:
+        """Take an application's settings, unless that would lead somebody's jobs elsewhere."""
+        place = _place(config)
+        if self._place not in (None, place):
+            raise ConfigError(
+                "another application has initialised this extension with a different database or schema, and its jobs "
+                "would be recorded in this one's: make one extension object per database "
+                "(tests that use the fixture `jobs` need no database of their own)"
+            )
+        if self._users:
+            # A worker that was started without the application loads it with the first job.
+            if place != _place(self.config):
+                raise HoldfastError("the extension is open in another database: call `hf.init_app(app)` before")
+        else:
+            self.sync.close()
+            self.config = config
+            self._disconnected()
+        self._place = place
+
     def _in_context(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(function):
 
@@ -104,6 +131,12 @@ class FlaskHoldfast(Holdfast):
                     return function(*arguments, **keywords)
 
         return call
+
+
+def _place(config: Config) -> tuple[Any, ...]:
+    """Where jobs are recorded; an embedded server is known by its folder, for its URL comes and goes."""
+    embedded = config.database_url is None or config.origins["database_url"] == "embedded"
+    return (config.home.absolute() if embedded else config.database_url, config.schema)
 
 
 def _current() -> FlaskHoldfast:

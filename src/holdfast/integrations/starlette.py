@@ -3,33 +3,34 @@
 1. `lifespan` opens the app while the application serves, around the application's own lifespan; on request it
    runs a worker in the same process, which is drained before the application's own resources go.
 2. `current` is the open app of a request.
-3. `mount_control_plane` puts Holdfast's HTTP routes under a path. Mounted applications have no lifespan of their
-   own, so the outer one's is made to open the app.
+3. `mount_control_plane` puts Holdfast's HTTP routes under a path, behind a guard. Mounted applications have no
+   lifespan of their own, so the outer one's is made to open the app; `current` is not changed by it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 
 from holdfast.app import Holdfast
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.worker.worker import Worker
 
-__all__ = ["current", "lifespan", "mount_control_plane"]
+__all__ = ["current", "lifespan", "loopback_only", "mount_control_plane"]
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 Own = Callable[[Any], AbstractAsyncContextManager[Any]]
-Guard = Callable[[Request], Awaitable[None] | None]
+Guard = Callable[..., Awaitable[bool | None] | bool | None]
 
 _STATE = "holdfast"
+_FORWARDED = {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"}
 _log = logging.getLogger("holdfast")
 
 
@@ -65,17 +66,56 @@ def current(connection: HTTPConnection) -> Holdfast:
 
 
 def mount_control_plane(application: Starlette, path: str, hf: Holdfast, *, guard: Guard | None = None) -> None:
-    """Put Holdfast's HTTP routes under a path, for those whom `guard` lets pass (it raises an HTTPException if not).
+    """Put Holdfast's HTTP routes under a path, for those whom `guard` lets pass.
 
-    The routes know no keys yet. Without a guard they answer to callers on this very machine alone, and to no
-    request that a proxy has passed on.
+    The routes know no keys yet, and nothing in a request proves that no proxy has passed it on: so there is no
+    default. A guard is a dependency of FastAPI, `async` or not, that raises an HTTPException for those who may
+    not pass, or returns False; they pass with None or True, and with nothing else.
     """
-    from holdfast.web.server import create_app, meant_for_loopback
+    if guard is None:
+        raise ConfigError(
+            "who may use Holdfast's routes? They know no keys, so whoever reaches the application could use them: "
+            "give `guard=`, a dependency that raises HTTPException for those who may not pass; "
+            "for development on your own machine there is `guard=loopback_only`"
+        )
+    from holdfast.web.routes import create_app
 
-    routes = create_app(hf)
-    routes.dependency_overrides[meant_for_loopback] = _from_this_machine if guard is None else guard
-    application.mount(path, routes)
-    application.router.lifespan_context = lifespan(hf, application.router.lifespan_context)
+    application.mount(path, create_app(hf, guard=guard))
+    application.router.lifespan_context = _opening(hf, application.router.lifespan_context)
+
+
+def loopback_only(request: Request) -> None:
+    """A guard for development: callers on this machine, no forwarded request, no page of another site.
+
+    It does not protect an application behind a reverse proxy on the same machine: what comes through a proxy that
+    says nothing of itself looks as if it came from here.
+    """
+    from holdfast.web.problems import Problem
+    from holdfast.web.routes import is_loopback, meant_for_loopback
+
+    meant_for_loopback(request)
+    if not _FORWARDED.isdisjoint(request.headers) or request.client is None or not is_loopback(request.client.host):
+        raise Problem(403, "host", "These routes answer to callers on this machine only.")
+    if not all(is_loopback(_host(origin)) for origin in request.headers.getlist("origin")):
+        raise Problem(403, "origin", "These routes do not answer to pages of another site.")
+
+
+def _host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).hostname
+    except ValueError:
+        return None
+
+
+def _opening(hf: Holdfast, own: Own) -> Own:
+    """A lifespan with an app open around it. Which app requests find in their state is for `lifespan` to say."""
+
+    @asynccontextmanager
+    async def combined(application: Any) -> AsyncIterator[Any]:
+        async with hf, own(application) as state:
+            yield state
+
+    return combined
 
 
 @asynccontextmanager
@@ -97,17 +137,3 @@ def _tell(task: asyncio.Task[Worker]) -> None:
     """A worker that failed is not missed by anybody until shutdown, so it says so."""
     if not task.cancelled() and (fault := task.exception()) is not None:
         _log.error("the worker within this application has ended: %s", fault, exc_info=fault)
-
-
-def _from_this_machine(request: Request) -> None:
-    from holdfast.web.problems import Problem
-    from holdfast.web.server import meant_for_loopback
-
-    meant_for_loopback(request)
-    forwarded = "forwarded" in request.headers or "x-forwarded-for" in request.headers
-    try:
-        near = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        near = False
-    if forwarded or not near:
-        raise Problem(403, "host", "Without a guard these routes answer to callers on this machine only.")

@@ -1,9 +1,13 @@
-"""HTTP: the control plane's routes and the server that answers them."""
+"""HTTP: the control plane's routes and the server that answers them.
+
+The routes need FastAPI alone, so that applications can mount them; only the module `server` needs more.
+"""
 
 from importlib.util import find_spec
 
-for _needed in ("fastapi", "uvicorn"):
-    if find_spec(_needed) is None:
-        raise ModuleNotFoundError(
-            f"the HTTP server is not installed ({_needed} is missing): pip install 'holdfast[server]'", name=_needed
-        )
+if find_spec("fastapi") is None:
+    raise ModuleNotFoundError(
+        "the HTTP routes are not installed (fastapi is missing): to mount them pip install 'holdfast[fastapi]', "
+        "for the server pip install 'holdfast[server]'",
+        name="fastapi",
+    )

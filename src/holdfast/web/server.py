@@ -1,4 +1,4 @@
-"""The HTTP server: the app with its routes, and a listener that drains.
+"""The HTTP server: a listener that drains, over the app with its routes.
 
 No keys exist yet, so whoever reaches the server may use it: it binds loopback addresses only.
 """
@@ -10,42 +10,22 @@ import ipaddress
 import socket
 from collections.abc import Iterator
 
-import uvicorn
-from fastapi import Depends, FastAPI, Request
-
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigError
-from holdfast.version import __version__
-from holdfast.web.control.jobs import jobs_router
-from holdfast.web.health import health_router
-from holdfast.web.problems import Problem, install_problems
+from holdfast.web.routes import create_app
+
+try:
+    import uvicorn
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"the HTTP server is not installed ({missing.name} is missing): pip install 'holdfast[server]'",
+        name=missing.name,
+    ) from None
 
 __all__ = ["Server", "address", "create_app", "listen"]
 
 _GRACE_SECONDS = 10
 _BACKLOG = 1024
-
-
-def create_app(hf: Holdfast) -> FastAPI:
-    """All routes over one app, which is open while they are used."""
-    app = FastAPI(
-        title="Holdfast", version=__version__, docs_url=None, redoc_url=None, dependencies=[Depends(meant_for_loopback)]
-    )
-    install_problems(app)
-    app.include_router(health_router(hf))
-    app.include_router(jobs_router(hf))
-    return app
-
-
-def meant_for_loopback(request: Request) -> None:
-    """Refuse requests that a foreign page had a browser send here under a name of its own."""
-    host = request.url.hostname or ""
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = host == "localhost"
-    if not loopback:
-        raise Problem(403, "host", "Without keys the server answers only under localhost, 127.0.0.1 or [::1].")
 
 
 def listen(host: str, port: int) -> socket.socket:
