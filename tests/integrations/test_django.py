@@ -12,6 +12,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
 from django.db.utils import ProgrammingError
 
@@ -69,6 +70,26 @@ def test_autocommit_switched_off_by_hand_is_a_transaction_too(site: Holdfast) ->
     finally:
         transaction.set_autocommit(True)
     assert count(site) == 0
+
+
+def test_a_project_without_autocommit_is_in_a_transaction_from_the_first_query_on(
+    site: Holdfast, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", False)
+    try:
+        jobs.confirm.sync.enqueue(customer="ada")
+        transaction.rollback()
+    finally:
+        connection.close()
+        monkeypatch.undo()
+    assert count(site) == 0
+
+
+async def test_a_blocking_call_in_a_coroutine_is_refused_as_the_orm_refuses_it(site: Holdfast) -> None:
+    """It would join the transaction of whatever else uses this thread."""
+    with pytest.raises(SynchronousOnlyOperation):
+        jobs.confirm.sync.enqueue(customer="ada")
 
 
 def test_a_faulty_payload_leaves_the_transaction_usable(site: Holdfast) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
@@ -17,15 +19,16 @@ from django.test import override_settings
 from holdfast import Config, Holdfast
 from holdfast.integrations.django import DjangoHoldfast
 from holdfast.integrations.django.checks import check_settings
-from holdfast.integrations.django.database import url_of
+from holdfast.integrations.django.database import entry_of, url_of
 from tests.integrations.conftest import SETTINGS, use
 from tests.integrations.site.shop import jobs
 
 ROOT = Path(__file__).parents[2]
 
 
-def manage(url: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def manage(url: str, *arguments: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SITE_DATABASE_URL": url, "PYTHONPATH": str(ROOT), "HOLDFAST_POLL_INTERVAL": "0.1"}
+    environment |= more
     command = [sys.executable, "-W", "error", str(ROOT / "tests/integrations/site/manage.py"), *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=90)
 
@@ -54,6 +57,8 @@ def manage(url: str, *arguments: str, folder: Path = ROOT) -> subprocess.Complet
 def test_an_entry_of_databases_becomes_a_url(entry: dict[str, Any], url: str) -> None:
     assert url_of(entry) == url
     assert Config.load(environment={}, database_url=url).database_url == url
+    told = {name: str(entry.get(name) or "") for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT")}
+    assert entry_of(url) == told
 
 
 def test_the_database_is_looked_up_when_it_is_needed(site: Holdfast, empty_database_url: str) -> None:
@@ -96,8 +101,46 @@ def test_schema_and_app_can_be_chosen(site: Holdfast) -> None:
     with override_settings(HOLDFAST={"SCHEMA": "work"}):
         assert DjangoHoldfast().config.schema == "work"
     with override_settings(HOLDFAST={"APP": "tests.integrations.site.shop.jobs:confirm"}):
-        with pytest.raises(ImproperlyConfigured, match="no Holdfast app"):
+        with pytest.raises(ImproperlyConfigured, match="no DjangoHoldfast"):
             from holdfast.integrations.django import hf  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tests.integrations.shop:hf", "knows nothing of Django"),
+        ("tests.integrations.nowhere:hf", "there is no module 'tests.integrations.nowhere'"),
+        ("tests.integrations.shop:nothing", "no DjangoHoldfast but None"),
+    ],
+)
+def test_the_app_must_be_one_of_django(site: Holdfast, name: str, words: str) -> None:
+    with override_settings(HOLDFAST={"APP": name}):
+        (fault,) = check_settings()
+    assert words in fault.msg
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [({"DATABASE": "lite"}, "E002"), ({"SCHEME": "x"}, "E001"), ({"APP": "tests.integrations.nowhere:hf"}, "E004")],
+)
+def test_wrong_settings_are_told_without_a_traceback(setting: dict[str, str], code: str) -> None:
+    """Django comes up, so that its checks can say what is wrong."""
+    checked = manage("postgresql:///nowhere", "check", SITE_HOLDFAST=json.dumps(setting))
+    assert (checked.returncode, f"holdfast.{code}" in checked.stderr) == (1, True), checked.stderr
+    told = manage("postgresql:///nowhere", "holdfast", "jobs", "list", SITE_HOLDFAST=json.dumps(setting))
+    assert told.returncode == 1
+    assert told.stderr.startswith("CommandError: ")
+    assert "Traceback" not in checked.stderr + told.stderr
+
+
+def test_the_way_past_a_pooler_holds_for_the_database_that_it_names(
+    site: Holdfast, database_url: str, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_DIRECT_URL", database_url)
+    app = DjangoHoldfast()
+    assert app.config.direct_url == database_url
+    use(empty_database_url)
+    assert app.config.direct_url is None
 
 
 def test_manage_migrate_brings_the_schema(empty_database_url: str) -> None:
@@ -132,9 +175,21 @@ def test_several_worker_processes_find_the_project_wherever_they_start(
 
 
 def test_a_projects_own_tests_find_holdfast_in_their_database(empty_database_url: str) -> None:
-    done = manage(empty_database_url, "test", "tests.integrations.site.suite", "--noinput")
+    """And nothing of them in the real one, not even with a way to it past a pooler."""
+    url = empty_database_url
+    done = manage(url, "test", "tests.integrations.site.suite", "--noinput", HOLDFAST_DIRECT_URL=url)
     assert done.returncode == 0, done.stderr
-    assert "Ran 3 tests" in done.stderr
+    assert "Ran 7 tests" in done.stderr
+    assert asyncio.run(namespaces(empty_database_url)) == ["public"]
+
+
+async def namespaces(url: str) -> list[str]:
+    conn = await asyncpg.connect(url)
+    try:
+        rows = await conn.fetch("select nspname from pg_namespace where nspname !~ '^(pg_|information_schema)'")
+        return [row["nspname"] for row in rows]
+    finally:
+        await conn.close()
 
 
 def test_call_command_leaves_the_process_as_it_was(site: Holdfast, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +219,12 @@ from tests.integrations.entries import database_entry
 settings.configure(
     DATABASES={{"default": database_entry(os.environ["SITE_DATABASE_URL"])}},
     INSTALLED_APPS=["holdfast.integrations.django"],
-    TASKS={{"default": {{"BACKEND": "holdfast.integrations.django.tasks.HoldfastBackend"}}}},
+    TASKS={{
+        "default": {{
+            "BACKEND": "holdfast.integrations.django.tasks.HoldfastBackend",
+            "OPTIONS": {{"MODULES": ["__main__"]}},
+        }}
+    }},
     USE_TZ={time_zones},
     TIME_ZONE="America/Chicago",
 )
@@ -184,6 +244,8 @@ def add(a, b):
 with transaction.atomic():
     kept = add.enqueue(1, 2)
     later = add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(3, 4)
+    kept.refresh()
+    later.refresh()
     assert add.get_result(kept.id) == kept
     inside = hf.sync.get(kept.id)
     assert inside.created_at.tzinfo is not None

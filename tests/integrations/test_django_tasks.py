@@ -6,24 +6,30 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from types import ModuleType
 from typing import Any
 
 import asyncpg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
-from django_tasks import TaskResultStatus, default_task_backend, task_backends
+from django_tasks import TaskResultStatus, default_task_backend, task, task_backends
 from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, TaskResultMismatch
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from holdfast import Holdfast
+from holdfast.integrations.django.apps import _is_ours
 from holdfast.integrations.django.tasks import HoldfastBackend
 from holdfast.testing.inprocess import reached, working
 from tests.integrations.site.shop import tasks
 from tests.integrations.site.shop.models import Order
-from tests.sql.factories import claim, expire, sweep
+from tests.sql.factories import claim, expire, make_due, sweep
 
 READY, SUCCESSFUL, FAILED = TaskResultStatus.READY, TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED
+
+
+class OwnBackend(HoldfastBackend):
+    """As a project may derive one."""
 
 
 def work(hf: Holdfast) -> None:
@@ -56,6 +62,8 @@ def test_a_task_runs_and_its_result_is_found(site: Holdfast, heard: list[tuple[s
     result: Any = tasks.add.enqueue(1, b=2)
     assert (result.status, result.args, result.kwargs, result.attempts) == (READY, [1], {"b": 2}, 0)
     assert result.task == tasks.add
+    assert result.enqueued_at is not None
+    result.refresh()
     assert result == tasks.add.get_result(result.id)
     work(site)
     result.refresh()
@@ -157,6 +165,7 @@ def test_run_after_and_queue_are_kept(site: Holdfast) -> None:
     later = datetime.now(UTC) + timedelta(hours=1)
     result = tasks.add.using(run_after=later, queue_name="slow").enqueue(1)
     found = tasks.add.get_result(result.id)
+    result.refresh()
     assert found == result
     assert (found.task.run_after, found.task.queue_name) == (later, "slow")
     job = site.sync.get(result.id)
@@ -218,12 +227,57 @@ def test_a_payload_cannot_name_anything_but_a_task(site: Holdfast, name: str) ->
         default_task_backend.get_result(str(forged.id))
 
 
-def test_a_task_that_this_release_does_not_know_waits_for_one_that_does(site: Holdfast, database_url: str) -> None:
-    name = "tests.integrations.site.shop.tasks:new_one"
-    ref = site.sync.enqueue("django.task", {"task": name, "args": [], "kwargs": {}, "backend": "default"})
-    asyncio.run(run_until(site, ref.id, "retry"))
+@pytest.mark.parametrize(("name", "backend"), [("new_one", "default"), ("add", "new_backend")])
+def test_what_this_release_does_not_know_waits_for_one_that_does(
+    site: Holdfast, database_url: str, name: str, backend: str
+) -> None:
+    """Waiting costs nothing; after an hour it is a person's turn."""
+    task = f"tests.integrations.site.shop.tasks:{name}"
+    ref = site.sync.enqueue("django.task", {"task": task, "args": [], "kwargs": {}, "backend": backend})
+    asyncio.run(run_until(site, ref.id, "scheduled", "retry", "dead"))
     job = site.sync.get(ref)
+    assert (job.state, job.failures) == ("scheduled", 0)
     assert job.run_at - job.updated_at > timedelta(seconds=20)
+
+    async def an_hour_later(conn: asyncpg.Connection) -> None:
+        await conn.execute("update job_attempts set started_at = started_at - interval '61 minutes'")
+        await make_due(conn, ref.id)
+
+    asyncio.run(on(database_url, an_hour_later))
+    asyncio.run(run_until(site, ref.id, "error"))
+
+
+def test_a_task_that_no_worker_would_find_is_refused_when_it_is_enqueued(
+    site: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in a module of no app is refused though the module is loaded here: a worker has no reason to load it."""
+    module: Any = ModuleType("module_of_no_app")
+    exec("def elsewhere(): pass", vars(module))
+    module.elsewhere = task()(module.elsewhere)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    hidden: Any = tasks.add.using()
+    object.__setattr__(hidden, "func", tasks.plain)  # as if the name of the module led to the bare function
+    for strange in (module.elsewhere, hidden):
+        with pytest.raises(InvalidTaskError, match="No worker would find"):
+            strange.enqueue()
+    assert site.sync.find() == []
+
+
+def test_what_was_recorded_is_not_asked_for_again(site: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that gets an error enqueues again, so nothing may fail once the job is there."""
+    monkeypatch.setattr(type(site.sync), "get", None)
+    result = tasks.add.enqueue(1, b=2)
+    monkeypatch.undo()
+    now = datetime.now(UTC)
+    assert result.enqueued_at is not None
+    assert abs(now - result.enqueued_at) < timedelta(minutes=1)
+    assert (result.status, result.args, result.kwargs) == (READY, [1], {"b": 2})
+
+
+def test_a_backend_made_from_holdfasts_counts(site: Holdfast) -> None:
+    assert _is_ours(f"{__name__}.OwnBackend")
+    assert not _is_ours("django_tasks.backends.dummy.DummyBackend")
+    assert not _is_ours("holdfast.integrations.django.tasks.Nonsense")
 
 
 def test_options_are_checked(site: Holdfast) -> None:
@@ -248,6 +302,6 @@ async def on(url: str, what: Callable[[asyncpg.Connection], Awaitable[object]]) 
         await conn.close()
 
 
-async def run_until(hf: Holdfast, job_id: Any, state: str) -> None:
+async def run_until(hf: Holdfast, job_id: Any, *states: str) -> None:
     async with hf, working(hf):
-        await reached(hf, job_id, state)
+        await reached(hf, job_id, *states)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 from tests.integrations.entries import database_entry
@@ -11,6 +12,7 @@ DATABASES = {
     "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
 }
 INSTALLED_APPS = ["holdfast.integrations.django", "tests.integrations.site.shop"]
+HOLDFAST = json.loads(os.environ.get("SITE_HOLDFAST", "{}"))
 SECRET_KEY = "of a test"
 USE_TZ = True
 TASKS = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from django.db import connection
-from django.test import TestCase, TransactionTestCase
+from django.test import SimpleTestCase, TestCase, TransactionTestCase
 
 from holdfast.integrations.django import hf
 from tests.integrations.site.shop import jobs, tasks
@@ -38,3 +39,35 @@ class ForGood(TransactionTestCase):  # type: ignore[misc]
         assert Order.objects.get().customer == "ada"
         task.refresh()
         assert task.return_value == 3
+
+    def test_handlers_in_processes_use_the_test_database(self) -> None:
+        Order.objects.create(customer="ada")
+        job = jobs.compute.sync.enqueue("ada")
+        hf.sync.run_worker(burst=True, types=["order.compute"])
+        done = hf.sync.get(job)
+        assert done.state == "success", done.last_error
+        assert done.result["orders"] == 1
+
+
+class WithoutDatabase(SimpleTestCase):  # type: ignore[misc]
+    def test_blocking_calls_are_refused(self) -> None:
+        with self.assertRaisesMessage(AssertionError, "not allowed"):
+            jobs.confirm.sync.enqueue(customer="ada")
+
+    def test_connections_of_holdfasts_own_are_refused(self) -> None:
+        with self.assertRaisesMessage(AssertionError, "not allowed"):
+            asyncio.run(hf.open())
+        with self.assertRaisesMessage(AssertionError, "not allowed"):
+            hf.sync.run_worker(burst=True)
+
+
+class OpenedBefore(SimpleTestCase):  # type: ignore[misc]
+    @classmethod
+    def setUpClass(cls) -> None:
+        hf.sync.open()
+        cls.addClassCleanup(hf.sync.close)
+        super().setUpClass()
+
+    def test_connections_that_are_open_already_are_refused(self) -> None:
+        with self.assertRaisesMessage(AssertionError, "not allowed"):
+            hf.sync.find()

@@ -4,7 +4,9 @@
    tests to their own database.
 2. Blocking calls without `conn=` join the transaction that Django's connection is in, in the calling thread.
    Outside of one they use connections of Holdfast's own, and take effect at once.
-3. Handlers in threads and processes find their Django connections fresh, and leave none behind.
+3. Handlers in threads and processes find their Django connections fresh, and leave none behind. In a process of
+   its own, Django's database is the one that the worker uses.
+4. Where Django's tests forbid a database, Holdfast's own connections are forbidden, too.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
+from django.utils.asyncio import async_unsafe
+
 from holdfast.app import Handler, Holdfast
 from holdfast.config import Config
-from holdfast.integrations.django.database import connection_of, database_url
+from holdfast.integrations.django.database import connection_of, database_url, lead_to, names_the_same
 from holdfast.integrations.django.settings import read
+from holdfast.integrations.django.testing import ask_for_leave, ask_in_this_thread
 from holdfast.integrations.django.threads import HandlerConnections
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.worker import Worker
@@ -27,6 +32,9 @@ from holdfast.worker.worker import Worker
 __all__ = ["DjangoHoldfast"]
 
 Lifespan = Callable[[Holdfast], AbstractAsyncContextManager[Any]]
+
+#: Who names a database that is not Django's to choose: the testing kit, and the worker of a handler's process.
+_DECIDED = ("testing", "order")
 
 
 class DjangoHoldfast(Holdfast):
@@ -48,22 +56,43 @@ class DjangoHoldfast(Holdfast):
 
     @property
     def config(self) -> Config:
-        """What the environment says, but the database is Django's."""
+        """What the environment says, but the database is Django's, unless it was decided elsewhere."""
+        given = self._config
+        if given.origins["database_url"] in _DECIDED:
+            return given
+        # The way past a pooler is for the database that it names: Django's tests have another one.
+        direct = given.direct_url if names_the_same(given.direct_url, self.database) else None
         return dataclasses.replace(
-            self._config,
+            given,
             database_url=database_url(self.database),
-            origins={**self._config.origins, "database_url": "argument"},
+            direct_url=direct,
+            origins={**given.origins, "database_url": "argument"},
         )
 
     @config.setter
     def config(self, config: Config) -> None:
         self._config = config
+        if config.origins["database_url"] == "order" and config.database_url is not None:
+            lead_to(self.database, config.database_url)
 
+    @async_unsafe  # type: ignore[untyped-decorator]
     def ambient(self) -> Any:
         """Django's connection in this thread, if it is in a transaction."""
+        if self._config.origins["database_url"] == "testing":
+            return None  # the kit's database is not the one that Django's transaction is in
         connection = connection_of(self.database)
-        by_hand = connection.connection is not None and not connection.autocommit
-        return connection if connection.in_atomic_block or by_hand else None
+        opened = connection.connection is not None
+        autocommit = connection.autocommit if opened else connection.settings_dict["AUTOCOMMIT"]
+        if connection.in_atomic_block or not autocommit:
+            return connection
+        ask_for_leave(connection)
+        return None
+
+    async def open(self) -> None:
+        """Connect, unless Django's tests forbid it."""
+        if self._config.origins["database_url"] != "testing":
+            await asyncio.to_thread(ask_in_this_thread, self.database)
+        await super().open()
 
     if not TYPE_CHECKING:  # for type checkers these are the methods of Holdfast, with their options
 

@@ -7,10 +7,10 @@ from typing import Any
 from django.apps import AppConfig
 from django.core import checks
 from django.db.models.signals import post_migrate
-from django.utils.module_loading import autodiscover_modules
+from django.utils.module_loading import autodiscover_modules, import_string
 
 from holdfast.integrations.django.checks import check_settings
-from holdfast.integrations.django.settings import faults, read
+from holdfast.integrations.django.settings import read
 
 __all__ = ["HoldfastConfig"]
 
@@ -25,7 +25,7 @@ class HoldfastConfig(AppConfig):  # type: ignore[misc]
     def ready(self) -> None:
         """Import what declares job types. What is wrong with the settings is for Django's system checks to say."""
         checks.register(check_settings)
-        if faults():
+        if check_settings():
             return
         post_migrate.connect(_migrate, sender=self, dispatch_uid="holdfast")
         _declare_tasks()
@@ -37,11 +37,22 @@ def _declare_tasks() -> None:
     from django.conf import settings as django_settings
 
     configured = getattr(django_settings, "TASKS", None) or {}
-    if any("holdfast" in str(entry.get("BACKEND", "")) for entry in configured.values()):
+    if any(_is_ours(entry.get("BACKEND")) for entry in configured.values()):
         from holdfast.integrations.django.project import project_app
         from holdfast.integrations.django.tasks.running import declare
 
         declare(project_app())
+
+
+def _is_ours(path: Any) -> bool:
+    """Whether a backend is Holdfast's, or made from it. One that cannot be imported is for the framework to report."""
+    try:
+        backend = import_string(path)
+    except (ImportError, AttributeError):
+        return False
+    from holdfast.integrations.django.tasks.backend import HoldfastBackend
+
+    return isinstance(backend, type) and issubclass(backend, HoldfastBackend)
 
 
 def _migrate(*, using: str, verbosity: int = 1, **_: Any) -> None:

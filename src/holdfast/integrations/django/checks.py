@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from holdfast.errors import ConfigError
 from holdfast.integrations.django.settings import faults, read
 
 __all__ = ["check_settings"]
@@ -27,4 +29,11 @@ def check_settings(**_: Any) -> list[Any]:
                 id="holdfast.E002",
             )
         )
+        return found
+    from holdfast.integrations.django.project import project_app
+
+    try:
+        project_app()
+    except (ImproperlyConfigured, ConfigError) as fault:
+        found.append(checks.Error(str(fault), id="holdfast.E004"))
     return found

@@ -16,7 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.integrations.django.app import DjangoHoldfast
 from holdfast.integrations.django.settings import read
 
-__all__ = ["APP", "project_app", "set_up"]
+__all__ = ["APP", "app_named", "project_app", "set_up"]
 
 #: Where `--app` finds it.
 APP = "holdfast.integrations.django:hf"
@@ -30,7 +30,7 @@ def set_up() -> None:
         django.setup()
 
 
-def project_app() -> Holdfast:
+def project_app() -> DjangoHoldfast:
     """The app that `HOLDFAST["APP"]` names, or else the one that all of the project shares."""
     set_up()
     name = read().app
@@ -38,8 +38,19 @@ def project_app() -> Holdfast:
         if not _made:
             _made.append(DjangoHoldfast())
         return _made[0]
+    return app_named(name, "HOLDFAST['APP']")
+
+
+def app_named(name: str, setting: str) -> DjangoHoldfast:
+    """The app that a setting names as `module:name`."""
     module, _, attribute = name.partition(":")
-    found = getattr(importlib.import_module(module), attribute, None)
-    if not isinstance(found, Holdfast):
-        raise ImproperlyConfigured(f"HOLDFAST['APP'] is {name!r}, and that is no Holdfast app but {found!r}")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
+            raise
+        raise ImproperlyConfigured(f"{setting} is {name!r}, and there is no module {missing.name!r}") from missing
+    if not isinstance(found, DjangoHoldfast):
+        what = "a Holdfast app that knows nothing of Django" if isinstance(found, Holdfast) else f"{found!r}"
+        raise ImproperlyConfigured(f"{setting} is {name!r}, and that is no DjangoHoldfast but {what}")
     return found

@@ -12,7 +12,6 @@ Options (`"OPTIONS": {...}`):
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from django.utils import timezone
 
 from holdfast.app import Holdfast
 from holdfast.errors import NotFound
-from holdfast.integrations.django.project import project_app
+from holdfast.integrations.django.project import app_named, project_app
 from holdfast.integrations.django.settings import unknown_keys
 from holdfast.integrations.django.tasks.framework import (
     BaseTaskBackend,
@@ -33,8 +32,8 @@ from holdfast.integrations.django.tasks.framework import (
     normalize_json,
     task_enqueued,
 )
-from holdfast.integrations.django.tasks.naming import NotATask, UnknownTask, find_task, name_of
-from holdfast.integrations.django.tasks.results import as_asked, priority_of, result_of
+from holdfast.integrations.django.tasks.naming import NotATask, UnknownTask, find_again, find_task, name_of
+from holdfast.integrations.django.tasks.results import as_asked, priority_of, ready, result_of
 from holdfast.integrations.django.tasks.running import JOB_TYPE, declare
 from holdfast.model.job import Job
 
@@ -66,8 +65,7 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]
         if self._app_name is None:
             app = project_app()
         else:
-            module, _, name = self._app_name.partition(":")
-            app = getattr(importlib.import_module(module), name)
+            app = app_named(self._app_name, f"APP of the task backend {self.alias!r}")
         declare(app)
         return app
 
@@ -80,6 +78,10 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record the task as a job."""
         self.validate_task(task)
+        try:
+            find_again(name_of(task), self.modules)
+        except (UnknownTask, NotATask) as fault:
+            raise InvalidTask(f"No worker would find this task: {fault}.") from fault
         payload = {
             "task": name_of(task),
             "args": _plain(args),
@@ -87,8 +89,7 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]
             "backend": self.alias,
             "run_after": None if task.run_after is None else task.run_after.isoformat(),
         }
-        app = self.app
-        ref = app.sync.enqueue(
+        ref = self.app.sync.enqueue(
             JOB_TYPE,
             payload,
             queue=task.queue_name,
@@ -96,7 +97,8 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]
             run_at=_aware(task.run_after),
             max_attempts=self._max_attempts,
         )
-        result = result_of(app.sync.get(ref.id), (), self.alias, task)
+        # Not looked up: if that failed, the caller would believe that nothing was enqueued, and do it again.
+        result = ready(ref.id, task, payload, self.alias)
         task_enqueued.send(type(self), task_result=result)
         return result
 

@@ -18,7 +18,7 @@ from django.conf import settings
 from holdfast.errors import HoldfastError
 from holdfast.integrations.django.tasks.framework import Task
 
-__all__ = ["NotATask", "UnknownTask", "find_task", "name_of"]
+__all__ = ["NotATask", "UnknownTask", "find_again", "find_task", "name_of"]
 
 
 class UnknownTask(HoldfastError):
@@ -43,8 +43,7 @@ def find_task(name: str, extra_modules: Iterable[str] = ()) -> Any:
     module_name, _, path = name.partition(":")
     module = sys.modules.get(module_name)
     if module is None:
-        if not any(_is_within(module_name, package) for package in (*_packages(), *extra_modules)):
-            raise NotATask(f"{name!r} is not in a module of an installed app, so it is not imported")
+        _refuse_strange(name, extra_modules)
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as missing:
@@ -60,6 +59,18 @@ def find_task(name: str, extra_modules: Iterable[str] = ()) -> Any:
     if not isinstance(found, Task):
         raise NotATask(f"{name!r} is no task but a {type(found).__name__}")
     return found
+
+
+def find_again(name: str, extra_modules: Iterable[str] = ()) -> Any:
+    """The task of that name, as a worker would find it that has not imported its module for another reason."""
+    _refuse_strange(name, extra_modules)
+    return find_task(name, extra_modules)
+
+
+def _refuse_strange(name: str, extra_modules: Iterable[str]) -> None:
+    module = name.partition(":")[0]
+    if not any(_is_within(module, package) for package in (*_packages(), *extra_modules)):
+        raise NotATask(f"{name!r} is not in a module of an installed app, so it is not imported")
 
 
 def _packages() -> list[str]:

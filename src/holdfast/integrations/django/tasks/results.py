@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.utils import timezone
@@ -15,7 +16,7 @@ from holdfast.integrations.django.tasks.framework import TaskError, TaskResult, 
 from holdfast.model.job import Attempt, Job
 from holdfast.model.states import State
 
-__all__ = ["TaskFailed", "TaskFailedForGood", "WorkerLost", "as_asked", "priority_of", "result_of"]
+__all__ = ["TaskFailed", "TaskFailedForGood", "WorkerLost", "as_asked", "priority_of", "ready", "result_of"]
 
 _STATUS = {
     State.RUNNING: TaskResultStatus.RUNNING,
@@ -61,6 +62,24 @@ def as_asked(task: Any, job: Job, alias: str) -> Any:
         queue_name=job.queue,
         run_after=None if moment is None else datetime.fromisoformat(moment),
         backend=alias,
+    )
+
+
+def ready(job_id: UUID, task: Any, payload: Mapping[str, Any], alias: str) -> Any:
+    """The result object of a task that was just enqueued. Its id tells when, to the millisecond."""
+    return TaskResult(
+        task=task,
+        id=str(job_id),
+        status=TaskResultStatus.READY,
+        enqueued_at=_moment(datetime.fromtimestamp((job_id.int >> 80) / 1000, UTC)),
+        started_at=None,
+        last_attempted_at=None,
+        finished_at=None,
+        args=payload["args"],
+        kwargs=payload["kwargs"],
+        backend=alias,
+        errors=[],
+        worker_ids=[],
     )
 
 

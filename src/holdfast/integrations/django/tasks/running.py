@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from holdfast.app import Holdfast
-from holdfast.errors import Fatal, HandlerSignal, Retry
+from holdfast.errors import Fatal, HandlerSignal, Hold, Snooze
+from holdfast.integrations.django.project import project_app
 from holdfast.integrations.django.tasks.framework import (
     TaskContext,
     TaskError,
@@ -28,6 +31,9 @@ JOB_TYPE = "django.task"
 
 #: A worker of the release before does not know a new task: it waits for one that does.
 _UNKNOWN_SECONDS = 30.0
+
+#: After that time it is no deployment any more but a mistake, which a person has to see.
+_UNKNOWN_FOR = timedelta(hours=1)
 
 
 def declare(app: Holdfast) -> None:
@@ -49,11 +55,11 @@ class TaskCall:
 
 def run_task(ctx: Any, call: TaskCall) -> Any:
     """Run one task, in a thread; coroutines get an event loop of their own there."""
-    chosen = task_backends[call.backend]
     try:
+        chosen = task_backends[call.backend]
         found = find_task(call.task, chosen.modules)
-    except UnknownTask as unknown:
-        raise Retry(str(unknown), delay=_UNKNOWN_SECONDS) from unknown
+    except (UnknownTask, ImproperlyConfigured) as unknown:
+        raise _until_it_is_known(ctx, str(unknown)) from unknown
     except NotATask as fault:
         raise Fatal(str(fault)) from fault
     job = chosen.app.sync.get(ctx.job_id)
@@ -61,6 +67,15 @@ def run_task(ctx: Any, call: TaskCall) -> Any:
     result = result_of(job, attempts, call.backend, as_asked(found, job, call.backend))
     last = not chosen.retry_failures or job.failures + 1 >= job.max_attempts
     return _run(type(chosen), result, call, last=last)
+
+
+def _until_it_is_known(ctx: Any, message: str) -> HandlerSignal:
+    """Waiting costs the task nothing, but it has an end, counted from when a worker first met the task."""
+    if ctx.attempt > 1:
+        attempts = project_app().sync.attempts(ctx.job_id)
+        if attempts and datetime.now(UTC) - attempts[0].started_at > _UNKNOWN_FOR:
+            return Hold(message)
+    return Snooze(_UNKNOWN_SECONDS, message)
 
 
 def _run(backend: type, result: Any, call: TaskCall, *, last: bool) -> Any:

@@ -6,8 +6,10 @@ import sys
 from argparse import REMAINDER
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
 
+from holdfast.errors import ConfigError
 from holdfast.integrations.django.project import APP, project_app
 from holdfast.integrations.handover import hand_over
 
@@ -25,7 +27,11 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Options are Holdfast's, so Django's parser does not see them."""
-        self.handle(arguments=_without_djangos(argv[2:]))
+        try:
+            self.handle(arguments=_without_djangos(argv[2:]))
+        except CommandError as fault:
+            self.stderr.write(f"CommandError: {fault}")
+            sys.exit(fault.returncode)
 
     def add_arguments(self, parser: Any) -> None:
         """For `call_command("holdfast", "worker", "--burst")`."""
@@ -33,7 +39,13 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def handle(self, *_: Any, arguments: list[str], **__: Any) -> None:
         """Run Holdfast's command; like it, exit with its code unless that is 0."""
-        code = hand_over(arguments, app=APP, config=project_app().config, program="manage.py holdfast")
+        try:
+            config = project_app().config
+        except (ImproperlyConfigured, ConfigError) as fault:
+            raise CommandError(str(fault)) from fault
+        # What the app has left out must not come back through the environment.
+        told = {"HOLDFAST_DIRECT_URL": config.direct_url or ""}
+        code = hand_over(arguments, app=APP, config=config, program="manage.py holdfast", environment=told)
         if code:
             sys.exit(code)
 
