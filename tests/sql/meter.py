@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,11 @@ import asyncpg
 from holdfast.model.hints import Hints
 from holdfast.model.job import Claim, Stream
 from holdfast.store.statements import queries
+from holdfast.testing.harness import until
 
 #: Any transaction that is under way in the cluster, be it in another database, keeps the versions that died
-#: after its start from being pruned, and so adds to what is touched. Measure anew, up to so many times.
+#: after its start from being pruned, and so adds to what is touched. Wait for it and measure anew,
+#: up to so many times.
 TRIES = 30
 
 _TOTALS = """
@@ -53,6 +56,18 @@ async def leave_alone(conn: asyncpg.Connection) -> None:
     """No vacuum but ours: its reads would count, and its moment is chance."""
     for row in await conn.fetch("select tablename as relname from pg_tables where schemaname = 'holdfast'"):
         await conn.execute(f"alter table {row['relname']} set (autovacuum_enabled = off)")
+
+
+async def undisturbed(conn: asyncpg.Connection) -> None:
+    """Wait until no transaction of another test's database is older than this moment, but not for long."""
+    moment = await conn.fetchval("select clock_timestamp()")
+
+    async def alone() -> bool:
+        older = "select from pg_stat_activity where datname <> current_database() and xact_start < $1"
+        return bool(await conn.fetchval(f"select not exists ({older})", moment))
+
+    with suppress(TimeoutError):
+        await until(alone, seconds=3)
 
 
 class BareWorker:

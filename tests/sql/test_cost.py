@@ -15,7 +15,7 @@ import pytest
 from holdfast.model.states import State
 from tests.conftest import ConnectAs
 from tests.sql.factories import elect, enqueue, enqueue_copies, enqueue_many, execute, offences
-from tests.sql.meter import TRIES, BareWorker, Cost, leave_alone, totals
+from tests.sql.meter import TRIES, BareWorker, Cost, leave_alone, totals, undisturbed
 
 pytestmark = pytest.mark.usefixtures("one_at_a_time")
 
@@ -77,6 +77,7 @@ async def assert_within(conn: asyncpg.Connection, worker: BareWorker, empty: Cos
         found = await measured(conn, worker)
         if found.buffers <= BOUND * empty.buffers:
             break
+        await undisturbed(conn)
     print(f"{what}: buffers {found.buffers:.2f} of {empty.buffers:.2f}, rows {found.rows:.2f} of {empty.rows:.2f}")
     assert found.buffers <= BOUND * empty.buffers
     assert found.rows <= BOUND * empty.rows
