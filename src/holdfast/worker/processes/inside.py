@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from holdfast.definitions.payload import encode_result
 from holdfast.errors import Fatal, HandlerSignal, Hold, Interrupted, InvalidInput, Retry, Snooze
 from holdfast.lifecycle.portal import Portal
+from holdfast.model.outcome import message_of
 from holdfast.store.transactions import Transactions
 from holdfast.worker.processes.addresses import Address, find
 from holdfast.worker.processes.context import ChildAttempt, ProcessContext, RemoteStore, forward_lines, set_level
@@ -142,14 +143,7 @@ def _raised(error: BaseException) -> Frame:
         "kind": "raised",
         "meaning": None if meaning is None else meaning.__name__,
         "type": type(error).__name__,
-        "message": _message(error),
+        "message": message_of(error),
         "traceback": "".join(traceback.format_exception(error)),
         "delay_seconds": getattr(error, "delay_seconds", None) if isinstance(error, HandlerSignal) else None,
     }
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a foreign exception may fail to say what it is
-        return ""
