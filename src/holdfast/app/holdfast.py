@@ -30,7 +30,7 @@ from holdfast.store.jobs import JobStore
 from holdfast.store.migrate import migrate
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event
-from holdfast.telemetry.narrator import NARRATED, narrate
+from holdfast.telemetry.narrator import NARRATED, narrate, routine_is_narrated
 from holdfast.worker.context import Context
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.slots import parse_lanes
@@ -66,7 +66,7 @@ class Holdfast(Verbs):
         self.config = Config.load(database_url=database_url, schema=schema, home=home)
         self.registry = Registry()
         self.events = Bus()
-        self.events.subscribe(narrate, *NARRATED)
+        self.events.subscribe(narrate, *NARRATED, routine=routine_is_narrated)
         self.middleware = list(middleware)
         self._lifespan = lifespan
         self._sync: Sync | None = None
@@ -242,8 +242,9 @@ class Holdfast(Verbs):
         With `signals`, SIGTERM and SIGINT drain it, and a second one interrupts what still runs.
         """
         async with self:
-            database = Database(self.config, role="worker", size=3)
+            database = Database(self.config, role="worker", size=2)
             await database.open()
+            upkeep = Maintenance(self.config, database, self.events, lent=lambda: worker.lifeline)
             try:
                 worker = Worker(
                     self.config,
@@ -259,7 +260,8 @@ class Holdfast(Verbs):
                     batch_size=batch_size,
                     poll_interval=poll_interval,
                     burst=burst,
-                    services=[Maintenance(self.config, database, self.events)] if maintenance else [],
+                    services=[upkeep] if maintenance else [],
+                    on_duty=upkeep.heard,
                     stuck_after_seconds=stuck_after_seconds,
                     middleware=self.middleware,
                 )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Callable
 
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
@@ -30,9 +31,17 @@ class Maintenance(Service):
 
     name = "maintenance"
 
-    def __init__(self, config: Config, database: Database, bus: Bus) -> None:
+    def __init__(
+        self,
+        config: Config,
+        database: Database,
+        bus: Bus,
+        *,
+        lent: Callable[[], Lifeline | None] | None = None,
+    ) -> None:
+        """With `lent`, another part of the process listens for us too, on its connection, and calls `heard`."""
         super().__init__(bus)
-        self._config, self._database = config, database
+        self._config, self._database, self._lent = config, database, lent
         self._holder = secrets.token_hex(8)
         self._leading = False
         self._renew_at = 0.0
@@ -57,15 +66,36 @@ class Maintenance(Service):
                 with contextlib.suppress(HoldfastError, TimeoutError):
                     async with asyncio.timeout(2):
                         await self._database.value("resign", _NAME, self._holder)
-            if self._ear is not None:
+            if self._ear is not None and self._lent is None:
                 await self._ear.close()
 
-    async def _lead(self) -> float:
-        now = time.monotonic()
+    def heard(self, payload: str) -> None:
+        """Something is to be done; an empty payload says that the leader resigned."""
+        if self._leading:
+            self._duties.hurry()
+            self.wake()
+        elif not payload:
+            self._renew_at = 0.0
+            self.wake()
+
+    async def _listens(self) -> bool:
+        """Whether there is a connection that hears of what is to be done. A new one is a break in touch."""
+        if self._lent is not None:
+            ear = self._lent()
+            if ear is None or ear.closed or ear is not self._ear:
+                self._touch.lost()
+            self._ear = ear
+            return ear is not None and not ear.closed
         if self._ear is None or self._ear.closed:
             self._touch.lost()
             self._ear = await Lifeline.open(self._config)
-            await self._ear.listen(("duty",), lambda _topic, payload: self._hurry(payload))
+            await self._ear.listen(("duty",), lambda _topic, payload: self.heard(payload))
+        return True
+
+    async def _lead(self) -> float:
+        now = time.monotonic()
+        if not await self._listens():
+            return _AFTER_FAILURE_SECONDS
         if now >= self._renew_at:
             asked = self._database.value("lead", _NAME, self._holder, _TERM_SECONDS)
             leading = bool(await self._touch.felt(asked))
@@ -91,15 +121,6 @@ class Maintenance(Service):
             raise
         except HoldfastError as fault:
             self._bus.emit(DutyFailed(duty=duty.name, fault=str(fault)))
-
-    def _hurry(self, payload: str) -> None:
-        """Something is to be done; an empty payload says that the leader resigned."""
-        if self._leading:
-            self._duties.hurry()
-            self.wake()
-        elif not payload:
-            self._renew_at = 0.0
-            self.wake()
 
     def _lose_touch(self) -> None:
         """The time without database counts for no lease: patience starts anew."""

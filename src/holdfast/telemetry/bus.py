@@ -19,19 +19,30 @@ class Bus:
     """Who hears of what happens in this process."""
 
     def __init__(self) -> None:
-        self._subscribers: list[tuple[Callable[[Any], object], tuple[type[Event], ...]]] = []
+        self._subscribers: list[tuple[Callable[[Any], object], tuple[type[Event], ...], Callable[[], bool]]] = []
+        #: Of each kind that was asked for: what those who may want it say.
+        self._askable: dict[type[Event], list[Callable[[], bool]]] = {}
 
-    def subscribe(self, subscriber: Callable[[E], object], *kinds: type[E]) -> None:
-        """Hear of every event of these kinds from now on, or of all."""
-        self._subscribers.append((subscriber, kinds or (Event,)))
+    def subscribe(
+        self, subscriber: Callable[[E], object], *kinds: type[E], routine: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Hear of every event of these kinds from now on, or of all.
+
+        `routine` tells, each time it is asked, whether events that say only that all went well are wanted, too.
+        """
+        self._subscribers.append((subscriber, kinds or (Event,), routine))
+        self._askable.clear()
 
     def hears(self, kind: type[Event]) -> bool:
-        """Whether anybody wants events of this kind; those that happen very often are not even made otherwise."""
-        return any(issubclass(kind, kinds) for _, kinds in self._subscribers)
+        """Whether anybody wants routine events of this kind; what happens very often is not even made otherwise."""
+        askable = self._askable.get(kind)
+        if askable is None:
+            askable = self._askable[kind] = [r for _, kinds, r in self._subscribers if issubclass(kind, kinds)]
+        return bool(askable) and any(routine() for routine in askable)
 
     def emit(self, event: Event) -> None:
         """Tell everybody who wants to hear of it."""
-        for subscriber, kinds in self._subscribers:
+        for subscriber, kinds, _ in self._subscribers:
             if isinstance(event, kinds):
                 try:
                     subscriber(event)

@@ -22,7 +22,7 @@ from holdfast.telemetry.events import (
     WorkerChanged,
 )
 
-__all__ = ["NARRATED", "narrate", "set_up_logging"]
+__all__ = ["NARRATED", "narrate", "routine_is_narrated", "set_up_logging"]
 
 #: What is worth a log line. Jobs recorded and attempts begun are too many, and the end of an attempt tells it all.
 NARRATED = (
@@ -50,6 +50,11 @@ def set_up_logging(form: str, level: str) -> None:
     _log.handlers[:] = [handler]
     _log.setLevel(level)
     _log.propagate = False
+
+
+def routine_is_narrated() -> bool:
+    """Whether there is a log line for what went well."""
+    return _log.isEnabledFor(logging.INFO)
 
 
 def narrate(event: Event) -> None:

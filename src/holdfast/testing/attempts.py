@@ -150,7 +150,7 @@ class Attempts:
         bus = Bus()
         bus.subscribe(self._app.events.emit)
         bus.subscribe(ended.append, AttemptEnded)
-        settlement = SettlementService(self._store, HeldAttempts(), bus, self._worker, room=1)
+        settlement = SettlementService(self._store, HeldAttempts(), bus, self._worker)
         settlement.add(held, outcome)
         await settlement.round()
         return bool(ended)

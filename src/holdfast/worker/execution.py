@@ -25,6 +25,7 @@ from holdfast.errors import Fatal, HandlerSignal, Hold, InvalidInput, Retry, Sno
 from holdfast.model.outcome import FailureKind, Outcome, message_of
 from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.endings import Late, Misfit, RemoteFailure
 from holdfast.worker.held import Held
 from holdfast.worker.middleware import Middleware
@@ -39,6 +40,9 @@ _log = logging.getLogger("holdfast")
 
 #: What seed systems and their users know this as.
 DRAINED = "Job was interrupted by user"
+
+#: What most attempts come to.
+_DONE = Outcome.success(None)
 
 
 class Execution:
@@ -63,6 +67,7 @@ class Execution:
         self._middleware = middleware
         self._threads = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="holdfast-handler")
         self._processes = ProcessPool()
+        self._deadlines = Deadlines()
         self._requeue_drained = requeue_drained
         self._stuck_after = stuck_after_seconds
         self._on_stuck = on_stuck
@@ -84,55 +89,49 @@ class Execution:
         try:
             if held.interrupt is not None or held.lost or held.lease_end < held.started:
                 return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
-            value = await self._within_middleware(held, job_type, timeout)
+            self._deadlines.watch(held, timeout)
+            run = self._within_middleware if self._middleware else self.call
+            value = await run(held, job_type, timeout)
             held.returned = value is not None
-            return Outcome.success(_fit(encode_result, held.result if value is None else value, "fatal"))
+            result = held.result if value is None else value
+            return _DONE if result is None else Outcome.success(_fit(encode_result, result, "fatal"))
         except Misfit as misfit:
             return Outcome.failed(misfit.fault, failure=misfit.failure)
         except Late:
             return self._interrupted(held) or Outcome.timed_out(timeout or 0)
         except asyncio.CancelledError as error:
+            if held.late:
+                return self._interrupted(held) or Outcome.timed_out(timeout or 0)
             return self._interrupted(held) or Outcome.failed(error)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
             return self._raised(held, error)
         finally:
+            self._deadlines.forget(held)
             held.duration = time.monotonic() - held.started
 
     async def call(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
         """What the handler returns, run by its executor; or raises what it raised, Misfit, Late or ProcessDied."""
-        if job_type.executor == "process":
-            return await self._in_process(held, job_type, timeout)
-        arguments = _fit(job_type.payload.call_arguments, held.claim.payload, "hold")
-        if job_type.executor == "thread":
+        if job_type.executor == "async":
+            arguments = _fit(job_type.payload.call_arguments, held.claim.payload, "hold")
+            return await job_type.handler(self._context(held), **arguments)
+        # Threads and processes are timed where they run; middleware around them is timed before and after.
+        self._deadlines.forget(held)
+        try:
+            if job_type.executor == "process":
+                return await self._in_process(held, job_type, timeout)
+            arguments = _fit(job_type.payload.call_arguments, held.claim.payload, "hold")
             return await self._in_thread(held, job_type, arguments, timeout)
-        return await job_type.handler(self._context(held), **arguments)
+        finally:
+            self._deadlines.watch(held, timeout)
 
     async def _within_middleware(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
-        """The handler within all middleware, the first one outermost; the timeout is around all."""
-        limit = asyncio.timeout(timeout)
-
-        async def handled() -> Any:
-            if job_type.executor == "async":
-                return await self.call(held, job_type, timeout)
-            # Threads and processes are timed where they run; what stands around them is timed before and after.
-            limit.reschedule(None)
-            try:
-                return await self.call(held, job_type, timeout)
-            finally:
-                limit.reschedule(None if timeout is None else asyncio.get_running_loop().time() + timeout)
-
-        call: Callable[[], Awaitable[Any]] = handled
+        """The handler within all middleware, the first one outermost."""
+        call: Callable[[], Awaitable[Any]] = partial(self.call, held, job_type, timeout)
         for middleware in reversed(self._middleware):
             call = partial(middleware.run, self._context(held), call)
-        try:
-            async with limit:
-                return await call()
-        except TimeoutError as error:
-            if limit.expired():
-                raise Late("the handler ran for too long") from error
-            raise
+        return await call()
 
     def _context(self, held: Held) -> Context:
         return Context(held, self._client, self._resources, self._transactions)
@@ -199,13 +198,13 @@ class Execution:
             try:
                 done, _ = await asyncio.wait({future}, timeout=left)
             except asyncio.CancelledError:
-                held.stopped.set()
+                held.stopped = True
                 continue
             if done:
                 break
             if not late:
                 late, deadline = True, time.monotonic() + self._stuck_after
-                held.stopped.set()
+                held.stopped = True
             elif not held.stuck:
                 held.stuck, deadline = True, None
                 self._on_stuck(held)

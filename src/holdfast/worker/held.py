@@ -7,7 +7,6 @@ which reads a copy and writes `lease_end`. Each of these is one atomic step of t
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import deque
 from typing import Any, Literal
@@ -21,6 +20,8 @@ __all__ = ["Held", "HeldAttempts", "Interrupt"]
 #: Why a handler is to stop: asked by somebody, the worker drains, or its lease is over.
 Interrupt = Literal["cancel", "pause", "drain", "lease"]
 
+_LINES_KEPT = 50
+
 
 class Held:
     """One attempt in this worker's hands."""
@@ -30,9 +31,12 @@ class Held:
         "_later",
         "claim",
         "completed",
+        "deadline",
         "duration",
+        "ended",
         "interrupt",
         "lane",
+        "late",
         "lease_end",
         "log",
         "lost",
@@ -44,6 +48,7 @@ class Held:
         "stuck",
         "stuck_at",
         "task",
+        "timer",
         "transacting",
     )
 
@@ -54,16 +59,24 @@ class Held:
         self.lease_end = asked_at + claim.lease_seconds
         self.started: float | None = None
         self.duration = 0.0
+        #: The task that its handler runs in, which may run others after it.
         self.task: asyncio.Task[None] | None = None
+        #: Its handler is over, and its outcome is on the way, or settled.
+        self.ended = False
         self.interrupt: Interrupt | None = None
-        self.stopped = threading.Event()
+        #: The handler is to stop.
+        self.stopped = False
+        #: When its time is over, and that it was (see holdfast.worker.deadlines).
+        self.deadline: float | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.late = False
         self.stuck = False
         #: When an async handler that ignores its cancellation is called stuck.
         self.stuck_at: float | None = None
         #: The handler has seen that it should stop.
         self.noticed = False
         #: The last lines that the handler logged through its context.
-        self.log: deque[str] = deque(maxlen=50)
+        self.log: deque[str] | None = None
         #: The database has said that the lease is gone.
         self.lost = False
         #: What the handler has set as its result, apart from what it returns.
@@ -110,17 +123,19 @@ class Held:
     @property
     def told_to_stop(self) -> bool:
         """Whether the handler is to stop. Whoever asks, and hears that it is, has noticed."""
-        self.noticed = self.stopped.is_set()
+        self.noticed = self.stopped
         return self.noticed
 
     def kept(self, line: str) -> None:
         """Keep a line that the handler logged."""
+        if self.log is None:
+            self.log = deque(maxlen=_LINES_KEPT)
         self.log.append(line)
 
     @property
-    def ended(self) -> bool:
-        """Whether its handler is over and its outcome is on the way, or settled."""
-        return self.task is not None and self.task.done()
+    def running(self) -> bool:
+        """Whether its handler has begun and is not over."""
+        return self.task is not None and not self.ended
 
     @property
     def running_ms(self) -> int:
@@ -146,10 +161,10 @@ class Held:
             return
         if self.interrupt is None or (self.interrupt == "pause" and why == "cancel"):
             self.interrupt = why
-            self.stopped.set()
+            self.stopped = True
             # A task that is cancelled before its first step never runs, and would never be settled.
-            if self.task is not None and self.started is not None:
-                self.task.cancel()
+            if self.running and self.started is not None:
+                self.task.cancel()  # type: ignore[union-attr]
 
 
 class HeldAttempts:
@@ -181,7 +196,7 @@ class HeldAttempts:
         return [
             h
             for h in self.all()
-            if h.claim.target is not None and h.task is not None and h.lease_end < now and not h.completed
+            if h.claim.target is not None and h.running and h.lease_end < now and not h.completed
         ]
 
     def __len__(self) -> int:

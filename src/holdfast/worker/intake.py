@@ -4,15 +4,17 @@ Which part of the ready jobs a claim looks at:
 1. normally only what lies behind the last claims (see holdfast.model.hints);
 2. every second what lies behind those of some seconds ago, for transactions that committed late;
 3. everything, every second as long as that is cheap, and never more often than a twentieth of the time.
-Where recent handlers were very short, some jobs more than the free slots are claimed, so that slots do not
-idle for a round trip; what is not started within a second is handed back.
+Where recent handlers were very short, jobs are claimed ahead: as many as the slots get through while a claim
+is under way, so that they need not idle for a round trip. What is not started within a second is handed back.
+All that a worker holds, running, claimed ahead or not yet settled, is at most its slots and `AHEAD` batches:
+that is what a crash can make run again.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from holdfast.errors import DatabaseUnavailable
@@ -24,12 +26,15 @@ from holdfast.telemetry.bus import Bus
 from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.slots import Slots
 
-__all__ = ["Intake"]
+__all__ = ["AHEAD", "Intake"]
 
 View = Literal["new", "recent", "everything"]
 
-#: Handlers shorter than this on average are worth claiming ahead for.
+#: How many batches a worker may hold beyond its slots.
+AHEAD = 20
+#: Handlers shorter than this on average are worth claiming ahead for, as many as end within that time.
 _SHORT_HANDLER = 0.02
+_AHEAD_SECONDS = 0.01
 _STALE_AFTER = 1.0
 _RECENT_EVERY = 1.0
 _STREAMS_EVERY = 2.0
@@ -62,14 +67,14 @@ class Intake(Service):
         start: Callable[[Held], None],
         hand_back: Callable[[Held], None],
         held_already: Callable[[Held, Held], None],
-        held_up: Callable[[], bool],
         idle: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(bus)
         self._store, self._held, self._slots = store, held, slots
         self._types, self._fast_types, self._queues, self._tenants = types, set(fast_types), queues, tenants
         self._batch_size, self._poll_interval = batch_size, poll_interval
-        self._start, self._hand_back, self._held_up, self._idle = start, hand_back, held_up, idle
+        self._start, self._hand_back, self._idle = start, hand_back, idle
+        self._most = slots.total + AHEAD * batch_size
         self._held_already = held_already
         self._hints = Hints()
         self._streams: dict[int, Stream] = {}
@@ -82,6 +87,7 @@ class Intake(Service):
         self._ahead: dict[str, deque[tuple[float, Held]]] = {lane: deque() for lane in slots.capacity}
         self._mean_seconds = 1.0
         self._unanswered: list[float] = []
+        self._full = False
 
     def heard(self, payload: str) -> None:
         """A notification: some streams have something, or (no payload) any. Streams of others are ignored."""
@@ -104,7 +110,13 @@ class Intake(Service):
         ahead = self._ahead[held.lane]
         if ahead and not self.stopping.is_set():
             self._begin(ahead.popleft()[1])
-        if len(ahead) <= self._prefetch() // 2:
+        if len(ahead) <= self._wanted_ahead(held.lane) // 2:
+            self.wake()
+
+    def settled(self) -> None:
+        """Some of what was held is settled: there may be room again."""
+        if self._full:
+            self._full = False
             self.wake()
 
     def give_up(self) -> None:
@@ -120,8 +132,6 @@ class Intake(Service):
         if self._unanswered and now >= self._unanswered[0]:
             await self._store.release_unknown([h.claim.job_id for h in self._held.all()])
             del self._unanswered[0]
-        if self._held_up():
-            return 0.02
         if now - self._streams_at >= _STREAMS_EVERY:
             # What is heard of while this reads may be newer than the answer: it is judged by the next one.
             self._streams_at, unknown, self._unknown = now, self._unknown, set()
@@ -134,10 +144,7 @@ class Intake(Service):
         claimed = wanted_in_all = 0
         for lane, wanted, streams in self._wishes():
             if wanted > 0 and streams:
-                got = await self._claim(
-                    lane, min(wanted, max(self._batch_size, self._slots.capacity[lane])), streams, view
-                )
-                claimed += got
+                claimed += await self._claim(lane, wanted, streams, view)
                 wanted_in_all += wanted
         if wanted_in_all:
             self._looked(view, now)
@@ -157,17 +164,28 @@ class Intake(Service):
             return self._linger.pop(0)
         return self._poll_interval
 
-    def _wishes(self) -> list[tuple[str, int, list[int]]]:
+    def _wishes(self) -> Iterator[tuple[str, int, list[int]]]:
         """(lane, how many, from which streams); fast slots are filled first, and only with fast types."""
         fast = [s.id for s in self._streams.values() if s.type in self._fast_types]
-        return [
-            (lane, self._slots.free(lane) + self._prefetch() - len(self._ahead[lane]), streams)
-            for lane, streams in (("fast", fast), ("general", list(self._streams)))
-            if self._slots.capacity.get(lane, 0) > 0
-        ]
+        for lane, streams in (("fast", fast), ("general", list(self._streams))):
+            if self._slots.capacity.get(lane, 0) > 0:
+                yield lane, self._wanted(lane), streams
 
-    def _prefetch(self) -> int:
-        return self._batch_size if self._mean_seconds < _SHORT_HANDLER else 0
+    def _wanted(self, lane: str) -> int:
+        ahead, waiting = self._wanted_ahead(lane), len(self._ahead[lane])
+        wanted = self._slots.free(lane) + ahead - waiting
+        if waiting and wanted < ahead // 2:
+            return 0  # a larger claim, in a moment, costs less than two
+        room = self._most - len(self._held)
+        self._full = room < wanted
+        return min(wanted, room)
+
+    def _wanted_ahead(self, lane: str) -> int:
+        """How many jobs more than its slots a lane is to have."""
+        if self._mean_seconds >= _SHORT_HANDLER:
+            return 0
+        soon = self._slots.capacity[lane] * _AHEAD_SECONDS / max(self._mean_seconds, 1e-6)
+        return min(AHEAD * self._batch_size, int(soon))
 
     async def _claim(self, lane: str, wanted: int, streams: list[int], view: View) -> int:
         asked_at = time.monotonic()

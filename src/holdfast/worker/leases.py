@@ -56,6 +56,8 @@ class LeaseKeeper:
         self._stopping = False
         self._next_look = 0.0
         self.draining = False
+        #: The connection in use; others may look at it, and hear through it.
+        self.lifeline: Lifeline | None = None
 
     def start(self) -> None:
         """Begin to keep leases."""
@@ -101,9 +103,11 @@ class LeaseKeeper:
                 await self._pause(self._outage.lost(fault))
                 continue
             try:
-                await lifeline.listen(("ready", "interrupt"), self._heard)
+                await lifeline.listen(("ready", "interrupt", "duty"), self._heard)
+                self.lifeline = lifeline
                 self._outage.over()
                 self._tell(self._on_wake, "ready", "")
+                self._tell(self._on_wake, "duty", "")
                 while not self._stopping and not lifeline.closed:
                     await self._round(lifeline)
                     await self._pause(self._tick())

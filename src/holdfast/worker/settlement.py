@@ -1,13 +1,15 @@
 """Outcomes go to the database in batches, as many as came up while the last batch was under way.
 
 Nothing that finished is lost: while the database is away, outcomes wait here and their leases are kept.
-Intake stops when too many wait. A settlement that is refused for what it contains is sent alone, and then
-as a failure, so that one bad result cannot hold up the others; whatever else goes wrong is tried again.
+What waits here is still held, and intake holds only so much. A settlement that is refused for what it
+contains is sent alone, and then as a failure, so that one bad result cannot hold up the others; whatever
+else goes wrong is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from holdfast.errors import Conflict, InvalidInput
 from holdfast.lifecycle.service import Service
@@ -27,18 +29,21 @@ class SettlementService(Service):
 
     name = "settlement"
 
-    def __init__(self, store: LeaseStore, held: HeldAttempts, bus: Bus, worker: str, room: int) -> None:
+    def __init__(
+        self,
+        store: LeaseStore,
+        held: HeldAttempts,
+        bus: Bus,
+        worker: str,
+        *,
+        on_settled: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(bus)
         self._store, self._held, self._worker = store, held, worker
+        self._on_settled = on_settled
         self._waiting: list[tuple[Held, Outcome]] = []
-        self._room = room
         self.empty = asyncio.Event()
         self.empty.set()
-
-    @property
-    def full(self) -> bool:
-        """Whether intake should hold back."""
-        return len(self._waiting) >= self._room
 
     def add(self, held: Held, outcome: Outcome) -> None:
         """An attempt has ended; one whose own transaction completed it is settled already."""
@@ -55,6 +60,7 @@ class SettlementService(Service):
             batch = self._waiting[:_BATCH]
             await self._settle(batch)
             del self._waiting[: len(batch)]
+            self._on_settled()
         self.empty.set()
         return 3600
 
@@ -73,9 +79,13 @@ class SettlementService(Service):
             failure = Outcome(kind="failed", failure="fatal", error_type="SettlementRefused", message=str(fault))
             await self._settle([(held, failure)])
             return
+        told = self._bus.hears(AttemptEnded)
         for held, outcome in batch:
-            key = (held.claim.job_id, held.claim.attempt)
-            self._settled(held, outcome, states.get(key, "lease-lost"))
+            state = states.get((held.claim.job_id, held.claim.attempt), "lease-lost")
+            if state == "success" and not told:
+                self._held.remove(held)
+            else:
+                self._settled(held, outcome, state)
 
     def _settled(self, held: Held, outcome: Outcome, state: str) -> None:
         if state == "lease-lost":

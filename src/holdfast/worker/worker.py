@@ -27,6 +27,7 @@ from holdfast.lifecycle.service import Service
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
+from holdfast.store.lifeline import Lifeline
 from holdfast.store.transactions import Transactions
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptStarted, LeaseLost, WorkerChanged
@@ -37,6 +38,7 @@ from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.processes.addresses import check_addresses
+from holdfast.worker.runners import Runners
 from holdfast.worker.settlement import SettlementService
 from holdfast.worker.slots import Slots
 
@@ -72,12 +74,14 @@ class Worker:
         poll_interval: float | None = None,
         burst: bool = False,
         services: Sequence[Service] = (),
+        on_duty: Callable[[str], None] = lambda _payload: None,
         stuck_after_seconds: float | None = None,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self.id = new_worker_id()
         self._config, self._database, self._client, self._bus = config, database, client, bus
         self._types = self._chosen(registry, types)
+        self._timeouts = {t.name: t.timeout_seconds or self._lane_timeout(t) for t in self._types.values()}
         check_addresses(self._types.values())
         self._queues, self._tenants = queues, tenants
         self._lifespan = lifespan
@@ -85,13 +89,14 @@ class Worker:
         self._batch_size = batch_size or config.batch_size
         self._poll_interval = poll_interval or config.poll_interval
         self._burst = burst
-        self._services = list(services)
+        self._services, self._on_duty = list(services), on_duty
         self._stuck_after = _STUCK_AFTER_SECONDS if stuck_after_seconds is None else stuck_after_seconds
         self._middleware = middleware
         self._held = HeldAttempts()
         self._store = LeaseStore(database, self.id)
         self._drain = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._an_end = asyncio.Event()
         self._asked = False
         #: Attempts whose thread does not return, with what to say of them once only a new process is left.
         self.stuck: list[Settlement] = []
@@ -122,20 +127,32 @@ class Worker:
                 transactions=transactions,
                 middleware=self._middleware,
             )
+            self._intake = self._new_intake()
             self._settlement = SettlementService(
-                self._store, self._held, self._bus, self.id, room=max(200, 4 * self._slots.total)
+                self._store, self._held, self._bus, self.id, on_settled=self._intake.settled
             )
             self._keeper = LeaseKeeper(
                 self._config,
                 self.id,
                 self._held,
                 self._bus,
-                on_wake=lambda _topic, payload: self._intake.heard(payload),
+                on_wake=self._on_wake,
                 on_lost=self._on_lost,
                 on_unknown=lambda: self._spawn(self._register()),
             )
-            self._intake = self._new_intake()
+            self._runners = Runners(self._attempt)
             await self._work()
+
+    @property
+    def lifeline(self) -> Lifeline | None:
+        """The connection that listens, once there is one."""
+        return self._keeper.lifeline
+
+    def _on_wake(self, topic: str, payload: str) -> None:
+        if topic == "duty":
+            self._on_duty(payload)
+        else:
+            self._intake.heard(payload)
 
     async def _work(self) -> None:
         self._tell("started", f"{len(self._types)} job types, {self._slots.capacity}")
@@ -182,7 +199,7 @@ class Worker:
         self.stuck = [
             (h.claim.job_id, h.claim.attempt, self._execution.given_up(h), h.running_ms, None)
             for h in self._held.all()
-            if h.task is not None and not h.task.done()
+            if h.running
         ]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(_CLEAN_UP_SECONDS, grace_end - time.monotonic())):
@@ -194,14 +211,16 @@ class Worker:
 
     async def _idle(self, until: float, *, or_hurry: bool) -> None:
         """Wait until no handler runs but stuck ones, the time is over, or somebody is in a hurry."""
-        while time.monotonic() < until and not (or_hurry and self._hurry.is_set()):
-            running = {h.task for h in self._held.all() if h.task is not None and not h.task.done() and not h.stuck}
-            if not running:
+        while (left := until - time.monotonic()) > 0 and not (or_hurry and self._hurry.is_set()):
+            if self._slots.used <= sum(h.stuck and not h.ended for h in self._held.all()):
                 return
-            hurry = asyncio.create_task(self._hurry.wait())
-            waited = {*running, hurry} if or_hurry else running
-            await asyncio.wait(waited, timeout=min(0.5, until - time.monotonic()), return_when=asyncio.FIRST_COMPLETED)
-            hurry.cancel()
+            self._an_end.clear()
+            waits = [asyncio.create_task(self._an_end.wait())]
+            if or_hurry:
+                waits.append(asyncio.create_task(self._hurry.wait()))
+            await asyncio.wait(waits, timeout=min(0.5, left), return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
 
     def _new_intake(self) -> Intake:
         return Intake(
@@ -218,20 +237,16 @@ class Worker:
             start=self._start,
             hand_back=lambda held: self._settlement.add(held, Outcome.released("claimed ahead and not needed")),
             held_already=self._on_claimed_again,
-            held_up=lambda: self._settlement.full,
             idle=self.drain if self._burst else None,
         )
 
     def _start(self, held: Held) -> None:
-        held.task = asyncio.create_task(self._attempt(held))
+        self._runners.start(held)
         self._keeper.expect(held.claim.lease_seconds)
 
     async def _attempt(self, held: Held) -> None:
         job_type = self._types[held.claim.stream.type]
-        lane_timeout = (
-            self._config.fast_timeout_seconds if job_type.lane == "fast" else self._config.general_timeout_seconds
-        )
-        timeout = job_type.timeout_seconds or lane_timeout
+        timeout = self._timeouts[job_type.name]
         if job_type.executor == "async":
             held.stuck_at = time.monotonic() + timeout + self._stuck_after
         if self._bus.hears(AttemptStarted):
@@ -241,8 +256,9 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave a job running for ever
             outcome = Outcome.failed(error)
         finally:
-            held.stuck_at = None
+            held.stuck_at, held.ended = None, True
             self._intake.ended(held)
+            self._an_end.set()
         self._settlement.add(held, outcome)
 
     def _tell_start(self, held: Held) -> None:
@@ -266,7 +282,7 @@ class Worker:
 
     def _on_lost(self, held: Held) -> None:
         """The database says that a lease is gone, while its handler still runs."""
-        if self._held.get(held.claim.job_id) is held and held.task is not None and not held.task.done():
+        if self._held.get(held.claim.job_id) is held and held.running:
             if held.claim.target is not None:
                 held.stop("lease")
             self._bus.emit(
@@ -321,6 +337,10 @@ class Worker:
 
     def _tell(self, change: str, detail: str = "") -> None:
         self._bus.emit(WorkerChanged(worker=self.id, change=change, detail=detail))
+
+    def _lane_timeout(self, job_type: JobType) -> float:
+        config = self._config
+        return config.fast_timeout_seconds if job_type.lane == "fast" else config.general_timeout_seconds
 
     @staticmethod
     def _chosen(registry: Registry, names: Sequence[str] | None) -> dict[str, JobType]:

@@ -1,0 +1,118 @@
+"""Does one thing with one system, in that system's own virtual environment; says what came of it as JSON.
+
+`python -m bench.drive SYSTEM VERB ...`, with the server's address in BENCH_URL. The verbs:
+- `prepare`: make the system's tables, in an empty database;
+- `one COUNT BYTES`: enqueue one job after the other, each accepted before the next is sent;
+- `bulk COUNT BYTES BATCH`: enqueue in batches, where the system offers that;
+- `paced COUNT BYTES RATE`: enqueue so many per second, at even distances, never waiting for the answers of others;
+- `work CONCURRENCY`: run one worker process until SIGTERM;
+- `unfinished`: how many jobs the system has not recorded as done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+import time
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from bench.tally import stamped
+
+__all__ = ["Client", "System"]
+
+
+class Client(Protocol):
+    """How jobs of the one type are enqueued. The payload is one text; the handler calls `bench.tally.note` with it."""
+
+    async def one(self, text: str) -> None:
+        """Enqueue one job; it is accepted when this returns."""
+        ...
+
+    async def many(self, texts: list[str]) -> None:
+        """Enqueue them by the system's own bulk call; NotImplementedError where it has none."""
+        ...
+
+
+class System(Protocol):
+    """What a module in `bench.systems` offers."""
+
+    async def prepare(self, url: str) -> None:
+        """Make tables and whatever else is needed, once, in an empty database."""
+        ...
+
+    def client(self, url: str) -> AbstractAsyncContextManager[Client]:
+        """An open client, in its best documented configuration."""
+        ...
+
+    def work(self, url: str, concurrency: int) -> None:
+        """Run one worker process until SIGTERM, with so many handlers at a time."""
+        ...
+
+    async def unfinished(self, url: str) -> int:
+        """How many jobs are not yet recorded as done."""
+        ...
+
+
+async def _one(client: Client, count: int, size: int) -> dict[str, Any]:
+    began = time.monotonic()
+    for _ in range(count):
+        await client.one(stamped(size))
+    return {"seconds": time.monotonic() - began, "count": count}
+
+
+async def _bulk(client: Client, count: int, size: int, batch: int) -> dict[str, Any]:
+    began = time.monotonic()
+    for start in range(0, count, batch):
+        await client.many([stamped(size) for _ in range(min(batch, count - start))])
+    return {"seconds": time.monotonic() - began, "count": count}
+
+
+async def _paced(client: Client, count: int, size: int, rate: float) -> dict[str, Any]:
+    began, late, under_way = time.monotonic(), 0.0, set()
+    for number in range(count):
+        wait = began + number / rate - time.monotonic()
+        late = max(late, -wait)
+        await asyncio.sleep(max(0.0, wait))
+        task = asyncio.create_task(client.one(stamped(size)))  # type: ignore[arg-type]
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+    await asyncio.gather(*under_way)
+    return {"seconds": time.monotonic() - began, "count": count, "late": late}
+
+
+async def _with_client(system: System, url: str, verb: str, numbers: list[int]) -> dict[str, Any]:
+    async with system.client(url) as client:
+        match verb, numbers:
+            case "one", [count, size]:
+                return await _one(client, count, size)
+            case "bulk", [count, size, batch]:
+                return await _bulk(client, count, size, batch)
+            case "paced", [count, size, rate]:
+                return await _paced(client, count, size, rate)
+    raise SystemExit(f"unknown: {verb} {numbers}")
+
+
+def main() -> None:
+    """Do what the command line says."""
+    name, verb, *rest = sys.argv[1:]
+    system: System = importlib.import_module(f"bench.systems.{name}")  # type: ignore[assignment]
+    url, numbers = os.environ["BENCH_URL"], [int(part) for part in rest]
+    if verb == "work":
+        system.work(url, *numbers)
+        return
+    if verb == "prepare":
+        asyncio.run(system.prepare(url))
+        answer: dict[str, Any] = {}
+    elif verb == "unfinished":
+        answer = {"unfinished": asyncio.run(system.unfinished(url))}
+    else:
+        answer = asyncio.run(_with_client(system, url, verb, numbers))
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""PgQueuer, on asyncpg and uvloop, tables all logged and vacuumed as its tuning guide says.
+
+The worker has one connection of its own, as the guide advises, and claims half of the concurrency at a time, the
+most it allows: smaller batches, a pool, and several managers in the process (as in its own benchmark) were slower,
+and no cap on running jobs was no faster. Producers have a pool, as the guide advises; its connections are not reset
+after each use, which would cost a round trip per job. Finished jobs move to the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator
+
+import asyncpg
+import uvloop
+from pgqueuer import AsyncpgDriver, AsyncpgPoolDriver, Job, PgQueuer, Queries
+
+from bench.tally import note
+
+asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+logging.getLogger("pgqueuer").setLevel(logging.WARNING)
+
+
+class _Client:
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    async def one(self, text: str) -> None:
+        await self._queries.enqueue("noop", text.encode())
+
+    async def many(self, texts: list[str]) -> None:
+        await self._queries.enqueue(["noop"] * len(texts), [text.encode() for text in texts], [0] * len(texts))
+
+
+async def prepare(url: str) -> None:
+    """`pgq install` and `pgq autovac`."""
+    async with _connected(url) as conn:
+        queries = Queries(AsyncpgDriver(conn))
+        await queries.install()
+        await queries.optimize_autovacuum()
+
+
+@contextlib.asynccontextmanager
+async def client(url: str) -> AsyncIterator[_Client]:
+    """A producer with a pool."""
+    async with asyncpg.create_pool(url, min_size=5, max_size=20, reset=_leave_as_is) as pool:
+        yield _Client(Queries(AsyncpgPoolDriver(pool)))
+
+
+def work(url: str, concurrency: int) -> None:
+    """One manager, as `pgq run` has it."""
+    asyncio.run(_work(url, concurrency))
+
+
+async def unfinished(url: str) -> int:
+    """All rows of the queue, whatever their status; what has ended is deleted from it."""
+    async with _connected(url) as conn:
+        return sum(row.count for row in await Queries(AsyncpgDriver(conn)).queue_size())
+
+
+async def _noop(job: Job) -> None:
+    note((job.payload or b"").decode())
+
+
+async def _work(url: str, concurrency: int) -> None:
+    async with _connected(url) as conn:
+        manager = PgQueuer(AsyncpgDriver(conn))
+        manager.entrypoint("noop")(_noop)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, manager.shutdown.set)
+        await manager.run(batch_size=concurrency // 2, max_concurrent_tasks=concurrency)
+
+
+@contextlib.asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+    conn = await asyncpg.connect(url)
+    try:
+        yield conn
+    finally:
+        await conn.close()
+
+
+async def _leave_as_is(conn: asyncpg.Connection) -> None:
+    """In place of the queries by which a pool resets a connection: producers change nothing in it."""

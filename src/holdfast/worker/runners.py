@@ -1,0 +1,68 @@
+"""The tasks that attempts run in.
+
+A task is started for an attempt, and another one right behind it for the next, in case the handler waits for
+something. A handler that never waits is over before that second task has begun, so the first one goes on with
+the next attempt: a thousand such handlers cost a task or two and not a thousand. To a handler it makes no
+difference: a task whose handler was cancelled, or has left a context variable set, is not used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from holdfast.worker.held import Held
+
+__all__ = ["Runners"]
+
+#: How long a task may go on without letting others have the event loop.
+_TURN_SECONDS = 0.005
+
+
+class Runners:
+    """Runs attempts as soon as the event loop comes to it, in the order given."""
+
+    def __init__(self, attempt: Callable[[Held], Awaitable[None]]) -> None:
+        self._attempt = attempt
+        self._given: deque[Held] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._coming = False
+        self._context = contextvars.copy_context()
+
+    def start(self, held: Held) -> None:
+        """Run this attempt."""
+        self._given.append(held)
+        if not self._coming:
+            self._another()
+
+    def _another(self) -> None:
+        self._coming = True
+        task = asyncio.create_task(self._run(), context=self._context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        self._coming = False
+        task, until = asyncio.current_task(), time.monotonic() + _TURN_SECONDS
+        while self._given:
+            held = self._given.popleft()
+            if self._given and not self._coming:
+                self._another()
+            held.task = task
+            try:
+                await self._attempt(held)
+            finally:
+                if self._given and not self._coming:
+                    self._another()
+            if task is None or task.cancelling() or time.monotonic() > until or not self._is_clean():
+                return
+
+    def _is_clean(self) -> bool:
+        """Whether the handlers of this task have left its context as it was; quick if nothing was ever set."""
+        try:
+            return contextvars.copy_context() == self._context
+        except Exception:  # noqa: BLE001 - foreign values are compared, if any was set
+            return False

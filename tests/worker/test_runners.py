@@ -1,0 +1,261 @@
+"""Handlers share tasks where that cannot be noticed: contexts, cancellation, deadlines and turns stay their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from typing import Any
+
+import asyncpg
+
+from holdfast import Context, Holdfast
+from holdfast.telemetry.events import AttemptEnded
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
+from holdfast.worker.intake import AHEAD
+
+marked: contextvars.ContextVar[str] = contextvars.ContextVar("marked", default="clean")
+
+
+class Awkward:
+    """A value that cannot be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("not comparable")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+awkward: contextvars.ContextVar[Any] = contextvars.ContextVar("awkward", default=None)
+
+
+async def test_handlers_that_never_wait_share_a_task(hf: Holdfast) -> None:
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    @hf.job("note")
+    async def note(ctx: Context) -> None:
+        tasks.append(asyncio.current_task())
+
+    await hf.enqueue_many([("note", {})] * 200)
+    await hf.run_worker(burst=True, lanes={"general": 100})
+    assert len(tasks) == 200
+    assert len(set(tasks)) < 100
+
+
+async def test_what_a_handler_leaves_in_its_context_is_not_there_for_the_next(hf: Holdfast) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    @hf.job("mark")
+    async def mark(ctx: Context, number: int) -> None:
+        seen.append((marked.get(), awkward.get()))
+        marked.set(f"by {number}")
+        if number % 2:
+            awkward.set(Awkward())
+
+    await hf.enqueue_many([("mark", {"number": n}) for n in range(20)])
+    await hf.run_worker(burst=True, lanes={"general": 1})
+    assert len(seen) == 20
+    assert all(mark == "clean" and value is None for mark, value in seen)
+
+
+async def test_a_handler_that_cancels_its_own_task_harms_no_other(hf: Holdfast) -> None:
+    order: list[int] = []
+
+    @hf.job("cancel")
+    async def cancel(ctx: Context, number: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if number % 3 == 0:
+            task.cancel()  # and it returns at once, before anything could have been thrown
+            return
+        await asyncio.sleep(0)
+        order.append(number)
+
+    refs = await hf.enqueue_many([("cancel", {"number": n}) for n in range(30)])
+    await hf.run_worker(burst=True, lanes={"general": 1})
+    assert sorted(order) == [n for n in range(30) if n % 3]
+    assert {(await hf.get(ref.id)).state for ref in refs} == {"success"}
+
+
+async def test_an_interruption_that_comes_too_late_does_not_hit_the_next_attempt(hf: Holdfast) -> None:
+    """The task goes on with another job; whoever still holds the first attempt may not cancel it."""
+    first: list[Any] = []
+    tasks: list[asyncio.Task[Any] | None] = []
+    second_began, go_on = asyncio.Event(), asyncio.Event()
+    workers: list[Any] = []
+
+    @hf.job("quick")
+    async def quick(ctx: Context) -> None:
+        first.append(workers[0]._held.get(ctx.job_id))
+        tasks.append(asyncio.current_task())
+
+    @hf.job("slow")
+    async def slow(ctx: Context) -> None:
+        tasks.append(asyncio.current_task())
+        second_began.set()
+        await go_on.wait()
+
+    # Both are claimed before either runs, and the claim before taught the worker to claim ahead.
+    refs = await hf.enqueue_many([("quick", {})] * 200 + [("slow", {})])
+    async with working(hf, lanes={"general": 1}) as worker:
+        workers.append(worker)
+        await asyncio.wait_for(second_began.wait(), 60)
+        assert tasks[-1] in tasks[:-1], "the slow one runs in the task of a quick one"
+        for held in first:
+            held.stop("cancel")
+        await asyncio.sleep(0)
+        go_on.set()
+        assert (await reached(hf, refs[-1].id, "success", "canceled", "error", "retry")).state == "success"
+
+
+async def test_handlers_that_wait_run_side_by_side_up_to_the_slots(hf: Holdfast) -> None:
+    running = most = 0
+    all_there = asyncio.Event()
+
+    @hf.job("meet")
+    async def meet(ctx: Context) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 10:
+            all_there.set()
+        await all_there.wait()
+        running -= 1
+
+    await hf.enqueue_many([("meet", {})] * 40)
+    async with asyncio.timeout(60):
+        await hf.run_worker(burst=True, lanes={"general": 10})
+    assert most == 10
+
+
+async def test_a_long_line_of_short_handlers_leaves_room_for_others(hf: Holdfast) -> None:
+    """A task gives up the event loop after its turn, or nobody else would come to theirs."""
+    gaps: list[float] = []
+
+    @hf.job("spin")
+    async def spin(ctx: Context) -> None:
+        end = time.perf_counter() + 0.002
+        while time.perf_counter() < end:
+            pass
+
+    async def tick() -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    await hf.enqueue_many([("spin", {})] * 300)
+    ticking = asyncio.create_task(tick())
+    await hf.run_worker(burst=True, lanes={"general": 100})
+    ticking.cancel()
+    assert max(gaps) < 0.3, "300 handlers of 2 ms, one after the other, would be 0.6 s"
+
+
+async def test_a_deadline_counts_from_the_handlers_start_and_names_the_timeout(hf: Holdfast) -> None:
+    cleaned: list[float] = []
+    began = 0.0
+
+    @hf.job("late", timeout=0.2)
+    async def late(ctx: Context) -> None:
+        nonlocal began
+        began = time.monotonic()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cleaned.append(time.monotonic() - began)
+
+    ref = await hf.enqueue("late", max_attempts=1)
+    await hf.run_worker(burst=True, lanes={"general": 1})
+    (attempt,) = await hf.attempts(ref.id)
+    assert (attempt.outcome, attempt.error_type) == ("timeout", "Timeout")
+    assert 0.15 < cleaned[0] < 5
+
+
+async def test_a_handler_that_ended_in_time_is_never_late(hf: Holdfast) -> None:
+    """Its timer is gone with it; the task that it ran in goes on with others."""
+
+    @hf.job("short", timeout=0.15)
+    async def short(ctx: Context) -> None:
+        await asyncio.sleep(0.1)
+
+    @hf.job("long")
+    async def long(ctx: Context) -> None:
+        await asyncio.sleep(0.3)
+
+    refs = await hf.enqueue_many([("short", {}), ("long", {})] * 3)
+    await hf.run_worker(burst=True, lanes={"general": 1})
+    assert {(await hf.get(ref.id)).state for ref in refs} == {"success"}
+    assert {len(await hf.attempts(ref.id)) for ref in refs} == {1}
+
+
+async def test_a_worker_never_holds_more_than_its_slots_and_what_it_may_claim_ahead(hf: Holdfast) -> None:
+    """What it holds, settled or not, is what a crash makes run again."""
+    most = 0
+
+    @hf.job("note")
+    async def note(ctx: Context) -> None:
+        nonlocal most
+        most = max(most, len(workers[0]._held))
+
+    await hf.enqueue_many([("note", {})] * 1000)
+    workers: list[Any] = []
+    await hf.run_worker(burst=True, lanes={"general": 5}, batch_size=2, started=workers.append)
+    assert 5 < most <= 5 + AHEAD * 2
+
+
+async def test_long_handlers_are_not_claimed_ahead_for(hf: Holdfast) -> None:
+    most = 0
+
+    @hf.job("wait")
+    async def wait(ctx: Context) -> None:
+        nonlocal most
+        most = max(most, len(workers[0]._held) - workers[0]._slots.used)
+        await asyncio.sleep(0.03)
+
+    await hf.enqueue_many([("wait", {})] * 60)
+    workers: list[Any] = []
+    await hf.run_worker(burst=True, lanes={"general": 4}, started=workers.append)
+    assert most <= 8, "only those that are being settled"
+
+
+async def test_a_worker_process_has_three_connections(hf: Holdfast, database_url: str) -> None:
+    @hf.job("note")
+    async def note(ctx: Context) -> None: ...
+
+    ended: list[AttemptEnded] = []
+    hf.on(AttemptEnded)(ended.append)
+    conn = await asyncpg.connect(database_url)
+    try:
+        before = {row["pid"] for row in await conn.fetch("select pid from pg_stat_activity")}
+        async with working(hf, lanes={"general": 20}):
+            await hf.enqueue_many([("note", {})] * 500)
+            await until(lambda: _all(len(ended) >= 500), what="all ran")
+            rows = await conn.fetch(
+                "select pid, application_name from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            names = sorted(row["application_name"] for row in rows if row["pid"] not in before)
+    finally:
+        await conn.close()
+    # The test itself enqueues, as the role `api`.
+    assert [name for name in names if name != "holdfast api"] == ["holdfast lifeline", *["holdfast worker"] * 2]
+
+
+async def _all(value: bool) -> bool:
+    return value
+
+
+async def test_a_statement_is_one_round_trip(hf: Holdfast) -> None:
+    """The pool gives connections back as they are: our statements leave nothing behind."""
+    sent: list[str] = []
+    await hf.enqueue("of nobody")
+    pool = hf._database._pool
+    assert pool is not None
+    async with pool.acquire() as conn:
+        conn.add_query_logger(lambda record: sent.append(record.query))
+    sent.clear()
+    await hf.enqueue("of nobody")
+    assert len(sent) == 1
