@@ -32,8 +32,8 @@ chaos: setup  ## the fault tests, longer: workers killed for two minutes, Postgr
 soak: setup  ## the fault tests for half an hour
 	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-1800} $(BIN)/python -m pytest tests/faults --timeout=7200 -p no:randomly
 
-bench: setup  ## the storage layouts side by side, on the embedded PostgreSQL
-	@$(BIN)/python bench/layout.py
+bench: setup  ## Holdfast beside the raw limits, in five minutes; PEERS=all: the field, FULL=1: the long cells
+	@$(BIN)/python -m bench
 
 schema: setup  ## write the dumped schema anew, to be reviewed with the change
 	@$(BIN)/python scripts/dump-schema > src/holdfast/sql/schema.dump.sql

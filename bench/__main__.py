@@ -10,8 +10,7 @@ import sys
 
 import asyncpg
 
-from bench import report, venvs
-from bench.cells import CELLS, LONG
+from bench import cells, report, venvs
 from bench.field import HOLDFAST, LIMITS, Contestant, chosen
 from bench.meters import PostgresMeter
 from bench.options import CONCURRENCY, Options
@@ -24,9 +23,7 @@ from bench.stage import Stage
 def main() -> None:
     """Run what the environment asks for."""
     options = Options.load(os.environ)
-    unknown = set(options.cells) - CELLS.keys()
-    if unknown:
-        raise SystemExit(f"CELLS: unknown {', '.join(sorted(unknown))}; known are {', '.join(CELLS)}")
+    cells.chosen(options)
     started = now()
     result = Result(about={"date": started, "machine": dict(machine())}, systems={})
     contestants = (HOLDFAST, *chosen(options.peers))
@@ -75,9 +72,7 @@ async def _measure(
             meter=meter,
             runners=runners,
         )
-        for name, cell in CELLS.items():
-            if name in options.cells or (not options.cells and (options.full or name not in LONG)):
-                await cell(stage)
+        await cells.measure(stage)
     finally:
         await admin.close()
 

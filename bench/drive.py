@@ -72,12 +72,12 @@ async def _bulk(client: Client, count: int, size: int, batch: int) -> dict[str, 
 
 
 async def _paced(client: Client, count: int, size: int, rate: float) -> dict[str, Any]:
-    began, late, under_way = time.monotonic(), 0.0, set()
+    began, late, under_way = time.monotonic(), 0.0, set[asyncio.Task[None]]()
     for number in range(count):
         wait = began + number / rate - time.monotonic()
         late = max(late, -wait)
         await asyncio.sleep(max(0.0, wait))
-        task = asyncio.create_task(client.one(stamped(size)))  # type: ignore[arg-type]
+        task = asyncio.create_task(client.one(stamped(size)))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
     await asyncio.gather(*under_way)
@@ -99,7 +99,7 @@ async def _with_client(system: System, url: str, verb: str, numbers: list[int]) 
 def main() -> None:
     """Do what the command line says."""
     name, verb, *rest = sys.argv[1:]
-    system: System = importlib.import_module(f"bench.systems.{name}")  # type: ignore[assignment]
+    system: System = importlib.import_module(f"bench.systems.{name}")
     url, numbers = os.environ["BENCH_URL"], [int(part) for part in rest]
     if verb == "work":
         system.work(url, *numbers)

@@ -41,7 +41,7 @@ _PEERS = (
         *("saq_redis", "SAQ (Redis)", "redis", "python"),
         ("saq[redis,hiredis]==0.26.4", "redis==7.4.1", "typing_extensions==4.16.0", _UVLOOP),
     ),
-    ("celery", "Celery (Redis, acks_late)", "redis", "python", ("celery==5.7.0", _REDIS)),
+    ("celery", "Celery (Redis, acks_late)", "redis", "python", ("celery==5.7.0", "packaging==26.3", _REDIS)),
     ("dramatiq", "Dramatiq (Redis)", "redis", "python", ("dramatiq==2.2.1", _REDIS)),
     ("arq", "arq (Redis)", "redis", "python", ("arq==0.28.0", "redis[hiredis]==5.3.1")),
     ("rq", "RQ (Redis)", "redis", "python", ("rq==2.12.0", _REDIS)),

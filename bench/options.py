@@ -3,7 +3,7 @@
 - `FULL=1`: full sizes and the long cells; else about five minutes in all for Holdfast and the limits;
 - `PEERS=none|all|a,b`: whom to measure beside Holdfast;
 - `ROUNDS=n`: how often each cell is measured (3; with peers 5);
-- `CELLS=a,b`: only these (see `bench.cells.CELLS`);
+- `CELLS=a,b`: only these, by name or first word: `drain`, `drain-1x100`, `state-pinned` (see `bench.cells`);
 - `PEER_STATES=1`: peers go through the bad states and the sustained load too, which takes hours for all;
 - `SCALE=0.02`: everything shorter by so much, to try the harness itself: its figures mean nothing;
 - `BENCH_DATABASE_URL`: another PostgreSQL, as a superuser; `BENCH_VENVS`: environments made elsewhere.

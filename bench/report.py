@@ -151,6 +151,11 @@ def _sustained(result: Result) -> Table:
 
 def _verdicts(result: Result) -> Table:
     table = Table("What must be shown", ["claim", "found", "target", "holds"], left=4)
+    run = result.about.get("run", {})
+    if run.get("scale", 1) != 1:
+        table.remark = f"SCALE={run['scale']}: this run tried the harness; its figures say nothing."
+    elif not run.get("full") or run.get("rounds", 0) < 5:
+        table.remark = "Five rounds and full sizes (ROUNDS=5 FULL=1) are needed for a judgement; this run had less."
     table.rows = [[v.claim, v.found, v.target, HOLDS[v.holds]] for v in verdicts(result)]
     return table
 

@@ -19,7 +19,7 @@ from bench.results import Figures
 from bench.runner import Runner
 from bench.stage import Database, Measure, Stage
 
-__all__ = ["drain", "expected", "run", "sized"]
+__all__ = ["LARGE", "drain", "expected", "run", "sized"]
 
 LARGE = 4000
 _LEAST, _MOST = 500, 400_000
@@ -29,18 +29,16 @@ _SETTLING = 15.0
 _SHARE = {1: 1.0, 2: 1.5}
 
 
-async def run(stage: Stage) -> None:
-    """All four, each system in turn."""
-    for size in (SMALL, LARGE):
-        for processes in (1, 2):
-            measures: dict[str, Measure] = {
-                name: partial(_measure, stage, runner, processes, size) for name, runner in stage.runners.items()
-            }
-            if processes == 1:
-                measures["loop"] = partial(_loop, stage, size)
-                measures["pgbench"] = partial(_pgbench, stage, size, 1)
-                measures["pgbench-batch"] = partial(_pgbench, stage, size, loop.BATCH)
-            await stage.interleave(f"drain-{processes}x{size}", measures)
+async def run(stage: Stage, processes: int, size: int) -> None:
+    """Each system in turn, and the limits beside one process."""
+    measures: dict[str, Measure] = {
+        name: partial(_measure, stage, runner, processes, size) for name, runner in stage.runners.items()
+    }
+    if processes == 1:
+        measures["loop"] = partial(_loop, stage, size)
+        measures["pgbench"] = partial(_pgbench, stage, size, 1)
+        measures["pgbench-batch"] = partial(_pgbench, stage, size, loop.BATCH)
+    await stage.interleave(f"drain-{processes}x{size}", measures)
 
 
 async def expected(stage: Stage, runner: Runner, size: int) -> float:

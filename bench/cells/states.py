@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import asyncpg
@@ -37,12 +37,12 @@ STATES = (*SEEDED, "pinned", "readers")
 _READERS = 4
 
 
-async def run(stage: Stage) -> None:
-    """Every state for every system that it can be made for."""
+async def run(stage: Stage, states: Sequence[str]) -> None:
+    """Some states, beside one undisturbed drain, for every system that they can be made for."""
     for runner in stage.postgres_runners():
-        states = [state for state in STATES if state not in SEEDED or runner.contestant is HOLDFAST]
-        for group in [[state] for state in states] if stage.options.full else [states]:
-            await _group(stage, runner, group)
+        possible = [state for state in states if state not in SEEDED or runner.contestant is HOLDFAST]
+        if possible:
+            await _group(stage, runner, possible)
 
 
 async def _group(stage: Stage, runner: Runner, states: list[str]) -> None:
@@ -50,7 +50,7 @@ async def _group(stage: Stage, runner: Runner, states: list[str]) -> None:
     try:
         count = await sized(stage, runner, 1, SMALL)
     except RunnerError as error:
-        await stage.measure("states", name, 0, partial(_failed, error))
+        await stage.measure(f"state-{states[0]}", name, 0, partial(_failed, error))
         return
     async with contextlib.AsyncExitStack() as open_states:
         measures: dict[str, Measure] = {"calm": partial(_calm, stage, runner, count)}

@@ -1,7 +1,7 @@
 """SAQ on PostgreSQL: psycopg's binary build, uvloop, one `Worker`, and SAQ's own pool of 4 to 20 connections.
 
-Pools of 5 to 50, connections not checked before use, and polling instead of notifications gave the same rate
-within the noise. SAQ keeps a finished job for ten minutes (its `ttl`) and has no bulk call.
+Pools of 5 to 50, connections not checked before use, and polling instead of notifications were no faster beyond
+the noise of a busy machine. SAQ keeps a finished job for ten minutes (its `ttl`) and has no bulk call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saq import Queue, Worker
 from bench.tally import note
 
 
-async def noop(ctx: dict[str, Any], *, text: str) -> None:
+async def noop(_ctx: dict[str, Any], *, text: str) -> None:
     """What all systems run."""
     note(text)
 

@@ -25,14 +25,14 @@ async def noop(text: str) -> None:
     note(text)
 
 
-class _Broker(AsyncpgBroker):
+class _Broker(AsyncpgBroker):  # type: ignore[misc] # untyped where mypy runs
     async def startup(self) -> None:
         await super().startup()
         if self.is_worker_process:
             conn = await asyncpg.connect(self.dsn)
             try:
                 await conn.execute(
-                    f"select pg_notify('{self.channel_name}', id::text) from {self.table_name}"  # noqa: S608
+                    f"select pg_notify('{self.channel_name}', id::text) from {self.table_name}"
                     " where status = 'pending' order by id"
                 )
             finally:

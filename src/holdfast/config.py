@@ -105,7 +105,12 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(name="host", default="127.0.0.1", parse=_text, description="address that the HTTP server binds"),
     Entry(name="port", default=8080, parse=_whole(0, 65535), description="port of the HTTP server"),
     Entry(name="lanes", default="fast=3,general=5", parse=_lanes, description="slots per lane of a worker process"),
-    Entry(name="batch_size", default=20, parse=_whole(1, 1000), description="most jobs that one claim takes"),
+    Entry(
+        name="batch_size",
+        default=20,
+        parse=_whole(1, 1000),
+        description="jobs per claim ahead of the slots; very short ones are claimed up to 20 batches ahead",
+    ),
     Entry(name="poll_interval", default=1.0, parse=_number(0.01, 3600), description="seconds between looks for work"),
     Entry(name="heartbeat_seconds", default=2.0, parse=_number(0.05, 3600), description="seconds between heartbeats"),
     Entry(name="fast_timeout_seconds", default=120.0, parse=_number(0.001), description="timeout of the fast lane"),

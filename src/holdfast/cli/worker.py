@@ -33,7 +33,11 @@ def _names(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.option("--queues", metavar="A,B", callback=_names, help="Only these queues.")
 @click.option("--types", metavar="A,B", callback=_names, help="Only these job types.")
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes.")
-@click.option("--batch-size", type=click.IntRange(1, 1000), help="Most jobs that one claim takes; 20 if not given.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, 1000),
+    help="Jobs per claim ahead of the slots, 20 if not given; very short ones are claimed up to 20 batches ahead.",
+)
 @click.option("--poll-interval", type=click.FloatRange(0.01), help="Seconds between looks for work; 1 if not given.")
 @click.option("--burst", is_flag=True, help="Exit when nothing is left to do.")
 @click.option("--no-maintenance", is_flag=True, help="Leave it to other processes to move jobs that wait.")

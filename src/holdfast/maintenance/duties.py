@@ -17,6 +17,8 @@ __all__ = ["Duties", "Duty"]
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH = 500
+#: How often to look for what a notification should have told.
+_UNASKED_SECONDS = 2.0
 #: Few at a time: their locks are held until the last of them is done.
 _REQUESTS = 10
 
@@ -58,11 +60,11 @@ class Duties:
 
     async def _execute_requests(self) -> float:
         done = await self._database.value("execute_requests", _REQUESTS)
-        return 0.0 if done >= _REQUESTS else 1.0
+        return 0.0 if done >= _REQUESTS else _UNASKED_SECONDS
 
     async def _elect(self) -> float:
         called = await self._database.value("elect", _BATCH)
-        return 0.0 if called >= _BATCH else 1.0
+        return 0.0 if called >= _BATCH else _UNASKED_SECONDS
 
     async def _promote(self) -> float:
         """To the moment: the next call is when the next job is due, and a second at most from now.
@@ -82,8 +84,9 @@ class Duties:
         return 1.0 if following is None else min(1.0, max(0.0, following))
 
     async def _sweep(self) -> float:
-        # Asked first, so that a sweep is not what a database that stood still begins with.
-        await self._touch.felt(self._database.value("postmaster_start"))
+        # A sweep must not be what a database that stood still begins with.
+        if not self._touch.fresh:
+            await self._touch.felt(self._database.value("postmaster_start"))
         if not self._touch.good:
             return 0.5
         asked_at = time.monotonic()
@@ -96,7 +99,7 @@ class Duties:
                     detail=f"attempt {row['attempt']} of {row['worker']} → {row['state']}",
                 )
             )
-        return 0.0 if len(rows) >= 200 else min(10.0, max(0.5, 20 * (time.monotonic() - asked_at)))
+        return 0.0 if len(rows) >= 200 else min(10.0, max(1.0, 20 * (time.monotonic() - asked_at)))
 
     async def _reconcile(self) -> float:
         """A walk over all jobs, a bit at a time; small tables are walked once in a few seconds."""

@@ -16,6 +16,7 @@ __all__ = ["Touch"]
 
 T = TypeVar("T")
 _SILENCE_SECONDS = 3.0
+_FRESH_SECONDS = 0.25
 _RECOVERY_SECONDS = 5.0
 
 
@@ -24,6 +25,7 @@ class Touch:
 
     def __init__(self) -> None:
         self._since = self._quiet_until = time.monotonic()
+        self._answered_at = float("-inf")
 
     @property
     def good(self) -> bool:
@@ -35,15 +37,22 @@ class Touch:
         """How long there was no break."""
         return time.monotonic() - self._since
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the database has answered just now, so that what it stood still for is noticed already."""
+        return time.monotonic() - self._answered_at < _FRESH_SECONDS
+
     def lost(self) -> None:
         """A break: patience starts anew."""
         self._since = time.monotonic()
+        self._answered_at = float("-inf")
 
     async def felt(self, answer: Awaitable[T]) -> T:
         """Await an answer of the database, and notice how long it took."""
         asked_at = time.monotonic()
         value = await answer
-        silence = time.monotonic() - asked_at
+        self._answered_at = time.monotonic()
+        silence = self._answered_at - asked_at
         if silence > _SILENCE_SECONDS:
             self._quiet_until = time.monotonic() + 2 * silence + _RECOVERY_SECONDS
         return value

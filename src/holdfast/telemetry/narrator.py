@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
+
+from pydantic_core import to_json
 
 from holdfast.telemetry.events import (
     AttemptEnded,
@@ -39,6 +40,7 @@ NARRATED = (
 
 _log = logging.getLogger("holdfast")
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
+_FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in NARRATED}
 _QUIET_OUTCOMES = ("success", "snoozed", "released", "canceled", "paused")
 
 
@@ -85,7 +87,10 @@ def narrate(event: Event) -> None:
         case _:
             message = type(event).__name__
     if _log.isEnabledFor(level):
-        _log.log(level, message, extra={"event": event})
+        # Made here, because a logger would look through the stack for its caller, and that is always this place.
+        record = logging.getLogRecordFactory()(_log.name, level, __file__, 0, message, (), None, "narrate")
+        record.event = event
+        _log.handle(record)
 
 
 class _Json(logging.Formatter):
@@ -103,10 +108,13 @@ class _Json(logging.Formatter):
         event = getattr(record, "event", None)
         if event is not None:
             line["event"] = type(event).__name__
-            line |= {f.name: getattr(event, f.name) for f in fields(event) if getattr(event, f.name) is not None}
+            for name in _FIELDS[type(event)]:
+                value = getattr(event, name)
+                if value is not None:
+                    line[name] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return to_json(line, fallback=str).decode()
 
 
 class _Readable(logging.Formatter):
