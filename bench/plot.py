@@ -1,27 +1,30 @@
-"""The plot of a result: drains of all systems and limits, and latencies; SVG and PNG beside the JSON."""
+"""The plot of a result: drains of all systems and limits, and latencies; SVG and PNG beside the JSON.
+
+matplotlib has an environment of its own, like the peers, in which this module runs: `python -m bench.plot FILE.json`.
+"""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
 from bench.results import Result
 
-__all__ = ["draw"]
+__all__ = ["REQUIREMENTS", "draw"]
+
+REQUIREMENTS = ("matplotlib>=3.9,<4",)
 
 _COLOURS = {"ours": "#0b6e4f", "limit": "#b8b8b8", "python": "#6a8caf", "rust": "#c06c3e"}
 
 
 def draw(result: Result, path: Path) -> list[Path]:
-    """Draw it where matplotlib is installed; the files."""
-    try:
-        importlib.import_module("matplotlib").use("Agg")
-        pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    except ImportError:
-        print("No plot: matplotlib is not installed (the extra `bench` has it).", file=sys.stderr)
-        return []
+    """Draw it; the files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     figure, (rates, waits) = pyplot.subplots(1, 2, figsize=(13, 6), gridspec_kw={"width_ratios": [3, 2]})
     _rates(rates, result)
     _waits(waits, result)
@@ -62,3 +65,8 @@ def _waits(axes: Any, result: Result) -> None:
     axes.legend(loc="lower right")
     axes.set_title("Enqueue to handler start at 100 jobs/s, ms")
     axes.spines[["top", "right"]].set_visible(False)
+
+
+if __name__ == "__main__":
+    result_file = Path(sys.argv[1])
+    print(*draw(Result.load(result_file), result_file), sep="\n")

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
-from bench import plot
+from bench import plot, venvs
 from bench.cells.states import STATES
 from bench.results import Result, Spread
 from bench.tables import Table, number
@@ -50,8 +51,17 @@ HOLDS = {True: "yes", False: "NO", None: "–"}
 def show(result: Result, path: Path) -> None:
     """Print it, and draw the plot beside the JSON."""
     print(render(result, markdown=False))
-    drawn = plot.draw(result, path)
-    print(f"\nAll samples: {path}" + (f"\nPlot: {', '.join(map(str, drawn))}" if drawn else ""))
+    print(f"\nAll samples: {path}\n{_plot(path)}")
+
+
+def _plot(path: Path) -> str:
+    try:
+        python = venvs.made("plot", plot.REQUIREMENTS)
+    except venvs.NotInstalled as error:
+        return f"No plot: {error}"
+    command = [str(python), "-m", "bench.plot", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"Plot: {', '.join(done.stdout.split())}" if done.returncode == 0 else f"No plot: {done.stderr[-300:]}"
 
 
 def render(result: Result, *, markdown: bool) -> str:
@@ -181,7 +191,7 @@ def main() -> None:
     result = Result.load(path)
     print(render(result, markdown="--markdown" in sys.argv))
     if "--plot" in sys.argv:
-        print(*plot.draw(result, path), file=sys.stderr)
+        print(_plot(path), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Bad states to drain in, put there before: other jobs in line, finished ones, scheduled ones.
 
-Holdfast gets jobs of another type. What else there is in a peer's tables is its own business: it gets more
-jobs of the one type behind those that are measured, where it can take them in bulk.
+For Holdfast only: peers have no such seeds, and go through the other states alone (see `bench.cells.states`).
 """
 
 from __future__ import annotations
@@ -9,6 +8,8 @@ from __future__ import annotations
 import json
 
 import asyncpg
+
+from bench import upkeep
 
 __all__ = ["backlog", "history", "scheduled"]
 
@@ -35,10 +36,9 @@ async def history(url: str, count: int) -> None:
         await conn.execute("set session_replication_role = replica")
         for start in range(0, count, 250_000):
             await conn.execute(_HISTORY, count, start, min(count, start + 250_000), _TEXT)
-        await conn.execute("set session_replication_role = origin")
-        await conn.execute("vacuum analyze")
     finally:
         await conn.close()
+    await upkeep.analyze(url, vacuum=True)
 
 
 _HISTORY = """
@@ -70,9 +70,9 @@ async def _enqueue(url: str, count: int, option: str | None, *, kind: str = _OTH
                 [payload] * batch,
                 [option] * batch if option else None,
             )
-        await conn.execute("vacuum analyze")
     finally:
         await conn.close()
+    await upkeep.analyze(url, vacuum=True)
 
 
 async def _connect(url: str) -> asyncpg.Connection:

@@ -124,14 +124,6 @@ class Stage:
         finally:
             await self.admin.execute(f"drop database if exists {name} with (force)")
 
-    async def analyze(self, database: Database) -> None:
-        """Let the planner know what is there, as autovacuum would before long."""
-        conn = await asyncpg.connect(database.url)
-        try:
-            await conn.execute("analyze")
-        finally:
-            await conn.close()
-
     async def template(self, system: str, state: str = "", seed: Callable[[str], Awaitable[None]] | None = None) -> str:
         """The name of the template with a system's tables, and with what `seed` puts there; made when first needed."""
         name = f"template_{system}{'_' if state else ''}{state}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import random
+import string
 import struct
 import threading
 import time
@@ -20,6 +22,7 @@ __all__ = ["Reading", "note", "read", "stamped"]
 _HEAD = struct.Struct("<qqq")
 _WAIT = struct.Struct("<q")
 _ROOM = 1_000_000
+_NOISE = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=100_000))
 
 _lock = threading.Lock()
 _mine: _Tally | None = None
@@ -56,8 +59,9 @@ def note(text: str) -> None:
 
 
 def stamped(size: int) -> str:
-    """A payload of so many characters that says when it was made."""
-    return f"{time.monotonic_ns():020d}".ljust(size, "x")
+    """A payload of so many characters that says when it was made, the rest of it hardly to be compressed."""
+    start = random.randrange(len(_NOISE) - size)
+    return f"{time.monotonic_ns():020d}{_NOISE[start : start + size - 20]}"
 
 
 @dataclass(frozen=True)

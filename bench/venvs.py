@@ -1,4 +1,4 @@
-"""A virtual environment for every peer, made once and kept in `.bench/venvs`."""
+"""A virtual environment for every peer, and one for the plot, made once and kept in `.bench/venvs`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.field import Contestant
 from bench.servers import HOME
 
-__all__ = ["NotInstalled", "python_of", "versions"]
+__all__ = ["NotInstalled", "made", "python_of", "versions"]
 
 
 class NotInstalled(Exception):
@@ -26,13 +26,18 @@ def python_of(contestant: Contestant, elsewhere: str | None = None) -> Path:
         if not python.exists():
             raise NotInstalled(f"no environment in {elsewhere}")
         return python
-    folder = HOME / "venvs" / contestant.name
+    return made(contestant.name, contestant.requirements)
+
+
+def made(name: str, requirements: tuple[str, ...]) -> Path:
+    """The interpreter of an environment with these packages."""
+    folder = HOME / "venvs" / name
     python, ready = folder / "bin" / "python", folder / "requirements"
-    wanted = "\n".join(contestant.requirements)
+    wanted = "\n".join(requirements)
     if not ready.exists() or ready.read_text() != wanted:
-        print(f"Installing {contestant.title} …", file=sys.stderr)
+        print(f"Installing {', '.join(requirements)} …", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", *contestant.requirements]
+        command = [str(python), "-m", "pip", "install", "--quiet", *requirements]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             complaint = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench.cells.states import STATES
+from bench.options import CONCURRENCY
 from bench.results import Result, Spread
 from bench.tables import number
 from holdfast.config import Config
+from holdfast.worker.intake import AHEAD
 
 __all__ = ["Verdict", "calm_of", "verdicts"]
 
@@ -45,6 +47,7 @@ def _drains(result: Result) -> Iterator[Verdict]:
             yield _at_least(result, _DRAIN, name, 1.0)
     yield _at_least(result, _DRAIN, "loop", 0.7)
     yield _at_least(result, _DRAIN, "pgbench", 0.5)
+    yield _at_least(result, _DRAIN, "pgbench-batch", 0.5)
     for size in (100, 4000):
         one, two = (result.spread(f"drain-{n}x{size}", _US, "per_second") for n in (1, 2))
         busy = result.spread(f"drain-2x{size}", _US, "cores_busy")
@@ -59,7 +62,7 @@ def _drains(result: Result) -> Iterator[Verdict]:
             holds=None if ratio is None else ratio >= 1.2 or at_limit,
         )
     again = result.spread("kill", _US, "again")
-    bound = 100 + Config.load(environment={}).batch_size
+    bound = CONCURRENCY + AHEAD * Config.load(environment={}).batch_size
     yield Verdict(
         claim="jobs run twice after kill -9 in mid-drain, at worst",
         found=_told(again.high if again else None),

@@ -13,6 +13,7 @@ import os
 import time
 from functools import partial
 
+from bench import upkeep
 from bench.limits import loop, pgbench
 from bench.options import SMALL
 from bench.results import Figures
@@ -75,7 +76,7 @@ async def drain(
     contestant = runner.contestant
     await runner.enqueue(database.url, count, size)
     if contestant.store == "postgres":
-        await stage.analyze(database)
+        await upkeep.analyze(database.url)
     transactions = await stage.meter.transactions(database.name)
     async with runner.workers(database.url, processes) as workers:
         began_with = (await workers.reach(1, _PATIENCE)).count
@@ -113,7 +114,7 @@ async def _loop(stage: Stage, size: int, _round: int) -> Figures:
     count = int(max(_LEAST, stage.speeds.get(key, 10_000) * stage.options.drain_seconds))
     async with stage.fresh(stage.holdfast.contestant) as database:
         await loop.enqueue_bulk(database.url, count, size)
-        await stage.analyze(database)
+        await upkeep.analyze(database.url)
         before = await stage.meter.costs(database.name, [os.getpid()])
         per_second = await loop.drain(database.url, count)
         after = await stage.meter.costs(database.name, [os.getpid()])

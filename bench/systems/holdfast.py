@@ -21,7 +21,7 @@ app = Holdfast(os.environ["BENCH_URL"])
 
 
 @app.job("bench.noop")
-async def noop(ctx: Context, text: str) -> None:
+async def noop(ctx: Context, text: str) -> None:  # noqa: ARG001 - it does nothing
     """What all systems run."""
     note(text)
 
@@ -49,9 +49,8 @@ async def client(url: str) -> AsyncIterator[_Client]:
         yield _Client(hf)
 
 
-def work(url: str, concurrency: int) -> None:
+def work(url: str, concurrency: int) -> None:  # noqa: ARG001 - the app has it from BENCH_URL
     """`holdfast worker`, as from the shell."""
-    # The app is made anew by the command, from this module and BENCH_URL.
     sys.argv = ["holdfast", "worker", "--app", "bench.systems.holdfast:app", "--lanes", f"general={concurrency}"]
     main()
 

@@ -9,6 +9,10 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Holdfast, HoldfastError, InvalidInput, InvalidPayload, KeyConflict, NotFound
+from holdfast.model.ids import new_job_ids
+from holdfast.model.options import Intent
+from holdfast.store.database import Session
+from holdfast.store.jobs import JobStore
 
 
 async def test_a_job_is_recorded_with_the_defaults_of_its_type(hf: Holdfast) -> None:
@@ -118,6 +122,57 @@ async def test_a_large_batch_is_recorded_whole(hf: Holdfast) -> None:
         "2000",
         "4499",
     ]
+
+
+class Statements:
+    """What a store was asked, and how many rows it answered."""
+
+    inside_transaction = False
+
+    def __init__(self, session: Session) -> None:
+        self._session, self.schema = session, session.schema
+        self.seen: list[tuple[str, int]] = []
+
+    async def rows(self, statement: str, *arguments: Any) -> list[Any]:
+        rows = await self._session.rows(statement, *arguments)
+        self.seen.append((statement, len(rows)))
+        return rows
+
+
+async def test_plain_jobs_are_one_short_statement_without_an_answer(hf: Holdfast) -> None:
+    statements = Statements(hf._database)
+    client = hf.client.with_store(JobStore(statements))
+    await client.enqueue("other")
+    await client.enqueue("other", tenant="acme", created_by="ada")
+    await client.enqueue("greet", {"name": "of a queue of its own"})
+    refs = await client.enqueue_many([("greet", {"name": str(number)}) for number in range(1000)])
+    assert statements.seen == [("enqueue_plain", 0)] * 4
+    assert {(ref.state, ref.outcome, ref.existing) for ref in refs} == {("queued", "created", False)}
+    assert [(await hf.get(refs[n].id)).payload["name"] for n in (0, 999)] == ["0", "999"]
+    assert (await hf.get(refs[0])).queue == "mail"
+
+
+async def test_whatever_has_options_of_its_own_goes_the_long_way(hf: Holdfast) -> None:
+    statements = Statements(hf._database)
+    client = hf.client.with_store(JobStore(statements))
+    await client.enqueue_many([("a",), ("b",)])
+    await client.enqueue_many([("a",), ("a", {}, {"queue": "q"})])
+    await client.enqueue_many([("a", {}, {"queue": "q", "priority": 1})] * 2)
+    await client.enqueue_many([("a",), ("a", {}, {"target": "t"})])
+    await client.enqueue("a", delay=1)
+    assert statements.seen == [("enqueue_many", 2)] * 4 + [("enqueue_many", 1)]
+    await client.enqueue_many([("a", {}, {"tenant": "x"}), ("a", {}, {"tenant": "x"}), ("a", {}, {"tenant": "y"})])
+    assert statements.seen[5:] == [("enqueue_plain", 0)] * 2
+    assert {job.queue for job in await hf.find(types=["a"], tenant="x")} == {"default"}
+
+
+async def test_a_plain_job_recorded_again_is_the_same_job(hf: Holdfast) -> None:
+    """As when the answer was lost on its way."""
+    for count in (1, 3):
+        intents = [Intent(job_id, "work", "{}") for job_id in new_job_ids(count)]
+        first, again = await hf.client.record(intents), await hf.client.record(intents)
+        assert [(a.job_id, a.state, a.outcome) for a in first] == [(i.id, "queued", "created") for i in intents]
+        assert [(a.job_id, a.state, a.outcome) for a in again] == [(i.id, "queued", "existing") for i in intents]
 
 
 async def test_a_batch_keeps_its_order_per_target(hf: Holdfast) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, computed_field, model_validator
 
 from holdfast import Context, InvalidInput, InvalidPayload
-from holdfast.definitions.payload import Payload
+from holdfast.definitions.payload import Payload, encode_plain
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -126,3 +133,45 @@ def test_a_validator_that_breaks_holds_the_job() -> None:
 
     with pytest.raises(InvalidPayload, match="AttributeError"):
         Payload("take", take).call_arguments('{"number": 1}')
+
+
+class Size(IntEnum):
+    LARGE = 3
+
+
+def standard(payload: Any) -> str:
+    return json.dumps(dict(payload), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.floats())))
+def test_a_payload_of_an_unknown_type_is_written_as_the_standard_library_does(payload: dict[str, Any]) -> None:
+    try:
+        expected = standard(payload)
+        expected.encode()
+    except ValueError:
+        expected = "refused"
+    try:
+        written = encode_plain("work", payload)
+    except InvalidPayload as fault:
+        written = "refused"
+        if "NUL" in str(fault):
+            return
+    assert written == expected
+
+
+def test_an_unknown_type_gets_json_and_nothing_else() -> None:
+    """However simple payloads are written, what is no JSON is not made into it."""
+    for good in (
+        MappingProxyType({"a": "é"}),
+        OrderedDict(a=1),
+        {"a": {"b": [1, None, True]}},
+        {"a": Size.LARGE},
+        {1: 2, None: 3},
+        {"a": 2**80},
+    ):
+        assert encode_plain("work", good) == standard(good)
+    for wrong in (datetime.now(UTC), b"bytes", {1}, Order(7), Mail(to="ada"), float("inf"), "\ud800"):
+        with pytest.raises(InvalidPayload, match="work: the payload cannot be written as JSON"):
+            encode_plain("work", {"a": wrong})
+    with pytest.raises(InvalidPayload, match="must be a mapping, not Mail"):
+        encode_plain("work", Mail(to="ada"))

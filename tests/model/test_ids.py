@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 import time
 from uuid import UUID
 
@@ -10,7 +12,7 @@ import asyncpg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.ids import new_job_id
+from holdfast.model.ids import new_job_id, new_job_ids
 
 
 def milliseconds(job_id: UUID) -> int:
@@ -25,6 +27,22 @@ def test_ids_have_the_version_and_the_time_they_were_made(count: int) -> None:
     assert {(job_id.version, job_id.variant) for job_id in ids} == {(7, "specified in RFC 4122")}
     assert all(before <= milliseconds(job_id) <= after for job_id in ids)
     assert len(set(ids)) == count
+
+
+@given(st.integers(min_value=0, max_value=3000))
+def test_ids_of_a_batch_are_in_order(count: int) -> None:
+    before, ids, after = new_job_id(), new_job_ids(count), new_job_id()
+    assert len(ids) == len(set(ids)) == count
+    assert ids == sorted(ids)
+    assert {(job_id.version, job_id.variant) for job_id in ids} <= {(7, "specified in RFC 4122")}
+    assert all(milliseconds(before) <= milliseconds(job_id) <= milliseconds(after) for job_id in ids)
+
+
+def test_an_id_is_like_any_uuid() -> None:
+    for job_id in [new_job_id(), *new_job_ids(3)]:
+        same = UUID(str(job_id))
+        assert (job_id, hash(job_id), job_id.bytes, job_id.is_safe) == (same, hash(same), same.bytes, same.is_safe)
+        assert pickle.loads(pickle.dumps(job_id)) == copy.deepcopy(job_id) == same
 
 
 def test_ids_sort_by_the_microsecond_they_were_made() -> None:

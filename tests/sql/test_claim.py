@@ -8,6 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
+from holdfast.model.hints import Hints
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
     Lease,
@@ -63,6 +64,31 @@ async def test_one_claim_may_span_many_streams_and_priorities(conn: asyncpg.Conn
     priorities = [(await job_row(conn, job_id))["priority"] for job_id in got]
     assert priorities == sorted(priorities)
     assert len(got) == 10
+
+
+async def test_what_a_claim_gives_comes_in_the_order_it_is_to_run(conn: asyncpg.Connection) -> None:
+    for priority in (9, 3, 7, 3, 1, 9):
+        await enqueue(conn, priority=priority)
+    everything = Hints.everything([await conn.fetchval("select id from streams")])
+    rows = await conn.fetch("select rank, seq from claim_from('w1', 10, null, $1, $2, $3, $4)", *everything)
+    places = [(row["rank"], row["seq"]) for row in rows]
+    assert len(places) == 6
+    assert places == sorted(places)
+
+
+async def test_each_type_of_a_claim_has_its_own_lease(conn: asyncpg.Connection) -> None:
+    own = {"brief": 5.0, "long": 600.0, "plain": None}
+    for name, seconds in own.items():
+        await conn.execute("insert into job_types (name, lease_seconds) values ($1, $2)", name, seconds)
+        await enqueue_copies(conn, 3, name)
+    await enqueue_copies(conn, 3, "unpublished")
+    assert len(await claim(conn, *own, "unpublished", limit=12)) == 12
+    rows = await conn.fetch(
+        "select j.type, array_agg(distinct extract(epoch from l.expires_at - l.claimed_at)::float) as seconds "
+        "from leases l join jobs j on j.id = l.job_id group by 1"
+    )
+    found = {row["type"]: row["seconds"] for row in rows}
+    assert found == {"brief": [5.0], "long": [600.0], "plain": [30.0], "unpublished": [30.0]}
 
 
 async def test_only_wanted_types_queues_and_tenants_are_taken(conn: asyncpg.Connection) -> None:

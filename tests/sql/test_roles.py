@@ -13,8 +13,8 @@ from tests.sql.factories import TABLES, Lease, dump, enqueue, run_one, settle
 ROLES = ("api", "worker", "operator")
 
 EVERYBODY = {
-    "enqueue", "enqueue_many", "release_held", "request", "get_jobs", "list_jobs", "get_attempts", "get_events",
-    "backlog",
+    "enqueue", "enqueue_many", "enqueue_plain", "release_held", "request", "get_jobs", "list_jobs", "get_attempts",
+    "get_events", "backlog",
 }  # fmt: skip
 WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
@@ -34,7 +34,7 @@ async def test_a_role_may_call_what_is_listed_here_and_nothing_else(conn: asyncp
         f"holdfast_{role}",
     )
     assert {row["proname"] for row in rows if row["granted"]} == GRANTED[role]
-    assert {row["proname"] for row in rows if not row["granted"]} >= {"settle", "start_jobs", "record_jobs", "seat"}
+    assert {row["proname"] for row in rows if not row["granted"]} >= {"settle", "lapse", "record_jobs", "seat"}
 
 
 async def test_public_may_call_nothing(conn: asyncpg.Connection) -> None:
@@ -104,7 +104,7 @@ async def test_api_cannot_mark_a_job_running_succeeded_or_failed(
         "claim('w1', array['work'])",
         "claim_by_id('w1', ($1::uuid[])[2])",
         "claim_from('w1', 1, 30, array[1], array[-1], array[0::bigint], array[1000])",
-        "start_jobs('w1', array['(0,1)'::tid], 30)",
+        "lapse($1::uuid[], 1e9)",
         "complete('w1', $1::uuid[], $2::integer[])",
         "fail('w1', $1::uuid[], $2::integer[])",
         "snooze('w1', $1::uuid[], $2::integer[], array[1.0]::double precision[])",

@@ -240,16 +240,3 @@ async def test_a_worker_process_has_three_connections(hf: Holdfast, database_url
 
 async def _all(value: bool) -> bool:
     return value
-
-
-async def test_a_statement_is_one_round_trip(hf: Holdfast) -> None:
-    """The pool gives connections back as they are: our statements leave nothing behind."""
-    sent: list[str] = []
-    await hf.enqueue("of nobody")
-    pool = hf._database._pool
-    assert pool is not None
-    async with pool.acquire() as conn:
-        conn.add_query_logger(lambda record: sent.append(record.query))
-    sent.clear()
-    await hf.enqueue("of nobody")
-    assert len(sent) == 1

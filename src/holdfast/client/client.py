@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, Unpack
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from holdfast.definitions.payload import encode_plain
 from holdfast.definitions.registry import Registry
 from holdfast.errors import AlreadyFinal, Conflict, HoldfastError, InvalidInput, KeyConflict, NotFound, WaitTimeout
 from holdfast.model.filters import Filters
-from holdfast.model.ids import new_job_id
+from holdfast.model.ids import new_job_ids
 from holdfast.model.job import Attempt, Enqueued, Event, Job
 from holdfast.model.options import Intent, Options, engine_options
 from holdfast.store.jobs import JobStore
@@ -28,6 +29,12 @@ __all__ = ["Client", "JobId"]
 BATCH = 2000
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.25
+
+
+#: Type, payload and options of a job, as somebody asked for it.
+Asked = tuple[str, Any, Mapping[str, Any]]
+
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class _HasId(Protocol):
@@ -63,7 +70,7 @@ class Client:
 
     async def enqueue(self, job_type: str, payload: Any = None, **options: Unpack[Options]) -> JobRef:
         """Record one job. A key that has a job of another type or payload raises KeyConflict."""
-        (ref,) = await self._record([NewJob(job_type, payload, {**options})])
+        (ref,) = await self._record([(job_type, payload, options)])
         if ref.outcome == "conflict":
             raise KeyConflict(
                 f"the idempotency key {options.get('idempotency_key')!r} belongs to job {ref.id}, "
@@ -76,28 +83,26 @@ class Client:
 
         All are checked before any is recorded. A conflicting key is an answer with outcome `conflict`.
         """
-        asked = []
-        for job in jobs:
-            job_type, payload, options = (*job, None, None)[:3] if isinstance(job, tuple | list) else (job, None, None)
-            if not isinstance(job_type, str) or (options is not None and not isinstance(options, Mapping)):
-                raise InvalidInput('a job is ("type", {payload}) or ("type", {payload}, {options})')
-            asked.append(NewJob(job_type, payload, dict(options or {})))
-        return await self._record(asked)
+        return await self._record([_asked(job) for job in jobs])
 
-    async def _record(self, jobs: list[NewJob]) -> list[JobRef]:
+    async def _record(self, asked: list[Asked]) -> list[JobRef]:
         """Record jobs, through all middleware, the first one outermost."""
-        record: Record = self._store_all
+        if not self._middleware:
+            return await self._store_all(asked)
+        record: Record = self._store_new
         for middleware in reversed(self._middleware):
             record = partial(middleware.enqueue, call_next=record)
-        asked = len(jobs)
-        refs = await record(jobs)
+        refs = await record([NewJob(kind, payload, dict(options)) for kind, payload, options in asked])
         answered = len(refs) if isinstance(refs, list) else 0
-        if answered != asked:
-            raise HoldfastError(f"{asked} jobs were to be recorded, and middleware answered for {answered}")
+        if answered != len(asked):
+            raise HoldfastError(f"{len(asked)} jobs were to be recorded, and middleware answered for {answered}")
         return refs
 
-    async def _store_all(self, jobs: list[NewJob]) -> list[JobRef]:
-        intents = [self.intent(job.type, job.payload, job.options) for job in jobs]
+    async def _store_new(self, jobs: list[NewJob]) -> list[JobRef]:
+        return await self._store_all([(job.type, job.payload, job.options) for job in jobs])
+
+    async def _store_all(self, asked: list[Asked]) -> list[JobRef]:
+        intents = self._intents(asked)
         answers: list[Enqueued] = []
         for start in range(0, len(intents), BATCH):
             answers += await self._store.enqueue(intents[start : start + BATCH])
@@ -114,23 +119,27 @@ class Client:
                 )
         return [JobRef(intent.type, answer) for intent, answer in zip(intents, answers, strict=True)]
 
-    def intent(self, job_type: str, payload: Any, options: Mapping[str, Any]) -> Intent:
-        """A job to be recorded, checked as far as this process can."""
+    def _intents(self, asked: list[Asked]) -> list[Intent]:
+        """Jobs to be recorded, checked as far as this process can."""
+        ids: list[UUID] = []
+        for start in range(0, len(asked), BATCH):
+            ids += new_job_ids(min(BATCH, len(asked) - start))
+        return [self._intent(job_id, *job) for job_id, job in zip(ids, asked, strict=True)]
+
+    def _intent(self, job_id: UUID, job_type: str, payload: Any, options: Mapping[str, Any]) -> Intent:
         if not isinstance(job_type, str) or not job_type:
             raise InvalidInput("a job type must be a text that is not empty")
         known = self._registry.get(job_type)
         payload = {} if payload is None else payload
         text = encode_plain(job_type, payload) if known is None else known.payload.encode(payload)
+        if not options and (known is None or known.queue == "default"):
+            return Intent(job_id, job_type, text)
         engine = engine_options(options)
         if known is not None and "queue" not in engine and known.queue != "default":
             engine["queue"] = known.queue
+        tenant = options.get("tenant")
         return Intent(
-            id=new_job_id(),
-            type=job_type,
-            payload=text,
-            options=engine,
-            tenant="default" if options.get("tenant") is None else options["tenant"],
-            created_by=options.get("created_by"),
+            job_id, job_type, text, engine, "default" if tenant is None else tenant, options.get("created_by")
         )
 
     async def record(self, intents: Sequence[Intent]) -> list[Enqueued]:
@@ -205,6 +214,13 @@ class Client:
         ((_, outcome, created),) = await self._store.request(verb, [wanted], by=by, note=reason, tenant=None)
         _judge(verb, wanted, outcome)
         return created if outcome == "new-job" and created is not None else wanted
+
+
+def _asked(job: Sequence[Any]) -> Asked:
+    job_type, payload, options = (*job, None, None)[:3] if isinstance(job, tuple | list) else (job, None, None)
+    if not isinstance(job_type, str) or (options is not None and not isinstance(options, Mapping)):
+        raise InvalidInput('a job is ("type", {payload}) or ("type", {payload}, {options})')
+    return job_type, payload, options or _NO_OPTIONS
 
 
 def _judge(verb: str, job_id: UUID, outcome: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from holdfast.model.job import Enqueued
 from holdfast.model.states import State, Status, public_status
 
@@ -11,14 +13,19 @@ __all__ = ["JobRef"]
 class JobRef:
     """A recorded job: its id, type and the state it was recorded in (or found in, when it existed)."""
 
-    __slots__ = ("existing", "id", "outcome", "state", "type")
+    __slots__ = ("id", "outcome", "state", "type")
 
     def __init__(self, job_type: str, answer: Enqueued) -> None:
-        self.id = answer.job_id
+        self.id: UUID
+        self.state: State
+        self.outcome: str
+        self.id, self.state, self.outcome = answer
         self.type = job_type
-        self.state: State = answer.state
-        self.outcome = answer.outcome
-        self.existing = answer.outcome == "existing"
+
+    @property
+    def existing(self) -> bool:
+        """Whether a key already had this job."""
+        return self.outcome == "existing"
 
     @property
     def status(self) -> Status:

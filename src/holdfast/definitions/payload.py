@@ -29,6 +29,11 @@ _MASKED = '"**********"'
 #: Types whose values are what they seem. A float is none: JSON has no infinity.
 _PLAIN = (str, int, bool)
 
+#: Values that every writer of JSON writes alike; for all others the standard library decides what is JSON.
+_SIMPLE, _TEXT = frozenset((str, int, bool, type(None))), frozenset((str,))
+
+_write = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
 
 class Payload:
     """How the payload of one handler is checked, written and read."""
@@ -123,11 +128,16 @@ class Payload:
 
 def encode_plain(job_type: str, payload: Any) -> str:
     """The payload of a type that this process does not know, as JSON text."""
-    if not isinstance(payload, Mapping):
-        raise InvalidPayload(f"{job_type}: the payload must be a mapping, not {type(payload).__name__}")
+    if type(payload) is not dict:
+        if not isinstance(payload, Mapping):
+            raise InvalidPayload(f"{job_type}: the payload must be a mapping, not {type(payload).__name__}")
+        payload = dict(payload)
     try:
-        text = json.dumps(dict(payload), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        text.encode()
+        if _SIMPLE.issuperset(map(type, payload.values())) and _TEXT.issuperset(map(type, payload)):
+            text = to_json(payload).decode()
+        else:
+            text = _write(payload)
+            text.encode()
     except (TypeError, ValueError, RecursionError) as fault:
         raise InvalidPayload(f"{job_type}: the payload cannot be written as JSON: {fault}") from None
     return _storable(text, f"the payload of {job_type}")

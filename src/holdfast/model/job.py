@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.model.states import State, Status, public_status
@@ -83,8 +83,7 @@ class Event:
     note: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """The answer to one intent: `created`, `existing` (a key's job was there already) or `conflict`."""
 
     job_id: UUID
@@ -115,8 +114,6 @@ class Claim:
     correlation_id: str
     target: str | None
     failures: int
-    max_attempts: int | None
-    created_at: datetime
     ready_at: datetime
     claimed_at: datetime
     lease_seconds: float

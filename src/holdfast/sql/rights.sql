@@ -6,7 +6,7 @@ grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operat
 
 -- Everybody records intents, asks, and reads.
 grant execute on function
-  holdfast.enqueue, holdfast.enqueue_many, holdfast.release_held, holdfast.request,
+  holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.release_held, holdfast.request,
   holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events, holdfast.backlog
 to holdfast_api, holdfast_worker, holdfast_operator;
 

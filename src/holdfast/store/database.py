@@ -1,4 +1,4 @@
-"""Connections to one database in one role: a small pool, named statements, one place that repeats.
+"""Connections to one database in one role: a few of them, named statements, one place that repeats.
 
 Each face of Holdfast connects as its own role (`<schema>_api`, `<schema>_worker`, `<schema>_operator`), so
 that PostgreSQL itself refuses what the face may not do. Through a pooler in transaction mode (a direct URL
@@ -16,12 +16,14 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
+from holdfast.store.connections import Connections
 from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.statements import migrations, queries
 
 __all__ = ["Database", "Pause", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
 
 _REPEATS = 5
+_CLOSE_SECONDS = 5.0
 
 
 class Session(Protocol):
@@ -67,14 +69,6 @@ async def connect(config: Config, *, role: str | None, name: str, direct: bool =
         raise translated(fault) from fault
 
 
-class _Connection(asyncpg.Connection):
-    """A connection on which nothing is ever left behind: our statements set nothing, and take no session locks."""
-
-    def get_reset_query(self) -> str:
-        """Nothing to undo before the next one has it: that would be a second round trip for every statement."""
-        return ""
-
-
 class Database:
     """A pool of connections in one role. Open it before use; it may be opened again after `close`."""
 
@@ -84,7 +78,7 @@ class Database:
         self.config = config
         self.role = role
         self._size = size
-        self._pool: asyncpg.Pool | None = None
+        self._connections: Connections | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sql = queries(config.schema)
 
@@ -101,25 +95,15 @@ class Database:
         )
         try:
             await check_schema(self.config)
-            self._pool = await asyncpg.create_pool(
-                **arguments,
-                connection_class=_Connection,
-                min_size=0,
-                max_size=self._size,
-                max_inactive_connection_lifetime=300,
-            )
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
             raise translated(fault) from fault
+        self._connections = Connections(arguments, self._size)
 
     async def close(self) -> None:
         """Give all connections back; those still in use are cut after a moment."""
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        try:
-            await asyncio.wait_for(pool.close(), 5)
-        except TimeoutError:
-            pool.terminate()
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            await connections.close(_CLOSE_SECONDS)
 
     async def check(self) -> None:
         """Raise unless the database answers and its schema is of this release or a newer one."""
@@ -139,14 +123,21 @@ class Database:
 
     async def _run(self, method: str, statement: str, arguments: Sequence[Any]) -> Any:
         """Run one statement; deadlocks and serialisation failures are repeated here and nowhere else."""
-        if self._pool is None:
+        connections = self._connections
+        if connections is None:
             raise NotOpen("the app is not open: use `async with hf:`, or the blocking `hf.sync`")
         if self._loop is not asyncio.get_running_loop():
             raise HoldfastError("the app was opened in another event loop: open it in this one, or use `hf.sync`")
         for repeat in range(_REPEATS):
             try:
-                async with self._pool.acquire() as conn:
+                conn = await connections.take()
+                try:
                     return await getattr(conn, method)(self._sql[statement], *arguments, timeout=60)
+                except CONNECTION_FAULTS:
+                    conn.terminate()  # nobody knows what state it is in
+                    raise
+                finally:
+                    connections.give(conn)
             except REPEATABLE as fault:
                 if repeat == _REPEATS - 1:
                     raise translated(fault) from fault

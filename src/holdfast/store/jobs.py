@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Any, Unpack
 from uuid import UUID
 
@@ -18,6 +19,8 @@ from holdfast.store.foreign import Foreign
 from holdfast.store.rows import attempt_of, event_of, job_of
 
 __all__ = ["JobStore"]
+
+_TENANT_AND_CREATOR = attrgetter("tenant", "created_by")
 
 
 class JobStore:
@@ -33,8 +36,11 @@ class JobStore:
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents, in order. One transaction per run of intents with the same tenant and creator."""
         answers: list[Enqueued] = []
-        for (tenant, created_by), run in groupby(intents, key=lambda i: (i.tenant, i.created_by)):
+        for (tenant, created_by), run in groupby(intents, key=_TENANT_AND_CREATOR):
             batch = list(run)
+            if _is_plain(batch):
+                answers += await self._enqueue_plain(batch)
+                continue
             options = [json.dumps(dict(i.options)) if i.options else None for i in batch]
             rows = await self._session.rows(
                 "enqueue_many",
@@ -46,9 +52,26 @@ class JobStore:
                 [i.id for i in batch],
             )
             rows.sort(key=lambda row: row["item"])
-            answers += [
-                Enqueued(job_id=row["job_id"], state=State(row["state"]), outcome=row["outcome"]) for row in rows
-            ]
+            answers += [_enqueued(row) for row in rows]
+        return answers
+
+    async def _enqueue_plain(self, batch: list[Intent]) -> list[Enqueued]:
+        """Jobs of one type without options: the engine tells only of those that were not simply recorded."""
+        first = batch[0]
+        ids = [i.id for i in batch]
+        rows = await self._session.rows(
+            "enqueue_plain",
+            first.type,
+            [i.payload for i in batch],
+            ids,
+            first.options.get("queue"),
+            first.tenant,
+            first.created_by,
+            not self._session.inside_transaction,
+        )
+        answers = list(map(Enqueued, ids, repeat(State.QUEUED), repeat("created")))
+        for row in rows:
+            answers[row["item"] - 1] = _enqueued(row)
         return answers
 
     async def request(
@@ -93,3 +116,13 @@ class JobStore:
         """Offences against the invariants: (invariant, job, detail)."""
         rows = await self._session.rows("verify", limit)
         return [(row["invariant"], row["job_id"], row["detail"]) for row in rows]
+
+
+def _is_plain(batch: list[Intent]) -> bool:
+    """Whether all are of one type and say nothing but, perhaps, the same queue."""
+    _, kind, _, options, *_ = batch[0]
+    return (not options or options.keys() == {"queue"}) and all(i.type == kind and i.options == options for i in batch)
+
+
+def _enqueued(row: Any) -> Enqueued:
+    return Enqueued(row["job_id"], State(row["state"]), row["outcome"])

@@ -39,11 +39,9 @@ class LeaseStore:
                 correlation_id=row[6] or str(row[0]),
                 target=row[7],
                 failures=row[8],
-                max_attempts=row[9],
-                created_at=row[10],
-                ready_at=row[11],
-                claimed_at=row[12],
-                lease_seconds=row[13],
+                ready_at=row[9],
+                claimed_at=row[10],
+                lease_seconds=row[11],
             )
             for row in rows
         ]
@@ -71,13 +69,14 @@ class LeaseStore:
             results = [entry[2].result for entry in done]
             excerpts = [entry[4] for entry in done]
             rows = await self._database.rows(
-                "complete",
+                "complete_many",
                 self._worker,
                 *_keys(done),
                 results if any(results) else None,
                 [entry[3] for entry in done],
                 excerpts if any(excerpts) else None,
             )
+            states |= {(entry[0], entry[1]): "success" for entry in done}
             states |= {(row[0], row[1]): row[2] for row in rows}
         for kinds, statement in (
             (("failed", "timeout"), self._fail),

@@ -115,8 +115,6 @@ class Runner:
             correlation_id=job.correlation_id,
             target=row["target"],
             failures=job.failures,
-            max_attempts=job.max_attempts,
-            created_at=job.created_at,
             ready_at=claimed_at,
             claimed_at=claimed_at,
             lease_seconds=(row["lease_expires_at"] - claimed_at).total_seconds(),

@@ -39,7 +39,7 @@ _STALE_AFTER = 1.0
 _RECENT_EVERY = 1.0
 _STREAMS_EVERY = 2.0
 #: After a notification, look again after these seconds: others may have committed just behind it.
-_LINGER = (0.005, 0.025)
+_LINGER = (0.005, 0.025, 0.1, 0.4)
 #: A claim that met this many ranks may have ended early.
 _ROUNDS_OF_A_CLAIM = 16
 #: With more streams than this, ordinary claims look only at those that had something lately.

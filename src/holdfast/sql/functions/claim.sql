@@ -8,6 +8,12 @@
 -- A range (stream, from_rank, from_seq, to_rank) is where to look in a stream: entries after
 -- (from_rank, from_seq) with a rank below to_rank. A worker that remembers where its last claim ended
 -- passes what lies behind it, and so does not walk over entries that are dead but cannot be vacuumed yet.
+--
+-- What is looked up by a batch of ids is asked for as a whole (`= any`, which walks neighbouring ids in one pass
+-- of the index) and joined by hash: a descent into the index per job was the dearest part of a claim.
+--
+-- An entry whose job does not fit, or has a stray lease, is dropped and counted; reconciliation brings back
+-- what deserves it.
 
 create or replace function claim_from(
   worker        text,
@@ -26,22 +32,28 @@ set search_path from current
 set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
+set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
+  default_seconds double precision := setting('LEASE_SEC_DEFAULT');
   wanted    integer := max_jobs;
   lowest    integer;
   following integer;
   ties      integer;
   tied      integer[];
+  firsts    bigint[];
   ceiling   integer;
   share     integer;
   tids      tid[];
+  ids       uuid[];
   origins   integer[];
   origin    integer;
+  kinds     integer[];
+  terms     double precision[];
+  started   integer;
 begin
   for round in 1..16 loop
     exit when wanted <= 0;
@@ -50,8 +62,9 @@ begin
       min(head.lowest),
       min(head.rank) filter (where head.rank > head.lowest),
       count(*) filter (where head.rank = head.lowest),
-      (array_agg(head.range order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)]
-    into lowest, following, ties, tied
+      (array_agg(head.range order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)],
+      (array_agg(head.seq order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)]
+    into lowest, following, ties, tied, firsts
     from (
       select range.position as range, first.rank, first.seq, min(first.rank) over () as lowest
       from unnest(streams, from_ranks, from_seqs, to_ranks) with ordinality
@@ -70,17 +83,18 @@ begin
     ceiling := case when ties = 1 then coalesce(following, 2147483647) else lowest end;
     share := (wanted + cardinality(tied) - 1) / cardinality(tied);
 
-    select array_agg(entry.tid), array_agg(entry.range)
-    into tids, origins
+    -- From the first entry that was seen on: what lies before it may be dead, and was walked over once.
+    select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.range)
+    into tids, ids, origins
     from (
-      select locked.tid, range
-      from unnest(tied) as range
+      select locked.tid, locked.job_id, head.range
+      from unnest(tied, firsts) as head (range, seq)
       cross join lateral (
-        select r.ctid as tid
+        select r.ctid as tid, r.job_id
         from ready r
-        where r.stream = streams[range]
-          and (r.rank, r.seq) > (from_ranks[range], from_seqs[range])
-          and r.rank < to_ranks[range]
+        where r.stream = streams[head.range]
+          and (r.rank, r.seq) >= (lowest, head.seq)
+          and r.rank < to_ranks[head.range]
           and r.rank <= ceiling
         order by r.rank, r.seq
         limit share
@@ -88,7 +102,45 @@ begin
       limit wanted) entry;
 
     if tids is not null then
-      return query select * from start_jobs(worker, tids, lease_seconds);
+      if lease_seconds is null then
+        select array_agg(s.id), array_agg((select t.lease_seconds from job_types t where t.name = s.type))
+        into kinds, terms
+        from streams s
+        where s.id = any (array(select streams[range] from unnest(tied) as range));
+      end if;
+
+      return query
+      with taken as (
+        delete from ready r
+        where r.ctid = any (tids)
+        returning r.job_id, r.stream, r.rank, r.seq, r.ready_at
+      ), begun as (
+        update jobs j
+        set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
+        from taken
+        where j.id = any (ids)
+          and j.id = taken.job_id
+          and j.state = 'queued'
+          and j.stream = taken.stream
+          and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
+        returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
+          j.failures, j.max_attempts, j.created_at, taken.ready_at,
+          coalesce(claim_from.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
+      ), leased as (
+        insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
+        select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
+          claim_from.worker
+        from begun b
+      )
+      select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
+        b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
+      from begun b
+      order by b.rank, b.seq;
+
+      get diagnostics started = row_count;
+      if started < cardinality(tids) then
+        perform note_repair('ready-dropped', cardinality(tids) - started);
+      end if;
       wanted := wanted - cardinality(tids);
     end if;
     exit when wanted <= 0;
@@ -149,57 +201,6 @@ as $$
     array_fill(2147483647, array[cardinality(streams)]))
 $$;
 
--- Turn locked entries of `ready` into leases. An entry whose job does not fit, or has a stray lease, is dropped
--- and counted; reconciliation brings back what deserves it.
-create or replace function start_jobs(worker text, tids tid[], lease_seconds double precision)
-returns table (
-  job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
-  target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
-  claimed_at timestamptz, lease_seconds_given double precision)
-language plpgsql
-set search_path from current
-as $$
-#variable_conflict use_column
-declare
-  default_seconds double precision := setting('LEASE_SEC_DEFAULT');
-  started         integer;
-begin
-  return query
-  with taken as (
-    delete from ready r
-    where r.ctid = any (tids)
-    returning r.job_id, r.stream, r.rank, r.seq, r.ready_at
-  ), begun as (
-    update jobs j
-    set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
-    from taken
-    where j.id = taken.job_id
-      and j.state = 'queued'
-      and j.stream = taken.stream
-      and not exists (select from leases l where l.job_id = j.id)
-    returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
-      j.failures, j.max_attempts, j.created_at, taken.ready_at, j.type
-  ), granted as materialized (
-    select b.*, coalesce(start_jobs.lease_seconds, t.lease_seconds, default_seconds) as seconds
-    from begun b
-    left join job_types t on t.name = b.type
-  ), leased as (
-    insert into leases as l (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
-    select g.id, g.attempt, g.stream, g.seconds, now(), g.ready_at, now() + make_interval(secs => g.seconds),
-      start_jobs.worker
-    from granted g
-  )
-  select g.id, g.attempt, g.stream, g.rank, g.seq, g.payload, g.correlation_id, g.target, g.failures,
-    g.max_attempts, g.created_at, g.ready_at, now(), g.seconds
-  from granted g;
-
-  get diagnostics started = row_count;
-  if started < cardinality(tids) then
-    perform note_repair('ready-dropped', cardinality(tids) - started);
-  end if;
-end
-$$;
-
 -- Claim one job by its id: when queued (and head of its target), when its retry is due, or when its lease
 -- has lapsed. No row when it cannot be claimed.
 create or replace function claim_by_id(
@@ -213,7 +214,7 @@ as $$
 #variable_conflict use_column
 declare
   job   jobs;
-  entry tid;
+  entry record;
 begin
   select j.* into job
   from jobs j
@@ -233,7 +234,7 @@ begin
   if not found then
     return;
   end if;
-  select r.ctid into entry
+  select r.rank, r.seq into entry
   from ready r
   where r.stream = job.stream
     and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
@@ -245,10 +246,13 @@ begin
   if not found then
     return;
   end if;
+  -- Nothing but this entry, which is ours already, lies in the range.
   return query
-  select s.job_id, s.attempt, job.type, job.queue, job.tenant, s.payload, s.correlation_id, s.target,
-    s.claimed_at + make_interval(secs => s.lease_seconds_given)
-  from start_jobs(worker, array[entry], claim_by_id.lease_seconds) s;
+  select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
+    c.claimed_at + make_interval(secs => c.lease_seconds_given)
+  from claim_from(
+    worker, 1, claim_by_id.lease_seconds, array[job.stream], array[entry.rank], array[entry.seq - 1],
+    array[entry.rank + 1]) c;
 end
 $$;
 

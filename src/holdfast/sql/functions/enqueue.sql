@@ -23,6 +23,99 @@ begin
 end
 $$;
 
+-- The shortest way in, for jobs of one type with no options but, perhaps, a queue. The caller gives the ids and
+-- so knows them: only what was not simply recorded (`created`, in state `queued`, under its id) is answered.
+-- `alone` is the caller's word that this statement is a transaction of its own (see `wake`); nobody can tell from
+-- the clock, because a large batch takes long to arrive.
+-- What it cannot record at once, for whatever reason, goes the long way, which refuses it or answers in detail.
+create or replace function enqueue_plain(
+  type       text,
+  payloads   jsonb[],
+  ids        uuid[],
+  queue      text default null,
+  tenant     text default 'default',
+  created_by text default null,
+  alone      boolean default false
+) returns table (item integer, job_id uuid, state text, outcome text)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  asked    integer := coalesce(cardinality(payloads), 0);
+  home     integer;
+  line     text;
+  place    bigint;
+  recorded boolean := false;
+begin
+  if cardinality(ids) is distinct from asked then
+    raise exception 'payloads and ids must have the same length' using errcode = 'HF002';
+  end if;
+  if not starts_with(type, 'holdfast.') then
+    -- Where there is a stream, type, queue and tenant have been found good before.
+    select s.id, s.queue into home, line
+    from streams s
+    where s.type = enqueue_plain.type
+      and s.queue = coalesce(
+        enqueue_plain.queue, (select t.queue from job_types t where t.name = enqueue_plain.type), 'default')
+      and s.tenant = enqueue_plain.tenant
+    order by s.id
+    limit 1;
+  end if;
+
+  if home is null then
+    null;
+  elsif asked = 1 then
+    if jsonb_typeof(payloads[1]) = 'object' then
+      insert into jobs (id, seq, stream, state, tenant, type, queue, created_by, payload)
+      values (
+        ids[1], nextval('places'), home, 'queued', enqueue_plain.tenant, enqueue_plain.type, line,
+        enqueue_plain.created_by, payloads[1])
+      on conflict do nothing
+      returning seq into place;
+      if place is not null then
+        insert into ready (stream, rank, seq, job_id)
+        values (home, ready_rank(100, false), place, ids[1]);
+        recorded := true;
+      end if;
+    end if;
+  elsif alone or asked >= 100 then
+    -- Far cheaper than `on conflict`. A transaction of many small batches would have too many subtransactions.
+    begin
+      with entry as (
+        insert into jobs (id, seq, stream, state, tenant, type, queue, created_by, payload)
+        select
+          job.id, nextval('places'), home, 'queued', enqueue_plain.tenant, enqueue_plain.type, line,
+          enqueue_plain.created_by, case when jsonb_typeof(job.payload) = 'object' then job.payload end
+        from unnest(ids, payloads) as job (id, payload)
+        returning id, seq
+      )
+      insert into ready (stream, rank, seq, job_id)
+      select home, ready_rank(100, false), seq, id
+      from entry;
+      recorded := true;
+    exception
+      when unique_violation or not_null_violation then
+        null;
+    end;
+  end if;
+
+  if not recorded then
+    return query
+    select e.item, e.job_id, e.state, e.outcome
+    from enqueue_many(
+      array_fill(enqueue_plain.type, array[asked]), payloads,
+      case when enqueue_plain.queue is not null then
+        array_fill(jsonb_build_object('queue', enqueue_plain.queue), array[asked])
+      end,
+      enqueue_plain.tenant, enqueue_plain.created_by, ids) e
+    where (e.outcome, e.state, e.job_id) is distinct from ('created', 'queued', ids[e.item]);
+  elsif not alone or pg_try_advisory_xact_lock(hashtext(current_schema() || '.ready'), home) then
+    perform pg_notify(current_schema() || '.ready', home::text);
+  end if;
+end
+$$;
+
 create or replace function enqueue(
   type            text,
   payload         jsonb default '{}',
@@ -61,6 +154,7 @@ create or replace function check_enqueue(types text[], payloads jsonb[], options
 returns void
 language plpgsql
 set search_path from current
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   wrong text;
@@ -152,6 +246,7 @@ create or replace function record_jobs(
 ) returns table (item integer, job_id uuid, state text, outcome text)
 language plpgsql
 set search_path from current
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 #variable_conflict use_column

@@ -16,7 +16,7 @@ set search_path from current
 set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
+set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
@@ -27,23 +27,23 @@ declare
   tenants text[];
   targets text[];
 begin
-  with report as (
-    select *
-    from unnest(job_ids, attempts, results, durations_ms, log_excerpts)
-      as r (job_id, attempt, result, duration_ms, log_excerpt)
-  ), ordered as materialized (
-    select * from report order by report.job_id
-  ), gone as (
+  -- As in a claim, ids are looked up as a whole. Both sides of the join come in the order of the ids, so that
+  -- leases are locked in that order, whichever side drives it.
+  with gone as (
     delete from leases l
-    using ordered
-    where l.job_id = ordered.job_id and l.attempt = ordered.attempt
-    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, ordered.result, ordered.duration_ms,
-      ordered.log_excerpt
+    using (
+      select r.job_id, r.attempt, r.result, r.duration_ms, r.log_excerpt
+      from unnest(job_ids, attempts, results, durations_ms, log_excerpts)
+        as r (job_id, attempt, result, duration_ms, log_excerpt)
+      order by r.job_id) report
+    where l.job_id = any (job_ids) and l.job_id = report.job_id and l.attempt = report.attempt
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.result, report.duration_ms,
+      report.log_excerpt
   ), ended as (
     update jobs j
     set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
     from gone
-    where j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
+    where j.id = any (job_ids) and j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
     returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms,
       gone.log_excerpt
   ), logged as (
@@ -51,7 +51,9 @@ begin
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
       coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker, e.log_excerpt
     from ended e
-    where not exists (select from job_attempts t where t.job_id = e.id and t.attempt = e.attempt)
+    where not exists (
+      select from job_attempts t
+      where t.job_id = any (job_ids) and t.job_id = e.id and t.attempt = e.attempt)
   )
   select
     array_agg(e.id),
@@ -77,7 +79,7 @@ $$;
 create or replace function milliseconds(length interval) returns integer
 language sql immutable parallel safe
 as $$
-  select greatest(0, least(2147483647, extract(epoch from length) * 1000))::integer
+  select greatest(0, least(2147483647, date_part('epoch', length) * 1000))::integer
 $$;
 
 -- Failures of all kinds. `kind` is retryable (the default), retry (the handler asked for one), fatal or
@@ -286,6 +288,11 @@ create or replace function settlement_answer(
 ) returns table (job_id uuid, attempt integer, state text)
 language sql
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = on
+set enable_nestloop = off
+set enable_mergejoin = off
 as $$
   select a.id, a.number, coalesce(
     s.state,
@@ -293,8 +300,8 @@ as $$
     'lease-lost')
   from unnest(job_ids, attempts) as a (id, number)
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
-  left join job_attempts t on s.id is null and t.job_id = a.id and t.attempt = a.number
-  left join jobs j on s.id is null and j.id = a.id
+  left join job_attempts t on s.id is null and t.job_id = any (job_ids) and t.job_id = a.id and t.attempt = a.number
+  left join jobs j on s.id is null and j.id = any (job_ids) and j.id = a.id
 $$;
 
 -- A worker whose claim broke off cannot know what it was given. It names what it holds; its other leases

@@ -3,6 +3,11 @@
 select item, job_id, state, outcome
 from holdfast.enqueue_many($1::text[], $2::text[]::jsonb[], $3::text[]::jsonb[], $4, $5, $6::uuid[]);
 
+-- name: enqueue_plain
+-- Record intents of one type without options; a row per position that was not simply recorded.
+select item, job_id, state, outcome
+from holdfast.enqueue_plain($1, $2::text[]::jsonb[], $3::uuid[], $4, $5, $6, $7);
+
 -- name: release_held
 -- created → queued | scheduled.
 select job_id, outcome from holdfast.release_held($1::uuid[], $2, $3);

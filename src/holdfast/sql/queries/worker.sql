@@ -1,7 +1,7 @@
 -- name: claim_from
 -- Lease jobs from ranges of streams.
-select job_id, attempt, stream, rank, seq, payload, correlation_id, target, failures, max_attempts, created_at,
-  ready_at, claimed_at, lease_seconds_given
+select job_id, attempt, stream, rank, seq, payload, correlation_id, target, failures, ready_at, claimed_at,
+  lease_seconds_given
 from holdfast.claim_from($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[]);
 
 -- name: eligible_streams
@@ -24,6 +24,12 @@ select job_id, attempt, interrupt from holdfast.interrupted($1, $2::uuid[], $3::
 -- running → success.
 select job_id, attempt, state
 from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[]);
+
+-- name: complete_many
+-- running → success; only what did not come to that is answered.
+select job_id, attempt, state
+from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[])
+where state <> 'success';
 
 -- name: fail
 -- running → retry | dead | error | paused | canceled.

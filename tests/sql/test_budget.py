@@ -1,0 +1,92 @@
+"""What one plain job may cost the server, by its own exact counters: a change that makes it dearer must say so here.
+
+Timings depend on the machine; statements, plans, buffers and WAL do not. Batches of 200, as a busy worker makes them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.model.hints import Hints
+from holdfast.store.statements import functions
+from tests.sql.factories import enqueue_copies
+from tests.sql.meter import TRIES, leave_alone
+
+BATCH = 200
+
+#: Bytes of WAL and buffers touched per job, without the full-page images that follow a checkpoint.
+BUDGET = {
+    "enqueue": (720, 20),
+    "claim": (540, 13),
+    "complete": (450, 10),
+}
+
+
+async def spent(conn: asyncpg.Connection, statement: str, *arguments: Any) -> dict[str, Any]:
+    """What a statement has cost, all that its functions did included."""
+    (plan,) = json.loads(
+        await conn.fetchval(f"explain (analyze, buffers, wal, timing off, format json) {statement}", *arguments)
+    )
+    found: dict[str, Any] = plan["Plan"]
+    return found
+
+
+async def per_job(conn: asyncpg.Connection) -> dict[str, tuple[float, float]]:
+    """(WAL bytes, buffers) per job of each step, measured once; a step with full-page images counts as none."""
+    plans: dict[str, dict[str, Any]] = {}
+    plans["enqueue"] = await spent(
+        conn,
+        "select * from enqueue_many($1, $2::text[]::jsonb[], null, 'default', null, $3)",
+        ["mine"] * BATCH,
+        ['{"text": "' + "x" * 100 + '"}'] * BATCH,
+        [await conn.fetchval("select uuid_v7()") for _ in range(BATCH)],
+    )
+    stream = await conn.fetchval("select id from streams where type = 'mine'")
+    plans["claim"] = await spent(
+        conn, "select * from claim_from('w1', $1, null, $2, $3, $4, $5)", BATCH, *Hints.everything([stream])
+    )
+    rows = await conn.fetch("select job_id, attempt from leases")
+    plans["complete"] = await spent(
+        conn, "select * from complete('w1', $1, $2)", [r["job_id"] for r in rows], [r["attempt"] for r in rows]
+    )
+    return {
+        step: (
+            float("inf") if plan["WAL FPI"] else plan["WAL Bytes"] / BATCH,
+            (plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]) / BATCH,
+        )
+        for step, plan in plans.items()
+    }
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+async def test_a_plain_job_stays_within_its_budget(conn: asyncpg.Connection) -> None:
+    await leave_alone(conn)
+    await enqueue_copies(conn, 2000, "mine")
+    while await conn.fetchval("select count(*) from claim('w1', array['mine'], 500)"):
+        pass
+    rows = await conn.fetch("select job_id, attempt from leases")
+    await conn.execute("select complete('w1', $1, $2)", [r["job_id"] for r in rows], [r["attempt"] for r in rows])
+    least = dict.fromkeys(BUDGET, (float("inf"), float("inf")))
+    for _ in range(TRIES):
+        for step, (wal, buffers) in (await per_job(conn)).items():
+            least[step] = (min(least[step][0], wal), min(least[step][1], buffers))
+        if all(least[step] <= BUDGET[step] for step in BUDGET):
+            break
+    for step, (wal, buffers) in least.items():
+        print(f"{step}: {wal:.0f} B of WAL, {buffers:.1f} buffers per job")
+    over = {step: found for step, found in least.items() if any(f > b for f, b in zip(found, BUDGET[step], strict=True))}
+    assert not over, f"dearer than {BUDGET}"
+
+
+async def test_hot_functions_plan_once() -> None:
+    """A plan made anew for every call costs more than the call."""
+    text = "\n".join(functions().values())
+    for name in ("claim_from", "complete"):
+        body = re.search(rf"create or replace function {name}\(.*?\$\$", text, re.DOTALL)
+        assert body is not None
+        assert "plan_cache_mode = force_generic_plan" in body.group()

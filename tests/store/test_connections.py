@@ -1,0 +1,178 @@
+"""Connections are lent to one at a time, in turn, and only whole ones."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from holdfast import Holdfast
+from holdfast.errors import DatabaseUnavailable, NotOpen
+from holdfast.store import connections as module
+from holdfast.store.connections import Connections
+from holdfast.testing.harness import until
+
+
+@pytest.fixture
+async def two(database_url: str) -> Connections:
+    return Connections({"dsn": database_url}, 2)
+
+
+async def test_no_more_than_so_many_and_the_last_used_first(two: Connections) -> None:
+    first, second = await two.take(), await two.take()
+    third = asyncio.create_task(two.take())
+    await asyncio.sleep(0.05)
+    assert not third.done()
+    two.give(second)
+    assert await third is second
+    two.give(first)
+    two.give(second)
+    assert await two.take() is second
+    two.give(second)
+    await two.close(1)
+    assert first.is_closed()
+    assert second.is_closed()
+
+
+async def test_whoever_waited_longest_is_next(two: Connections) -> None:
+    held = [await two.take(), await two.take()]
+    order: list[int] = []
+
+    async def use(number: int) -> None:
+        conn = await two.take()
+        order.append(number)
+        await asyncio.sleep(0)
+        two.give(conn)
+
+    users = [asyncio.create_task(use(n)) for n in range(10)]
+    await asyncio.sleep(0)
+    for conn in held:
+        two.give(conn)
+    await asyncio.gather(*users)
+    assert order == list(range(10))
+    await two.close(1)
+
+
+async def test_one_who_is_cancelled_while_waiting_takes_nothing_along(two: Connections) -> None:
+    held = [await two.take(), await two.take()]
+    waiting = [asyncio.create_task(two.take()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    two.give(held[0])  # handed to the second, for the first is gone
+    waiting[1].cancel()  # which is cancelled before it learns of it
+    assert await waiting[2] is held[0]
+    for task in waiting[:2]:
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    two.give(held[0])
+    two.give(held[1])
+    await two.close(1)
+
+
+async def test_a_broken_connection_is_replaced(two: Connections, conn: asyncpg.Connection) -> None:
+    broken, other = await two.take(), await two.take()
+    waiting = asyncio.create_task(two.take())
+    await asyncio.sleep(0)
+    await conn.execute("select pg_terminate_backend($1)", broken.get_server_pid())
+    await until(lambda: _closed(broken))
+    two.give(broken)
+    assert await (await waiting).fetchval("select 1") == 1
+    two.give(other)
+    idle = other.get_server_pid()
+    await conn.execute("select pg_terminate_backend($1)", idle)
+    await until(lambda: _closed(other))
+    assert await (await two.take()).fetchval("select 1") == 1
+    await two.close(0.1)
+
+
+async def _closed(conn: asyncpg.Connection) -> bool:
+    return bool(conn.is_closed())
+
+
+async def test_a_connection_whose_statement_was_cancelled_can_be_used_at_once(two: Connections) -> None:
+    conn = await two.take()
+    task = asyncio.create_task(conn.fetch("select pg_sleep(60)"))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    two.give(conn)
+    async with asyncio.timeout(30):
+        assert await (await two.take()).fetchval("select 1") == 1
+    await two.close(1)
+
+
+async def test_a_failed_connection_leaves_its_place_to_others() -> None:
+    nowhere = Connections({"dsn": "postgresql://127.0.0.1:1/none", "timeout": 5}, 1)
+    results = await asyncio.gather(*(nowhere.take() for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(result, OSError) for result in results)
+    await nowhere.close(1)
+
+
+async def test_closing_waits_for_what_is_lent_and_then_cuts(two: Connections) -> None:
+    conn = await two.take()
+    other = await two.take()
+    waiting = asyncio.create_task(two.take())
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(two.close(30))
+    await asyncio.sleep(0)
+    two.give(conn)
+    two.give(other)
+    async with asyncio.timeout(5):
+        await closing
+    with pytest.raises(NotOpen):
+        await waiting
+    with pytest.raises(NotOpen):
+        await two.take()
+
+
+async def test_closing_cuts_what_does_not_come_back(two: Connections) -> None:
+    conn = await two.take()
+    async with asyncio.timeout(5):
+        await two.close(0.05)
+    assert conn.is_closed()
+
+
+async def test_what_nobody_needs_is_closed(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_SECONDS", 0.1)
+    conns = [await two.take(), await two.take()]
+    for conn in conns:
+        two.give(conn)
+
+    async def gone() -> bool:
+        return all(conn.is_closed() for conn in conns)
+
+    await until(gone)
+    assert await (await two.take()).fetchval("select 1") == 1
+    await two.close(1)
+
+
+async def test_a_statement_is_one_round_trip(database_url: str) -> None:
+    sent: list[str] = []
+    async with Holdfast(database_url) as hf:
+        await hf.enqueue("of nobody")
+        assert hf._database._connections is not None
+        conn = await hf._database._connections.take()
+        conn.add_query_logger(lambda record: sent.append(record.query))
+        hf._database._connections.give(conn)
+        await hf.enqueue("of nobody")
+    assert len(sent) == 1
+
+
+async def test_a_connection_that_failed_is_not_used_again(database_url: str, conn: asyncpg.Connection) -> None:
+    async with Holdfast(database_url) as hf:
+        await hf.enqueue("of nobody")
+        assert hf._database._connections is not None
+        (failing, _), *_ = hf._database._connections._idle
+        # The driver learns of the end only after it has sent something: until then the connection seems whole.
+        await conn.execute("select pg_terminate_backend($1)", failing.get_server_pid())
+        for _ in range(2):
+            try:
+                await hf.enqueue("of nobody")
+            except DatabaseUnavailable:
+                assert failing.is_closed()
+                continue
+            break
+        else:
+            pytest.fail("the broken connection was used twice")
