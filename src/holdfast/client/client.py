@@ -70,6 +70,9 @@ class Client:
 
     async def enqueue(self, job_type: str, payload: Any = None, **options: Unpack[Options]) -> JobRef:
         """Record one job. A key that has a job of another type or payload raises KeyConflict."""
+        if not options and self._is_unobserved and isinstance(job_type, str) and job_type:
+            (ref,) = await self._store_alike(job_type, [payload])
+            return ref
         (ref,) = await self._record([(job_type, payload, options)])
         if ref.outcome == "conflict":
             raise KeyConflict(
@@ -83,7 +86,28 @@ class Client:
 
         All are checked before any is recorded. A conflicting key is an answer with outcome `conflict`.
         """
+        jobs = jobs if isinstance(jobs, list) else list(jobs)
+        kind = _only_type(jobs) if self._is_unobserved else None
+        if kind is not None:
+            return await self._store_alike(kind, [payload for _, payload in jobs])
         return await self._record([_asked(job) for job in jobs])
+
+    @property
+    def _is_unobserved(self) -> bool:
+        """Whether nobody but the database is to hear of what is recorded."""
+        return not self._middleware and not self._bus.hears(JobEnqueued)
+
+    async def _store_alike(self, job_type: str, payloads: list[Any]) -> list[JobRef]:
+        """The same as below for jobs of one type without options, with as little as possible made for each."""
+        known = self._registry.get(job_type)
+        encode = partial(encode_plain, job_type) if known is None else known.payload.encode
+        texts = [encode({} if payload is None else payload) for payload in payloads]
+        queue = None if known is None or known.queue == "default" else known.queue
+        refs: list[JobRef] = []
+        for start in range(0, len(texts), BATCH):
+            answers = await self._store.enqueue_alike(job_type, texts[start : start + BATCH], queue=queue)
+            refs += [JobRef(job_type, answer) for answer in answers]
+        return refs
 
     async def _record(self, asked: list[Asked]) -> list[JobRef]:
         """Record jobs, through all middleware, the first one outermost."""
@@ -214,6 +238,14 @@ class Client:
         ((_, outcome, created),) = await self._store.request(verb, [wanted], by=by, note=reason, tenant=None)
         _judge(verb, wanted, outcome)
         return created if outcome == "new-job" and created is not None else wanted
+
+
+def _only_type(jobs: list[Any]) -> str | None:
+    """The type that all have, if each is a pair of type and payload and nothing else."""
+    if not jobs or not isinstance(jobs[0], tuple) or not isinstance(jobs[0][0] if jobs[0] else None, str):
+        return None
+    kind: str = jobs[0][0]
+    return kind if kind and all(type(job) is tuple and len(job) == 2 and job[0] == kind for job in jobs) else None
 
 
 def _asked(job: Sequence[Any]) -> Asked:
