@@ -65,15 +65,21 @@ def test_what_was_taken_is_not_walked_again(taken: list[Entry]) -> None:
 
 
 @given(st.lists(entries, max_size=14), st.lists(entries, max_size=14), entries)
-def test_recent_looks_back_to_the_mark_before_the_last(older: list[Entry], newer: list[Entry], left: Entry) -> None:
+def test_since_looks_back_to_the_mark_before_the_last_of_that_name(
+    older: list[Entry], newer: list[Entry], left: Entry
+) -> None:
     hints = Hints()
     hints.learn(claim(entry) for entry in older)
-    hints.mark()
+    hints.mark("seldom")
     before = covered(hints.ranges(STREAMS), left)
     hints.learn(claim(entry) for entry in newer)
-    assert covered(hints.recent(STREAMS), left) == 1
-    hints.mark()
-    assert covered(hints.recent(STREAMS), left) == before
+    assert covered(hints.since("seldom", STREAMS), left) == 1
+    hints.mark("often")
+    hints.mark("often")
+    assert covered(hints.since("seldom", STREAMS), left) == 1
+    hints.mark("seldom")
+    assert covered(hints.since("seldom", STREAMS), left) == before
+    assert covered(hints.since("often", STREAMS), left) == covered(hints.ranges(STREAMS), left)
 
 
 @given(st.lists(entries, max_size=200))

@@ -8,9 +8,11 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.errors import DatabaseUnavailable, NotOpen
+from holdfast.config import Config
+from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen
 from holdfast.store import connections as module
 from holdfast.store.connections import Connections
+from holdfast.store.database import Database
 from holdfast.testing.harness import until
 
 
@@ -176,3 +178,28 @@ async def test_a_connection_that_failed_is_not_used_again(database_url: str, con
             break
         else:
             pytest.fail("the broken connection was used twice")
+
+
+async def test_nobody_waits_for_ever(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
+    held = [await two.take(), await two.take()]
+    with pytest.raises(TimeoutError):
+        await two.take()
+    two.give(held[0])
+    assert await two.take() is held[0], "it went to nobody who has left"
+    await two.close(0.1)
+
+
+async def test_closing_that_is_cancelled_leaves_nothing_open(two: Connections) -> None:
+    conn = await two.take()
+    closing = asyncio.create_task(two.close(60))
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert conn.is_closed()
+
+
+async def test_a_missing_role_is_told_when_the_app_is_opened(config: Config) -> None:
+    with pytest.raises(HoldfastError, match="nobody"):
+        await Database(config, role="nobody").open()

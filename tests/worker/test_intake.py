@@ -163,12 +163,9 @@ async def test_jobs_claimed_ahead_are_handed_back_when_their_time_does_not_come(
         if slow:
             await go_on.wait()
 
-    await hf.enqueue_many([("note", {})] * 300)
+    refs = await hf.enqueue_many([("note", {})] * 300 + [("note", {"slow": True})] + [("note", {})] * 10)
+    ahead = [ref.id for ref in refs[301:]]
     async with working(hf, lanes={"general": 1}):
-        await until(lambda: _all_done(hf, 300))
-        blocker = await note.options(priority=0).enqueue(slow=True)
-        await reached(hf, blocker, "running")
-        ahead = [ref.id for ref in await hf.enqueue_many([("note", {})] * 10)]
 
         async def handed_back() -> bool:
             jobs = await hf.find(states=["queued"], limit=20)
@@ -176,6 +173,9 @@ async def test_jobs_claimed_ahead_are_handed_back_when_their_time_does_not_come(
             return bool(tried) and {job.id for job in jobs} == set(ahead)
 
         await until(handed_back, what="claimed ahead, and handed back")
+        for _ in range(20):
+            assert await handed_back(), "and not taken again while the slot is busy"
+            await asyncio.sleep(0.1)
         go_on.set()
         for job_id in ahead:
             done = await hf.wait(job_id, timeout=30)

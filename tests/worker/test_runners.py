@@ -240,3 +240,54 @@ async def test_a_worker_process_has_three_connections(hf: Holdfast, database_url
 
 async def _all(value: bool) -> bool:
     return value
+
+
+async def test_handlers_that_wait_have_a_task_each(hf: Holdfast) -> None:
+    """Whatever is kept by task, or done to a task later on, concerns one attempt only."""
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    @hf.job("wait")
+    async def wait(ctx: Context) -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(0)
+
+    await hf.enqueue_many([("wait", {})] * 200)
+    await hf.run_worker(burst=True, lanes={"general": 20})
+    assert len({id(task) for task in tasks}) == len(tasks) == 200
+
+
+async def test_a_lane_whose_slots_are_all_busy_claims_nothing_ahead(hf: Holdfast) -> None:
+    """However short the handlers of another lane are, or its own were: others may be free to run these jobs."""
+    began, go_on = asyncio.Event(), asyncio.Event()
+    ran = ended = 0
+
+    @hf.job("quick", lane="fast")
+    async def quick(ctx: Context) -> None:
+        nonlocal ran
+        ran += 1
+
+    @hf.job("short")
+    async def short(ctx: Context) -> None:
+        nonlocal ended
+        ended += 1
+
+    @hf.job("block")
+    async def block(ctx: Context) -> None:
+        began.set()
+        await go_on.wait()
+
+    async with working(hf, lanes={"fast": 1, "general": 1}) as worker:
+        await hf.enqueue_many([("short", {})] * 150)
+        await until(lambda: _all(ended == 150 and len(worker._held) == 0), what="the short ones are settled")
+        await hf.enqueue("block")
+        await asyncio.wait_for(began.wait(), 30)
+        await asyncio.sleep(0.1)
+        await hf.enqueue_many([("quick", {})] * 150)
+        await hf.enqueue_many([("short", {})] * 50)
+        await until(lambda: _all(ran == 150), what="the fast ones ran")
+        end, most = time.monotonic() + 1.5, 0
+        while time.monotonic() < end:
+            most = max(most, worker._held.in_lane("general"))
+            await asyncio.sleep(0.01)
+        go_on.set()
+    assert most == 1

@@ -3,7 +3,7 @@
 Entries are claimed in the order of (rank, seq) within a stream, and new ones get larger seqs. After a claim
 the worker looks only behind the last entry it took, per stream and rank. That may miss an entry with a
 smaller seq: one whose transaction committed late, or one that another worker's failed claim left behind.
-So the caller asks now and then for an older view (`since`), and for none at all (`everything`).
+So the caller sets marks, asks now and then for an older view (`since` a mark), and for none at all (`everything`).
 
 A range is (stream, from_rank, from_seq, to_rank): entries after (from_rank, from_seq), rank below to_rank.
 """
@@ -17,6 +17,7 @@ from holdfast.model.job import Claim
 __all__ = ["Hints", "Ranges"]
 
 Ranges = tuple[list[int], list[int], list[int], list[int]]
+_Taken = dict[int, dict[int, int]]
 _TOP = 2_147_483_647
 
 #: More ranks than this in one stream, and the hints of that stream start afresh.
@@ -24,11 +25,11 @@ _RANKS_KEPT = 16
 
 
 class Hints:
-    """The last (rank → seq) taken per stream, now and as it was at the last two marks."""
+    """The last (rank → seq) taken per stream, now and as it was at the last two marks of each name."""
 
     def __init__(self) -> None:
-        self._now: dict[int, dict[int, int]] = {}
-        self._marks: list[dict[int, dict[int, int]]] = [{}, {}]
+        self._now: _Taken = {}
+        self._marks: dict[str, tuple[_Taken, _Taken]] = {}
 
     def learn(self, claims: Iterable[Claim]) -> None:
         """Remember what a claim took."""
@@ -39,17 +40,18 @@ class Hints:
             if len(ranks) > _RANKS_KEPT:
                 del self._now[claim.stream.id]
 
-    def mark(self) -> None:
-        """Set a mark; `recent` looks back to the one before the last."""
-        self._marks = [self._marks[1], {stream: dict(ranks) for stream, ranks in self._now.items()}]
+    def mark(self, name: str) -> None:
+        """Set a mark; `since` looks back to the one before the last of that name."""
+        _, last = self._marks.get(name, ({}, {}))
+        self._marks[name] = last, {stream: dict(ranks) for stream, ranks in self._now.items()}
 
     def ranges(self, streams: Sequence[int]) -> Ranges:
         """What lies behind the last claims."""
         return _ranges(streams, self._now)
 
-    def recent(self, streams: Sequence[int]) -> Ranges:
-        """What lies behind the claims up to the mark before the last."""
-        return _ranges(streams, self._marks[0])
+    def since(self, name: str, streams: Sequence[int]) -> Ranges:
+        """What lies behind the claims up to the mark before the last of that name; all, if there are not two."""
+        return _ranges(streams, self._marks.get(name, ({}, {}))[0])
 
     @staticmethod
     def everything(streams: Sequence[int]) -> Ranges:
@@ -57,7 +59,7 @@ class Hints:
         return _ranges(streams, {})
 
 
-def _ranges(streams: Sequence[int], hints: dict[int, dict[int, int]]) -> Ranges:
+def _ranges(streams: Sequence[int], hints: _Taken) -> Ranges:
     ids: list[int] = []
     from_ranks: list[int] = []
     from_seqs: list[int] = []

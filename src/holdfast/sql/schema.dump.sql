@@ -232,7 +232,7 @@ begin
   if not found then
     return;
   end if;
-  -- Nothing but this entry, which is ours already, lies in the range.
+  -- This entry, which is ours already, comes first in the range.
   return query
   select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
     c.claimed_at + make_interval(secs => c.lease_seconds_given)
@@ -248,6 +248,7 @@ CREATE FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'on'
     SET enable_nestloop TO 'off'
     SET enable_mergejoin TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -384,6 +385,7 @@ CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'on'
     SET enable_nestloop TO 'off'
     SET enable_mergejoin TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -396,32 +398,30 @@ declare
   targets text[];
 begin
   -- As in a claim, ids are looked up as a whole. Both sides of the join come in the order of the ids, so that
-  -- leases are locked in that order, whichever side drives it.
+  -- leases are locked in that order, whichever side drives it; what is joined is small, or the join would not
+  -- fit into memory and come in parts, and the rest is found by its position. Whether an attempt was logged
+  -- before is asked one by one: a job may have had very many.
   with gone as (
     delete from leases l
     using (
-      select r.job_id, r.attempt, r.result, r.duration_ms, r.log_excerpt
-      from unnest(job_ids, attempts, results, durations_ms, log_excerpts)
-        as r (job_id, attempt, result, duration_ms, log_excerpt)
+      select r.job_id, r.attempt, r.position
+      from unnest(job_ids, attempts) with ordinality as r (job_id, attempt, position)
       order by r.job_id) report
     where l.job_id = any (job_ids) and l.job_id = report.job_id and l.attempt = report.attempt
-    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.result, report.duration_ms,
-      report.log_excerpt
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
   ), ended as (
     update jobs j
-    set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
+    set state = 'success', result = results[gone.position], finished_at = now(), updated_at = now(), dedup_key = null
     from gone
     where j.id = any (job_ids) and j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
-    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms,
-      gone.log_excerpt
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position
   ), logged as (
     insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
-      coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker, e.log_excerpt
+      coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 'success', e.worker,
+      log_excerpts[e.position]
     from ended e
-    where not exists (
-      select from job_attempts t
-      where t.job_id = any (job_ids) and t.job_id = e.id and t.attempt = e.attempt)
+    where (select true from job_attempts t where t.job_id = e.id and t.attempt = e.attempt limit 1) is null
   )
   select
     array_agg(e.id),
@@ -571,13 +571,14 @@ begin
   if cardinality(ids) is distinct from asked then
     raise exception 'payloads and ids must have the same length' using errcode = 'HF002';
   end if;
-  if not starts_with(type, 'holdfast.') then
+  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null then
     -- Where there is a stream, type, queue and tenant have been found good before.
     select s.id, s.queue into home, line
     from streams s
     where s.type = enqueue_plain.type
       and s.queue = coalesce(
         enqueue_plain.queue, (select t.queue from job_types t where t.name = enqueue_plain.type), 'default')
+      and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
     order by s.id
     limit 1;
@@ -598,8 +599,8 @@ begin
         recorded := true;
       end if;
     end if;
-  elsif alone or asked >= 100 then
-    -- Far cheaper than `on conflict`. A transaction of many small batches would have too many subtransactions.
+  elsif alone then
+    -- Far cheaper than `on conflict`. A transaction of many batches would have too many subtransactions.
     begin
       with entry as (
         insert into jobs (id, seq, stream, state, tenant, type, queue, created_by, payload)
@@ -2179,7 +2180,14 @@ begin
   if soon then
     perform wake('duty', array[0]);
   end if;
-  return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
+  if cardinality(settled) = cardinality(job_ids) then
+    return query
+    select a.id, a.number, s.state
+    from unnest(job_ids, attempts) as a (id, number)
+    join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id;
+  else
+    return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
+  end if;
 end
 $$;
 ALTER FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) OWNER TO holdfast_owner;
@@ -2192,14 +2200,17 @@ CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts
     SET enable_nestloop TO 'off'
     SET enable_mergejoin TO 'off'
     AS $$
-  select a.id, a.number, coalesce(
-    s.state,
-    case when t.worker = settlement_answer.worker and t.outcome <> 'lost' then j.state end,
-    'lease-lost')
+  select a.id, a.number, case
+    when s.id is not null then s.state
+    when (
+      select t.worker = settlement_answer.worker and t.outcome <> 'lost'
+      from job_attempts t
+      where t.job_id = a.id and t.attempt = a.number)
+    then (select j.state from jobs j where j.id = a.id)
+    else 'lease-lost'
+  end
   from unnest(job_ids, attempts) as a (id, number)
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
-  left join job_attempts t on s.id is null and t.job_id = any (job_ids) and t.job_id = a.id and t.attempt = a.number
-  left join jobs j on s.id is null and j.id = any (job_ids) and j.id = a.id
 $$;
 ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)

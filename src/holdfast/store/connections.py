@@ -8,6 +8,7 @@ behind, and for a single enqueue all that would cost about as much as the enqueu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -19,8 +20,9 @@ from holdfast.errors import NotOpen
 
 __all__ = ["Connections"]
 
-#: How long a connection is kept that nobody needs.
+#: How long a connection is kept that nobody needs, and how long one is waited for.
 KEPT_SECONDS = 300.0
+WAIT_SECONDS = 30.0
 
 
 class Connections:
@@ -37,7 +39,11 @@ class Connections:
         self._all_back = asyncio.Event()
 
     async def take(self) -> asyncpg.Connection:
-        """A connection to be given back; a new one if there may be one more, else whichever is given back first."""
+        """A connection to be given back; a new one if there may be one more, else whichever is given back first.
+
+        TimeoutError if none is for half a minute: that many statements are under way, or connecting hangs.
+        """
+        deadline: float | None = None
         while not self._closed:
             while self._idle:
                 conn, _ = self._idle.pop()
@@ -46,7 +52,9 @@ class Connections:
                     return conn
             if len(self._lent) + self._coming < self._size:
                 return await self._connect()
-            handed = await self._turn()
+            deadline = deadline or asyncio.get_running_loop().time() + WAIT_SECONDS
+            async with asyncio.timeout_at(deadline):
+                handed = await self._turn()
             if handed is not None:
                 return handed
         raise NotOpen("the app was closed")
@@ -73,15 +81,18 @@ class Connections:
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
-        idle, self._idle = self._idle, []
+        idle, self._idle = [conn for conn, _ in self._idle], []
         try:
             async with asyncio.timeout(patience):
-                for conn, _ in idle:
-                    await conn.close()
+                for conn in idle:
+                    with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                        await conn.close()
                 if self._lent:
                     await self._all_back.wait()
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            for conn in [*self._lent, *(conn for conn, _ in idle)]:
+        except TimeoutError:
+            pass
+        finally:
+            for conn in [*self._lent, *idle]:
                 conn.terminate()
 
     async def _connect(self) -> asyncpg.Connection:

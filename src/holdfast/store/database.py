@@ -95,6 +95,8 @@ class Database:
         )
         try:
             await check_schema(self.config)
+            # Whether the role may be taken is better known now than at the first statement.
+            await (await asyncpg.connect(**arguments)).close()
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
             raise translated(fault) from fault
         self._connections = Connections(arguments, self._size)
@@ -133,7 +135,7 @@ class Database:
                 conn = await connections.take()
                 try:
                     return await getattr(conn, method)(self._sql[statement], *arguments, timeout=60)
-                except CONNECTION_FAULTS:
+                except (*CONNECTION_FAULTS, asyncio.CancelledError):
                     conn.terminate()  # nobody knows what state it is in
                     raise
                 finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from dataclasses import fields
@@ -114,7 +115,10 @@ class _Json(logging.Formatter):
                     line[name] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return to_json(line, fallback=str).decode()
+        try:
+            return to_json(line, fallback=str).decode()
+        except ValueError:  # half of a surrogate pair, which is no UTF-8
+            return json.dumps(line, default=str)
 
 
 class _Readable(logging.Formatter):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import Any, Literal
 from uuid import UUID
 
@@ -172,15 +172,25 @@ class HeldAttempts:
 
     def __init__(self) -> None:
         self._held: dict[UUID, Held] = {}
+        self._per_lane: Counter[str] = Counter()
 
     def add(self, held: Held) -> None:
         """A claim was given to us."""
+        replaced = self._held.get(held.claim.job_id)
+        if replaced is not None:
+            self._per_lane[replaced.lane] -= 1
         self._held[held.claim.job_id] = held
+        self._per_lane[held.lane] += 1
 
     def remove(self, held: Held) -> None:
         """It was settled, or lost."""
         if self._held.get(held.claim.job_id) is held:
             del self._held[held.claim.job_id]
+            self._per_lane[held.lane] -= 1
+
+    def in_lane(self, lane: str) -> int:
+        """How many were claimed for a lane and are not settled."""
+        return self._per_lane[lane]
 
     def get(self, job_id: UUID) -> Held | None:
         """The attempt held of that job."""
@@ -194,9 +204,7 @@ class HeldAttempts:
         """Running attempts of jobs with a target whose lease is over by our own clock."""
         now = time.monotonic()
         return [
-            h
-            for h in self.all()
-            if h.claim.target is not None and h.running and h.lease_end < now and not h.completed
+            h for h in self.all() if h.claim.target is not None and h.running and h.lease_end < now and not h.completed
         ]
 
     def __len__(self) -> int:

@@ -1,13 +1,15 @@
 """Claims jobs for free slots: by notification, when a slot falls free, and by polling behind both.
 
-Which part of the ready jobs a claim looks at:
-1. normally only what lies behind the last claims (see holdfast.model.hints);
-2. every second what lies behind those of some seconds ago, for transactions that committed late;
-3. everything, every second as long as that is cheap, and never more often than a twentieth of the time.
-Where recent handlers were very short, jobs are claimed ahead: as many as the slots get through while a claim
-is under way, so that they need not idle for a round trip. What is not started within a second is handed back.
-All that a worker holds, running, claimed ahead or not yet settled, is at most its slots and `AHEAD` batches:
-that is what a crash can make run again.
+Which part of the ready jobs a claim looks at (see holdfast.model.hints):
+1. under load, while claims come back full, only what lies behind the last of them;
+2. else what lies behind those of a tenth of a second ago: of jobs enqueued at once, some commit out of order;
+3. every second what lies behind those of a second ago, for transactions that committed late;
+4. everything, every second as long as that is cheap, and never more often than a twentieth of the time.
+Where the recent handlers of a lane were very short, and still end, jobs are claimed ahead: as many as its slots
+get through while a claim is under way, so that they need not idle for a round trip. What is not started within a
+second is handed back, and none are claimed ahead there until handlers have been short again. All that a worker
+holds, running, claimed ahead or not yet settled, is at most its slots and `AHEAD` batches, of which each lane has
+its share: that is what a crash can make run again.
 """
 
 from __future__ import annotations
@@ -28,14 +30,18 @@ from holdfast.worker.slots import Slots
 
 __all__ = ["AHEAD", "Intake"]
 
-View = Literal["new", "recent", "everything"]
+View = Literal["new", "lately", "recent", "everything"]
 
 #: How many batches a worker may hold beyond its slots.
 AHEAD = 20
 #: Handlers shorter than this on average are worth claiming ahead for, as many as end within that time.
 _SHORT_HANDLER = 0.02
 _AHEAD_SECONDS = 0.01
+_UNKNOWN_SECONDS = 1.0
+#: Of a lane in which no slot was free and none fell free for so long, nothing is known.
+_BUSY_SECONDS = 0.05
 _STALE_AFTER = 1.0
+_LATELY_EVERY = 0.1
 _RECENT_EVERY = 1.0
 _STREAMS_EVERY = 2.0
 #: After a notification, look again after these seconds: others may have committed just behind it.
@@ -74,18 +80,21 @@ class Intake(Service):
         self._types, self._fast_types, self._queues, self._tenants = types, set(fast_types), queues, tenants
         self._batch_size, self._poll_interval = batch_size, poll_interval
         self._start, self._hand_back, self._idle = start, hand_back, idle
-        self._most = slots.total + AHEAD * batch_size
+        #: How many jobs of each lane may be held beyond its slots.
+        self._share = {lane: AHEAD * batch_size * n // max(1, slots.total) for lane, n in slots.capacity.items()}
         self._held_already = held_already
         self._hints = Hints()
         self._streams: dict[int, Stream] = {}
         self._unknown: set[int] = set()
         self._foreign: set[int] = set()
         self._active: dict[int, float] = {}
-        self._streams_at = self._recent_at = self._everything_at = float("-inf")
+        self._streams_at = self._lately_at = self._recent_at = self._everything_at = float("-inf")
+        self._loaded = False
         self._everything_pause = 1.0
         self._linger: list[float] = []
         self._ahead: dict[str, deque[tuple[float, Held]]] = {lane: deque() for lane in slots.capacity}
-        self._mean_seconds = 1.0
+        self._mean_seconds = dict.fromkeys(slots.capacity, _UNKNOWN_SECONDS)
+        self._ended_at = dict.fromkeys(slots.capacity, float("-inf"))
         self._unanswered: list[float] = []
         self._full = False
 
@@ -105,12 +114,14 @@ class Intake(Service):
 
     def ended(self, held: Held) -> None:
         """A slot fell free: start what was claimed ahead, or look for more."""
-        self._slots.give_back(held.lane)
-        self._mean_seconds += (held.duration - self._mean_seconds) * 0.05
-        ahead = self._ahead[held.lane]
+        lane = held.lane
+        self._slots.give_back(lane)
+        self._mean_seconds[lane] += (held.duration - self._mean_seconds[lane]) * 0.05
+        self._ended_at[lane] = time.monotonic()
+        ahead = self._ahead[lane]
         if ahead and not self.stopping.is_set():
             self._begin(ahead.popleft()[1])
-        if len(ahead) <= self._wanted_ahead(held.lane) // 2:
+        if len(ahead) <= self._wanted_ahead(lane) // 2:
             self.wake()
 
     def settled(self) -> None:
@@ -128,6 +139,9 @@ class Intake(Service):
     async def round(self) -> float:
         """One look for work; how long to wait before the next."""
         self._drop_stale()
+        return min(await self._look(), self._until_stale())
+
+    async def _look(self) -> float:
         now = time.monotonic()
         if self._unanswered and now >= self._unanswered[0]:
             await self._store.release_unknown([h.claim.job_id for h in self._held.all()])
@@ -142,12 +156,14 @@ class Intake(Service):
 
         view = self._view(now)
         claimed = wanted_in_all = 0
+        self._full = False
         for lane, wanted, streams in self._wishes():
             if wanted > 0 and streams:
                 claimed += await self._claim(lane, wanted, streams, view)
                 wanted_in_all += wanted
         if wanted_in_all:
             self._looked(view, now)
+            self._loaded = claimed >= wanted_in_all
         if claimed and claimed >= min(wanted_in_all, _ROUNDS_OF_A_CLAIM):
             return 0.0
         if claimed:
@@ -176,16 +192,18 @@ class Intake(Service):
         wanted = self._slots.free(lane) + ahead - waiting
         if waiting and wanted < ahead // 2:
             return 0  # a larger claim, in a moment, costs less than two
-        room = self._most - len(self._held)
-        self._full = room < wanted
+        room = self._slots.capacity[lane] + self._share[lane] - self._held.in_lane(lane)
+        self._full |= room < wanted
         return min(wanted, room)
 
     def _wanted_ahead(self, lane: str) -> int:
         """How many jobs more than its slots a lane is to have."""
-        if self._mean_seconds >= _SHORT_HANDLER:
+        mean = self._mean_seconds[lane]
+        if mean >= _SHORT_HANDLER:
             return 0
-        soon = self._slots.capacity[lane] * _AHEAD_SECONDS / max(self._mean_seconds, 1e-6)
-        return min(AHEAD * self._batch_size, int(soon))
+        if self._slots.free(lane) <= 0 and time.monotonic() - self._ended_at[lane] > _BUSY_SECONDS:
+            return 0
+        return min(self._share[lane], int(self._slots.capacity[lane] * _AHEAD_SECONDS / max(mean, 1e-6)))
 
     async def _claim(self, lane: str, wanted: int, streams: list[int], view: View) -> int:
         asked_at = time.monotonic()
@@ -217,13 +235,18 @@ class Intake(Service):
         """How far back to look this time."""
         if now - self._everything_at >= self._everything_pause:
             return "everything"
-        return "recent" if now - self._recent_at >= _RECENT_EVERY else "new"
+        if now - self._recent_at >= _RECENT_EVERY:
+            return "recent"
+        return "new" if self._loaded else "lately"
 
     def _looked(self, view: View, began: float) -> None:
         """A look back counts only once it was made: while no slot is free, it stays due."""
-        if view == "new":
+        if began - self._lately_at >= _LATELY_EVERY:
+            self._hints.mark("lately")
+            self._lately_at = began
+        if view in ("new", "lately"):
             return
-        self._hints.mark()
+        self._hints.mark("recent")
         self._recent_at = began
         if view == "everything":
             self._everything_at = began
@@ -233,10 +256,10 @@ class Intake(Service):
         if view == "everything":
             return Hints.everything(streams)
         if view == "recent":
-            return self._hints.recent(streams)
+            return self._hints.since("recent", streams)
         if len(streams) > _ALL_STREAMS_UP_TO:
             streams = [s for s in streams if now - self._active.get(s, -60.0) < 5.0] or streams
-        return self._hints.ranges(streams)
+        return self._hints.ranges(streams) if view == "new" else self._hints.since("lately", streams)
 
     def _begin(self, held: Held) -> None:
         self._slots.take(held.lane)
@@ -244,6 +267,14 @@ class Intake(Service):
 
     def _drop_stale(self) -> None:
         oldest = time.monotonic() - _STALE_AFTER
-        for ahead in self._ahead.values():
+        for lane, ahead in self._ahead.items():
+            if ahead and ahead[0][0] < oldest:
+                # Handlers are not what they were.
+                self._mean_seconds[lane] = _UNKNOWN_SECONDS
             while ahead and ahead[0][0] < oldest:
                 self._hand_back(ahead.popleft()[1])
+
+    def _until_stale(self) -> float:
+        """How long until something that was claimed ahead is to be handed back."""
+        oldest = min((ahead[0][0] for ahead in self._ahead.values() if ahead), default=float("inf"))
+        return max(0.0, oldest + _STALE_AFTER - time.monotonic())

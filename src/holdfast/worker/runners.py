@@ -2,8 +2,8 @@
 
 A task is started for an attempt, and another one right behind it for the next, in case the handler waits for
 something. A handler that never waits is over before that second task has begun, so the first one goes on with
-the next attempt: a thousand such handlers cost a task or two and not a thousand. To a handler it makes no
-difference: a task whose handler was cancelled, or has left a context variable set, is not used again.
+the next attempt: a thousand such handlers cost a task or two and not a thousand. Only they share one: a task
+whose handler has waited, was cancelled, or has left a context variable changed, is not used again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ class Runners:
         self._tasks: set[asyncio.Task[None]] = set()
         self._coming = False
         self._context = contextvars.copy_context()
+        #: Counts how often the event loop came round, as long as attempts run.
+        self._rounds = 0
+        self._counting = False
 
     def start(self, held: Held) -> None:
         """Run this attempt."""
@@ -52,13 +55,27 @@ class Runners:
             if self._given and not self._coming:
                 self._another()
             held.task = task
+            if not self._counting:
+                self._counting = True
+                asyncio.get_running_loop().call_soon(self._count)
+            began_in = self._rounds
             try:
                 await self._attempt(held)
             finally:
                 if self._given and not self._coming:
                     self._another()
-            if task is None or task.cancelling() or time.monotonic() > until or not self._is_clean():
+            if (
+                self._rounds != began_in
+                or time.monotonic() > until
+                or task is None
+                or task.cancelling()
+                or not self._is_clean()
+            ):
                 return
+
+    def _count(self) -> None:
+        self._counting = False
+        self._rounds += 1
 
     def _is_clean(self) -> bool:
         """Whether the handlers of this task have left its context as it was; quick if nothing was ever set."""

@@ -235,23 +235,27 @@ class Worker:
             batch_size=self._batch_size,
             poll_interval=self._poll_interval,
             start=self._start,
-            hand_back=lambda held: self._settlement.add(held, Outcome.released("claimed ahead and not needed")),
+            hand_back=self._hand_back,
             held_already=self._on_claimed_again,
             idle=self.drain if self._burst else None,
         )
+
+    def _hand_back(self, held: Held) -> None:
+        held.ended = True  # it may come again before the answer to this
+        self._settlement.add(held, Outcome.released("claimed ahead and not needed"))
 
     def _start(self, held: Held) -> None:
         self._runners.start(held)
         self._keeper.expect(held.claim.lease_seconds)
 
     async def _attempt(self, held: Held) -> None:
-        job_type = self._types[held.claim.stream.type]
-        timeout = self._timeouts[job_type.name]
-        if job_type.executor == "async":
-            held.stuck_at = time.monotonic() + timeout + self._stuck_after
-        if self._bus.hears(AttemptStarted):
-            self._tell_start(held)
         try:
+            job_type = self._types[held.claim.stream.type]
+            timeout = self._timeouts[job_type.name]
+            if job_type.executor == "async":
+                held.stuck_at = time.monotonic() + timeout + self._stuck_after
+            if self._bus.hears(AttemptStarted):
+                self._tell_start(held)
             outcome = await self._execution.run(held, job_type, timeout)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave a job running for ever
             outcome = Outcome.failed(error)

@@ -32,6 +32,7 @@ set search_path from current
 set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_hashjoin = on
 set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
@@ -246,7 +247,7 @@ begin
   if not found then
     return;
   end if;
-  -- Nothing but this entry, which is ours already, lies in the range.
+  -- This entry, which is ours already, comes first in the range.
   return query
   select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
     c.claimed_at + make_interval(secs => c.lease_seconds_given)

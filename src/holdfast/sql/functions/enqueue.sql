@@ -26,7 +26,8 @@ $$;
 -- The shortest way in, for jobs of one type with no options but, perhaps, a queue. The caller gives the ids and
 -- so knows them: only what was not simply recorded (`created`, in state `queued`, under its id) is answered.
 -- `alone` is the caller's word that this statement is a transaction of its own (see `wake`); nobody can tell from
--- the clock, because a large batch takes long to arrive.
+-- the clock, because a large batch takes long to arrive. Inside a longer transaction it must not be said: until
+-- that ends, workers would hear of no other job of the stream.
 -- What it cannot record at once, for whatever reason, goes the long way, which refuses it or answers in detail.
 create or replace function enqueue_plain(
   type       text,
@@ -51,13 +52,14 @@ begin
   if cardinality(ids) is distinct from asked then
     raise exception 'payloads and ids must have the same length' using errcode = 'HF002';
   end if;
-  if not starts_with(type, 'holdfast.') then
+  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null then
     -- Where there is a stream, type, queue and tenant have been found good before.
     select s.id, s.queue into home, line
     from streams s
     where s.type = enqueue_plain.type
       and s.queue = coalesce(
         enqueue_plain.queue, (select t.queue from job_types t where t.name = enqueue_plain.type), 'default')
+      and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
     order by s.id
     limit 1;
@@ -79,8 +81,8 @@ begin
         recorded := true;
       end if;
     end if;
-  elsif alone or asked >= 100 then
-    -- Far cheaper than `on conflict`. A transaction of many small batches would have too many subtransactions.
+  elsif alone then
+    -- Far cheaper than `on conflict`. A transaction of many batches would have too many subtransactions.
     begin
       with entry as (
         insert into jobs (id, seq, stream, state, tenant, type, queue, created_by, payload)

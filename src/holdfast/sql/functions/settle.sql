@@ -16,6 +16,7 @@ set search_path from current
 set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_hashjoin = on
 set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
@@ -28,32 +29,30 @@ declare
   targets text[];
 begin
   -- As in a claim, ids are looked up as a whole. Both sides of the join come in the order of the ids, so that
-  -- leases are locked in that order, whichever side drives it.
+  -- leases are locked in that order, whichever side drives it; what is joined is small, or the join would not
+  -- fit into memory and come in parts, and the rest is found by its position. Whether an attempt was logged
+  -- before is asked one by one: a job may have had very many.
   with gone as (
     delete from leases l
     using (
-      select r.job_id, r.attempt, r.result, r.duration_ms, r.log_excerpt
-      from unnest(job_ids, attempts, results, durations_ms, log_excerpts)
-        as r (job_id, attempt, result, duration_ms, log_excerpt)
+      select r.job_id, r.attempt, r.position
+      from unnest(job_ids, attempts) with ordinality as r (job_id, attempt, position)
       order by r.job_id) report
     where l.job_id = any (job_ids) and l.job_id = report.job_id and l.attempt = report.attempt
-    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.result, report.duration_ms,
-      report.log_excerpt
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
   ), ended as (
     update jobs j
-    set state = 'success', result = gone.result, finished_at = now(), updated_at = now(), dedup_key = null
+    set state = 'success', result = results[gone.position], finished_at = now(), updated_at = now(), dedup_key = null
     from gone
     where j.id = any (job_ids) and j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
-    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.duration_ms,
-      gone.log_excerpt
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position
   ), logged as (
     insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
-      coalesce(e.duration_ms, milliseconds(now() - e.claimed_at)), 'success', e.worker, e.log_excerpt
+      coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 'success', e.worker,
+      log_excerpts[e.position]
     from ended e
-    where not exists (
-      select from job_attempts t
-      where t.job_id = any (job_ids) and t.job_id = e.id and t.attempt = e.attempt)
+    where (select true from job_attempts t where t.job_id = e.id and t.attempt = e.attempt limit 1) is null
   )
   select
     array_agg(e.id),
@@ -277,7 +276,14 @@ begin
     perform wake('duty', array[0]);
   end if;
 
-  return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
+  if cardinality(settled) = cardinality(job_ids) then
+    return query
+    select a.id, a.number, s.state
+    from unnest(job_ids, attempts) as a (id, number)
+    join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id;
+  else
+    return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
+  end if;
 end
 $$;
 
@@ -294,14 +300,17 @@ set enable_hashjoin = on
 set enable_nestloop = off
 set enable_mergejoin = off
 as $$
-  select a.id, a.number, coalesce(
-    s.state,
-    case when t.worker = settlement_answer.worker and t.outcome <> 'lost' then j.state end,
-    'lease-lost')
+  select a.id, a.number, case
+    when s.id is not null then s.state
+    when (
+      select t.worker = settlement_answer.worker and t.outcome <> 'lost'
+      from job_attempts t
+      where t.job_id = a.id and t.attempt = a.number)
+    then (select j.state from jobs j where j.id = a.id)
+    else 'lease-lost'
+  end
   from unnest(job_ids, attempts) as a (id, number)
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
-  left join job_attempts t on s.id is null and t.job_id = any (job_ids) and t.job_id = a.id and t.attempt = a.number
-  left join jobs j on s.id is null and j.id = any (job_ids) and j.id = a.id
 $$;
 
 -- A worker whose claim broke off cannot know what it was given. It names what it holds; its other leases
