@@ -39,7 +39,7 @@ async def test_up_runs_everything_in_an_empty_folder_and_leaves_nothing(start: S
     async with httpx.AsyncClient(base_url=await server_of(up)) as client:
         assert str(folder / ".holdfast") in up.text
         assert (await client.get("/readyz")).status_code == 200
-        await until(lambda: '"state": "success"' in up.text, what="demo jobs succeed")
+        await until(lambda: '"state":"success"' in up.text, what="demo jobs succeed")
         answer = await client.post("/jobs", json={"jobType": "demo.email", "payload": {"to": "ada"}})
         assert answer.status_code == 202
 

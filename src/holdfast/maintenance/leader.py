@@ -82,10 +82,12 @@ class Maintenance(Service):
         """Whether there is a connection that hears of what is to be done. A new one is a break in touch."""
         if self._lent is not None:
             ear = self._lent()
-            if ear is None or ear.closed or ear is not self._ear:
+            if ear is not None and ear.closed:
+                raise DatabaseUnavailable("the connection that listens is lost")
+            if ear is not self._ear:
                 self._touch.lost()
             self._ear = ear
-            return ear is not None and not ear.closed
+            return ear is not None
         if self._ear is None or self._ear.closed:
             self._touch.lost()
             self._ear = await Lifeline.open(self._config)
