@@ -109,7 +109,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="batch_size",
         default=20,
         parse=_whole(1, 1000),
-        description="jobs per claim ahead of the slots; very short ones are claimed up to 20 batches ahead",
+        description="jobs per claim ahead of the slots; very short ones are claimed up to 40 batches ahead",
     ),
     Entry(name="poll_interval", default=1.0, parse=_number(0.01, 3600), description="seconds between looks for work"),
     Entry(name="heartbeat_seconds", default=2.0, parse=_number(0.05, 3600), description="seconds between heartbeats"),

@@ -36,7 +36,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.option(
     "--batch-size",
     type=click.IntRange(1, 1000),
-    help="Jobs per claim ahead of the slots, 20 if not given; very short ones are claimed up to 20 batches ahead.",
+    help="Jobs per claim ahead of the slots, 20 if not given; very short ones are claimed up to 40 batches ahead.",
 )
 @click.option("--poll-interval", type=click.FloatRange(0.01), help="Seconds between looks for work; 1 if not given.")
 @click.option("--burst", is_flag=True, help="Exit when nothing is left to do.")

@@ -33,7 +33,7 @@ __all__ = ["AHEAD", "Intake"]
 View = Literal["new", "lately", "recent", "everything"]
 
 #: How many batches a worker may hold beyond its slots.
-AHEAD = 20
+AHEAD = 40
 #: Handlers shorter than this on average are worth claiming ahead for, as many as end within that time.
 _SHORT_HANDLER = 0.02
 _AHEAD_SECONDS = 0.01
