@@ -90,3 +90,61 @@ async def test_hot_functions_plan_once() -> None:
         body = re.search(rf"create or replace function {name}\(.*?\$\$", text, re.DOTALL)
         assert body is not None
         assert "plan_cache_mode = force_generic_plan" in body.group()
+
+
+async def test_hot_functions_choose_their_joins_whatever_the_session_says(conn: asyncpg.Connection) -> None:
+    """Nested loops over a batch are quadratic, and a plan made under a session's settings stays."""
+    await conn.execute("set enable_hashjoin = off")
+    await enqueue_copies(conn, 1000, "mine")
+    stream = await conn.fetchval("select id from streams where type = 'mine'")
+    ranges = Hints.everything([stream])
+    claimed = await spent(conn, "select * from claim_from('w1', $1, null, $2, $3, $4, $5)", 1000, *ranges)
+    rows = await conn.fetch("select job_id, attempt from leases")
+    ids, numbers = [row["job_id"] for row in rows], [row["attempt"] for row in rows]
+    ended = await spent(conn, "select * from complete('w1', $1, $2)", ids, numbers)
+    assert len(rows) == 1000
+    for plan in (claimed, ended):
+        assert (plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]) / 1000 < 40
+    configured = await conn.fetch("select proconfig from pg_proc where proname in ('claim_from', 'complete')")
+    assert ["enable_hashjoin=on" in row["proconfig"] for row in configured] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "verb", ["complete('w1', $1, $2)", "snooze('w1', $1, $2, array[60.0])", "fail('w1', $1, $2)", "stale"]
+)
+async def test_a_job_with_many_attempts_behind_it_is_settled_as_cheaply(conn: asyncpg.Connection, verb: str) -> None:
+    """One that polls by snoozing has an attempt every few seconds, for months."""
+    await enqueue_copies(conn, 1, "mine")
+    (lease,) = await conn.fetch("select * from claim('w1', array['mine'])")
+    await conn.execute(
+        "insert into job_attempts (job_id, attempt, started_at, outcome, worker)"
+        " select $1, n, now(), 'snoozed', 'w1' from generate_series(10, 30000) n",
+        lease["job_id"],
+    )
+    await conn.execute("analyze job_attempts")
+    number = 29_000 if verb == "stale" else lease["attempt"]
+    statement = "complete('w1', $1, $2)" if verb == "stale" else verb
+    plan = await spent(conn, f"select * from {statement}", [lease["job_id"]], [number])
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 150
+
+
+@pytest.mark.parametrize("analyzed", ["empty", "full"])
+async def test_statistics_of_another_time_do_no_harm(conn: asyncpg.Connection, analyzed: str) -> None:
+    """A table that was analyzed while it was empty, or full, and is not any more."""
+    await leave_alone(conn)
+    if analyzed == "full":
+        await enqueue_copies(conn, 5000, "other")
+        await conn.execute("select claim('w0', array['other'], 5000)")
+    await conn.execute("analyze")
+    await enqueue_copies(conn, 4000, "mine")
+    stream = await conn.fetchval("select id from streams where type = 'mine'")
+    before = 0
+    for batch in range(20):
+        ranges = Hints.everything([stream])
+        plan = await spent(conn, "select * from claim_from('w1', $1, null, $2, $3, $4, $5)", BATCH, *ranges)
+        rows = await conn.fetch("select job_id, attempt from leases where worker = 'w1'")
+        ids, numbers = [row["job_id"] for row in rows], [row["attempt"] for row in rows]
+        ended = await spent(conn, "select * from complete('w1', $1, $2)", ids, numbers)
+        cost = sum(p["Shared Hit Blocks"] + p["Shared Read Blocks"] for p in (plan, ended))
+        before = before or cost
+        assert cost < 2 * before + 20 * BATCH, f"batch {batch}"

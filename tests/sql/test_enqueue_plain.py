@@ -190,3 +190,18 @@ async def test_the_long_way_is_planned_once(conn: asyncpg.Connection) -> None:
     """Planning for the arrays at hand would take three times as long as recording one job does."""
     rows = await conn.fetch("select proconfig from pg_proc where proname in ('record_jobs', 'check_enqueue')")
     assert ["plan_cache_mode=force_generic_plan" in row["proconfig"] for row in rows] == [True, True]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_ids_that_are_missing_are_made_however_many_there_are(conn: asyncpg.Connection, alone: bool) -> None:
+    await enqueue(conn)
+    for count in (1, 2):
+        answers = await plain(conn, [None] * count, alone=alone)  # type: ignore[list-item]
+        assert [(item, outcome) for item, _, _, outcome in answers] == [(n + 1, "created") for n in range(count)]
+        assert all(job_id is not None for _, job_id, _, _ in answers)
+
+
+async def test_the_reserved_queue_is_refused_even_where_it_has_a_stream(conn: asyncpg.Connection) -> None:
+    await conn.execute("insert into streams (tenant, queue, type) values ('default', 'holdfast', 'work')")
+    with pytest.raises(asyncpg.PostgresError, match="reserved"):
+        await plain(conn, new_job_ids(1), queue="holdfast")

@@ -67,7 +67,7 @@ class Duties:
         return 0.0 if called >= _BATCH else _UNASKED_SECONDS
 
     async def _promote(self) -> float:
-        """To the moment: the next call is when the next job is due, and a second at most from now.
+        """To the moment: the next call is when the next job is due, and two seconds at most from now.
 
         Entries before the last promoted one are looked at again now and then: a transaction may commit late.
         """
@@ -81,7 +81,7 @@ class Duties:
         if row["promoted"] >= _BATCH:
             return 0.0
         following = row["next_in_seconds"]
-        return 1.0 if following is None else min(1.0, max(0.0, following))
+        return _UNASKED_SECONDS if following is None else min(_UNASKED_SECONDS, max(0.0, following))
 
     async def _sweep(self) -> float:
         # A sweep must not be what a database that stood still begins with.

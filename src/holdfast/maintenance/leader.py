@@ -22,7 +22,7 @@ __all__ = ["Maintenance"]
 
 _NAME = "maintenance"
 _TERM_SECONDS = 5.0
-_RENEW_SECONDS = 1.5
+_RENEW_SECONDS = 2.0
 _AFTER_FAILURE_SECONDS = 1.0
 
 

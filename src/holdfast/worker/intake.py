@@ -43,7 +43,7 @@ _BUSY_SECONDS = 0.05
 _STALE_AFTER = 1.0
 _LATELY_EVERY = 0.1
 _RECENT_EVERY = 1.0
-_STREAMS_EVERY = 2.0
+_STREAMS_EVERY = 4.0
 #: After a notification, look again after these seconds: others may have committed just behind it.
 _LINGER = (0.005, 0.025, 0.1, 0.4)
 #: A claim that met this many ranks may have ended early.

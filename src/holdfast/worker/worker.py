@@ -308,7 +308,7 @@ class Worker:
         A handler that goes on long after its timeout is stuck, wherever it runs.
         """
         while True:
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.25 if len(self._held) else 0.5)
             self._keeper.loop_answers()
             for held in self._held.overdue():
                 held.stop("lease")
