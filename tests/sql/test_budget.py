@@ -110,22 +110,32 @@ async def test_hot_functions_choose_their_joins_whatever_the_session_says(conn: 
 
 
 @pytest.mark.parametrize(
-    "verb", ["complete('w1', $1, $2)", "snooze('w1', $1, $2, array[60.0])", "fail('w1', $1, $2)", "stale"]
+    ("verb", "stale"),
+    [
+        ("complete('w1', $1, $2)", False),
+        ("complete('w1', $1, $2)", True),
+        ("snooze('w1', $1, $2, array[60.0])", False),
+        ("fail('w1', $1, $2)", False),
+    ],
 )
-async def test_a_job_with_many_attempts_behind_it_is_settled_as_cheaply(conn: asyncpg.Connection, verb: str) -> None:
+async def test_a_job_with_many_attempts_behind_it_is_settled_as_cheaply(
+    conn: asyncpg.Connection, verb: str, stale: bool
+) -> None:
     """One that polls by snoozing has an attempt every few seconds, for months."""
-    await enqueue_copies(conn, 1, "mine")
-    (lease,) = await conn.fetch("select * from claim('w1', array['mine'])")
+    await enqueue_copies(conn, 4, "mine")
+    leases = await conn.fetch("select * from claim('w1', array['mine'], 4)")
     await conn.execute(
         "insert into job_attempts (job_id, attempt, started_at, outcome, worker)"
         " select $1, n, now(), 'snoozed', 'w1' from generate_series(10, 30000) n",
-        lease["job_id"],
+        leases[-1]["job_id"],
     )
     await conn.execute("analyze job_attempts")
-    number = 29_000 if verb == "stale" else lease["attempt"]
-    statement = "complete('w1', $1, $2)" if verb == "stale" else verb
-    plan = await spent(conn, f"select * from {statement}", [lease["job_id"]], [number])
-    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 150
+    buffers = []
+    for lease in leases:  # the first ones also pay for what a session looks up once
+        number = 29_000 if stale else lease["attempt"]
+        plan = await spent(conn, f"select * from {verb}", [lease["job_id"]], [number])
+        buffers.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+    assert buffers[-1] <= buffers[-2] + 25, buffers
 
 
 @pytest.mark.parametrize("analyzed", ["empty", "full"])
