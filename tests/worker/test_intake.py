@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, InvalidInput, JobRef
@@ -239,3 +240,29 @@ async def test_a_stream_that_appears_while_streams_are_read_is_not_taken_for_for
         await until(lambda: jobs)
         assert (await hf.wait(jobs[0], timeout=20)).state == "success"
         assert (await hf.wait(await note.enqueue(), timeout=20)).state == "success"
+
+
+async def test_jobs_that_commit_out_of_order_are_found_at_once(hf: Holdfast, database_url: str) -> None:
+    """The later one was claimed already, and the worker looks behind it; it also looks a moment further back."""
+    began: dict[str, float] = {}
+
+    @hf.job("note")
+    async def note(ctx: Context, name: str) -> None:
+        began[name] = time.monotonic()
+
+    waits = []
+    conn = await asyncpg.connect(database_url)
+    try:
+        async with working(hf):
+            for number in range(12):
+                earlier, later = f"earlier {number}", f"later {number}"
+                async with conn.transaction():
+                    await hf.enqueue("note", {"name": earlier}, conn=conn)
+                    await hf.enqueue("note", {"name": later})
+                    await until(lambda name=later: name in began)  # type: ignore[misc]
+                committed = time.monotonic()
+                await until(lambda name=earlier: name in began)  # type: ignore[misc]
+                waits.append(began[earlier] - committed)
+    finally:
+        await conn.close()
+    assert sorted(waits)[len(waits) // 2] < 0.2, waits
