@@ -32,7 +32,7 @@ chaos: setup  ## the fault tests, longer: workers killed for two minutes, Postgr
 soak: setup  ## the fault tests for half an hour
 	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-1800} $(BIN)/python -m pytest tests/faults --timeout=7200 -p no:randomly
 
-bench: setup  ## Holdfast beside the raw limits, in five minutes; PEERS=all: the field, FULL=1: the long cells
+bench: setup  ## Holdfast beside the raw limits, some minutes; PEERS=all: the field, FULL=1: the long cells
 	@$(BIN)/python -m bench
 
 schema: setup  ## write the dumped schema anew, to be reviewed with the change
