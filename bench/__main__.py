@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -18,6 +17,7 @@ from bench.results import Result, machine, now
 from bench.runner import Runner
 from bench.servers import HOME, PostgresServer, RedisServer, postgres, redis
 from bench.stage import Stage
+from holdfast.lifecycle import loops
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
         store = _redis(servers, contestants, result)
         runners = _install(contestants, options, result, store)
         try:
-            asyncio.run(_measure(options, result, server, store, runners))
+            loops.run(_measure(options, result, server, store, runners))
         except KeyboardInterrupt:
             print("Stopped: what follows is what was measured so far.", file=sys.stderr)
     report.show(result, path)

@@ -7,11 +7,14 @@
 - `paced COUNT BYTES RATE`: enqueue so many per second, at even distances, never waiting for the answers of others;
 - `work CONCURRENCY`: run one worker process until SIGTERM;
 - `unfinished`: how many jobs the system has not recorded as done.
+
+Producers run on uvloop in every environment that has it, that is, wherever the system's worker does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import os
@@ -65,9 +68,10 @@ async def _one(client: Client, count: int, size: int) -> dict[str, Any]:
 
 
 async def _bulk(client: Client, count: int, size: int, batch: int) -> dict[str, Any]:
+    batches = [[stamped(size) for _ in range(min(batch, count - start))] for start in range(0, count, batch)]
     began = time.monotonic()
-    for start in range(0, count, batch):
-        await client.many([stamped(size) for _ in range(min(batch, count - start))])
+    for texts in batches:
+        await client.many(texts)
     return {"seconds": time.monotonic() - began, "count": count}
 
 
@@ -96,6 +100,13 @@ async def _with_client(system: System, url: str, verb: str, numbers: list[int]) 
     raise SystemExit(f"unknown: {verb} {numbers}")
 
 
+def _quicken() -> None:
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+
+
 def main() -> None:
     """Do what the command line says."""
     name, verb, *rest = sys.argv[1:]
@@ -110,6 +121,7 @@ def main() -> None:
     elif verb == "unfinished":
         answer = {"unfinished": asyncio.run(system.unfinished(url))}
     else:
+        _quicken()
         answer = asyncio.run(_with_client(system, url, verb, numbers))
     print(json.dumps(answer))
 

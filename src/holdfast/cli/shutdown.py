@@ -14,6 +14,8 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from holdfast.lifecycle.loops import run
+
 __all__ = ["DRAIN", "HURRY", "LEASH", "Shutdown", "run_until_told"]
 
 #: The environment variable that tells a child the number of the pipe's descriptor.
@@ -81,4 +83,4 @@ def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]]) -> int:
                 raise
             return 0
 
-    return asyncio.run(main())
+    return run(main())

@@ -17,8 +17,12 @@ __all__ = ["Duties", "Duty"]
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH = 500
-#: How often to look for what a notification should have told.
-_UNASKED_SECONDS = 2.0
+#: How often to look for what a notification should have told, and somebody waits for.
+_REQUESTS_SECONDS = 2.0
+#: The same for what nobody sits and waits for. No duty is done while nothing listens.
+_UNASKED_SECONDS = 5.0
+#: Leases last for many seconds: how late one is found to have lapsed hardly matters.
+_SWEEP_SECONDS = 2.0
 #: Few at a time: their locks are held until the last of them is done.
 _REQUESTS = 10
 
@@ -60,14 +64,14 @@ class Duties:
 
     async def _execute_requests(self) -> float:
         done = await self._database.value("execute_requests", _REQUESTS)
-        return 0.0 if done >= _REQUESTS else _UNASKED_SECONDS
+        return 0.0 if done >= _REQUESTS else _REQUESTS_SECONDS
 
     async def _elect(self) -> float:
         called = await self._database.value("elect", _BATCH)
         return 0.0 if called >= _BATCH else _UNASKED_SECONDS
 
     async def _promote(self) -> float:
-        """To the moment: the next call is when the next job is due, and two seconds at most from now.
+        """To the moment: the next call is when the next job is due, and five seconds at most from now.
 
         Entries before the last promoted one are looked at again now and then: a transaction may commit late.
         """
@@ -99,7 +103,7 @@ class Duties:
                     detail=f"attempt {row['attempt']} of {row['worker']} → {row['state']}",
                 )
             )
-        return 0.0 if len(rows) >= 200 else min(10.0, max(1.0, 20 * (time.monotonic() - asked_at)))
+        return 0.0 if len(rows) >= 200 else min(10.0, max(_SWEEP_SECONDS, 20 * (time.monotonic() - asked_at)))
 
     async def _reconcile(self) -> float:
         """A walk over all jobs, a bit at a time; small tables are walked once in a few seconds."""

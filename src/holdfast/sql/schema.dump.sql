@@ -355,6 +355,8 @@ begin
       wanted := wanted - cardinality(tids);
     end if;
     exit when wanted <= 0;
+    -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
+    exit when ties = 1 and following is null;
     -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
     -- visible there belongs to others.
     foreach origin in array tied loop

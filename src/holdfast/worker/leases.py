@@ -19,6 +19,7 @@ from uuid import UUID
 
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
+from holdfast.lifecycle.loops import run_alike
 from holdfast.lifecycle.service import Outage
 from holdfast.store.lifeline import Lifeline
 from holdfast.telemetry.bus import Bus
@@ -92,7 +93,7 @@ class LeaseKeeper:
             self._own.call_soon_threadsafe(self._wake.set)
 
     def _run(self) -> None:
-        asyncio.run(self._keep())
+        run_alike(self._keep(), self._main)
 
     async def _keep(self) -> None:
         self._own, self._wake = asyncio.get_running_loop(), asyncio.Event()
