@@ -17,10 +17,12 @@ __all__ = ["Duties", "Duty"]
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH = 500
-#: How often to look for what a notification should have told, and somebody waits for.
-_REQUESTS_SECONDS = 2.0
-#: The same for what nobody sits and waits for. No duty is done while nothing listens.
+#: How often to look for what a notification should have told. No duty is done while nothing listens.
 _UNASKED_SECONDS = 5.0
+#: The same where somebody sits and waits.
+_REQUESTS_SECONDS = 2.0
+#: Enqueueing tells of jobs that are due within this time, and is silent about later ones: they must be looked for.
+_PROMOTE_SECONDS = 2.0
 #: Leases last for many seconds: how late one is found to have lapsed hardly matters.
 _SWEEP_SECONDS = 2.0
 #: Few at a time: their locks are held until the last of them is done.
@@ -71,7 +73,7 @@ class Duties:
         return 0.0 if called >= _BATCH else _UNASKED_SECONDS
 
     async def _promote(self) -> float:
-        """To the moment: the next call is when the next job is due, and five seconds at most from now.
+        """To the moment: the next call is when the next job is due, and two seconds at most from now.
 
         Entries before the last promoted one are looked at again now and then: a transaction may commit late.
         """
@@ -85,7 +87,7 @@ class Duties:
         if row["promoted"] >= _BATCH:
             return 0.0
         following = row["next_in_seconds"]
-        return _UNASKED_SECONDS if following is None else min(_UNASKED_SECONDS, max(0.0, following))
+        return _PROMOTE_SECONDS if following is None else min(_PROMOTE_SECONDS, max(0.0, following))
 
     async def _sweep(self) -> float:
         # A sweep must not be what a database that stood still begins with.

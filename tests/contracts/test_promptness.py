@@ -1,0 +1,14 @@
+"""Two clocks that must fit: how far ahead the engine announces a due job, and how often maintenance looks."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.maintenance import duties
+from holdfast.store.statements import functions
+
+
+def test_what_is_not_announced_is_looked_for_in_time() -> None:
+    announced = re.findall(r"run_at < now\(\) \+ interval '(\d+) seconds'", "\n".join(functions().values()))
+    assert announced
+    assert min(map(float, announced)) >= duties._PROMOTE_SECONDS
