@@ -56,6 +56,7 @@ LIMITS = {
     "pgbench": "pgbench, one at a time",
     "pgbench-batch": "pgbench, batches",
     "insert": "bare INSERT",
+    "fastapi": "bare FastAPI handler",
     "copy": "bare COPY",
 }
 

@@ -65,6 +65,11 @@ class Options:
         return self._count(600, 3000, least=50)
 
     @property
+    def api_jobs(self) -> int:
+        """How many jobs are posted over HTTP."""
+        return self._count(6000, 20_000, least=200)
+
+    @property
     def backlog(self) -> int:
         """Other jobs in line, or scheduled."""
         return self._count(100_000, 1_000_000, least=1000)

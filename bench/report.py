@@ -28,6 +28,8 @@ MEASURES = (
     ("latency", "p95_ms", "latency at 100 jobs/s, p95, ms"),
     ("latency", "p99_ms", "latency at 100 jobs/s, p99, ms"),
     ("enqueue-one", "round_trip_ms", "one commit's round trip, ms"),
+    ("api", "cpu_us", "API CPU per accepted job, µs"),
+    ("api", "per_second", "accepted over HTTP, 64 connections, jobs/s"),
 )
 COSTS = (
     ("wal_bytes", "WAL bytes"),
@@ -87,11 +89,10 @@ def _about(result: Result) -> Table:
 
 
 def _main(result: Result) -> Table:
-    remark = "Medians over the rounds, with the least and the greatest; rates: more is better, milliseconds: less is."
+    remark = "Medians over the rounds, with the least and the greatest; ratios are medians of those within each round."
     table = Table("Holdfast, limits and peers", ["cell", "system", "median", "least", "greatest", "Holdfast ÷ it"])
     table.remark = remark
     for cell, figure, title in MEASURES:
-        ours = result.spread(cell, "holdfast", figure)
         for name, about in result.systems.items():
             spread = result.spread(cell, name, figure)
             if spread is None:
@@ -99,8 +100,8 @@ def _main(result: Result) -> Table:
                 if failed:
                     table.rows.append([title, about["title"], "see notes", "", "", ""])
                 continue
-            ratio = f"{ours.median / spread.median:.2f}" if ours else ""
-            table.rows.append([title, about["title"], *_three(spread), ratio])
+            ratio = result.ratio((cell, "holdfast"), (cell, name), figure)
+            table.rows.append([title, about["title"], *_three(spread), "" if ratio is None else f"{ratio:.2f}"])
     return table
 
 
@@ -124,12 +125,14 @@ def _states(result: Result) -> Table:
     table.remark = "Buffers and rows are those that claiming one job visits, exactly, after the drain."
     for name, about in result.systems.items():
         for state in ("calm", *STATES):
-            calm = calm_of(result, state, name)
+            beside = calm_of(result, state, name)
+            calm = result.spread(beside, name, "per_second")
             disturbed = result.spread(f"state-{state}", name, "per_second")
-            if calm is None or disturbed is None:
+            ratio = result.ratio((f"state-{state}", name), (beside, name), "per_second")
+            if calm is None or disturbed is None or ratio is None:
                 continue
             visits = [result.spread(f"state-{state}", name, key) for key in ("claim_buffers", "claim_rows")]
-            rates = [_range(calm), _range(disturbed), f"{disturbed.median / calm.median:.2f}"]
+            rates = [_range(calm), _range(disturbed), f"{ratio:.2f}"]
             table.rows.append([about["title"], state, *rates, *(number(v.median) if v else "–" for v in visits)])
     return table
 

@@ -64,6 +64,14 @@ class Result:
         values = [s.figures[figure] for s in self.of(cell, system) if figure in s.figures]
         return Spread(tuple(values)) if values else None
 
+    def ratio(self, one: tuple[str, str], other: tuple[str, str], figure: str) -> float | None:
+        """The median of the ratios within each round: what slowed both of a pair down cancels out."""
+        values, beside = (
+            {s.round: s.figures[figure] for s in self.of(*whose) if s.figures.get(figure)} for whose in (one, other)
+        )
+        ratios = [values[number] / beside[number] for number in values.keys() & beside.keys()]
+        return statistics.median(ratios) if ratios else None
+
     def of(self, cell: str, system: str) -> Iterator[Sample]:
         """The samples of one system in one cell."""
         return (s for s in self.samples if s.cell == cell and s.system == system)

@@ -1,4 +1,7 @@
-"""What the benchmark must show, figure by figure: the target, what was found, and whether it holds."""
+"""What the benchmark must show, figure by figure: the target, what was found, and whether it holds.
+
+Ratios are medians over the rounds of what two systems did within the same round.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 
 from bench.cells.states import STATES
 from bench.options import CONCURRENCY
-from bench.results import Result, Spread
+from bench.results import Result
 from bench.tables import number
 from holdfast.config import Config
 from holdfast.worker.intake import AHEAD
@@ -30,13 +33,13 @@ class Verdict:
 
 def verdicts(result: Result) -> list[Verdict]:
     """All of them, in the order in which they were asked for."""
-    return [*_drains(result), *_enqueues(result), *_latency(result), *_states(result), *_idle(result)]
+    return [*_drains(result), *_enqueues(result), *_latency(result), *_states(result), *_idle(result), *_api(result)]
 
 
-def calm_of(result: Result, state: str, system: str) -> Spread | None:
-    """The undisturbed drain beside a state."""
-    own = result.spread(f"state-calm-{state}", system, "per_second")
-    return own or result.spread("state-calm", system, "per_second")
+def calm_of(result: Result, state: str, system: str) -> str:
+    """The cell with the undisturbed drain beside a state."""
+    own = f"state-calm-{state}"
+    return own if result.spread(own, system, "per_second") else "state-calm"
 
 
 def _drains(result: Result) -> Iterator[Verdict]:
@@ -49,9 +52,8 @@ def _drains(result: Result) -> Iterator[Verdict]:
     yield _at_least(result, _DRAIN, "pgbench", 0.5)
     yield _at_least(result, _DRAIN, "pgbench-batch", 0.5)
     for size in (100, 4000):
-        one, two = (result.spread(f"drain-{n}x{size}", _US, "per_second") for n in (1, 2))
         busy = result.spread(f"drain-2x{size}", _US, "cores_busy")
-        ratio = two.median / one.median if one and two else None
+        ratio = result.ratio((f"drain-2x{size}", _US), (f"drain-1x{size}", _US), "per_second")
         cores = int(result.about["machine"]["cores"])
         at_limit = busy is not None and busy.median >= 0.85 * cores
         told = f"; {busy.median:.2f} of {cores} cores busy" if busy else ""
@@ -89,13 +91,11 @@ def _enqueues(result: Result) -> Iterator[Verdict]:
 
 
 def _latency(result: Result) -> Iterator[Verdict]:
-    p50 = result.spread("latency", _US, "p50_ms")
-    for cell, figure, pace in (
-        ("latency", "p50_ms", "at the same pace"),
-        ("enqueue-one", "round_trip_ms", "in a loop without rest"),
+    p50, loop = result.spread("latency", _US, "p50_ms"), result.spread("enqueue-one", "insert", "round_trip_ms")
+    for ratio, pace in (
+        (result.ratio(("latency", _US), ("latency", "insert"), "p50_ms"), "at the same pace"),
+        (p50.median / loop.median if p50 and loop else None, "in a loop without rest"),
     ):
-        trip = result.spread(cell, "insert", figure)
-        ratio = p50.median / trip.median if trip and p50 else None
         yield Verdict(
             claim=f"latency p50 ÷ one commit's round trip, {pace}",
             found=_told(ratio),
@@ -106,19 +106,18 @@ def _latency(result: Result) -> Iterator[Verdict]:
         if about["kind"] not in ("python", "rust") or about["store"] != "postgres":
             continue
         for figure in ("p50_ms", "p95_ms", "p99_ms"):
-            ours, theirs = (result.spread("latency", who, figure) for who in (_US, name))
+            ratio = result.ratio(("latency", _US), ("latency", name), figure)
             yield Verdict(
                 claim=f"latency {figure.removesuffix('_ms')} ÷ {about['title']}'s",
-                found=_told(ours.median / theirs.median if ours and theirs else None),
+                found=_told(ratio),
                 target="< 1.00",
-                holds=ours.median < theirs.median if ours and theirs else None,
+                holds=None if ratio is None else ratio < 1,
             )
 
 
 def _states(result: Result) -> Iterator[Verdict]:
     for state in STATES:
-        calm, disturbed = calm_of(result, state, _US), result.spread(f"state-{state}", _US, "per_second")
-        ratio = disturbed.median / calm.median if calm and disturbed else None
+        ratio = result.ratio((f"state-{state}", _US), (calm_of(result, state, _US), _US), "per_second")
         target = 0.9 if state in ("pinned", "readers") else 0.95
         yield Verdict(
             claim=f"drain in state `{state}` ÷ undisturbed",
@@ -151,9 +150,18 @@ def _idle(result: Result) -> Iterator[Verdict]:
         )
 
 
+def _api(result: Result) -> Iterator[Verdict]:
+    ratio = result.ratio(("api", _US), ("api", "fastapi"), "cpu_us")
+    yield Verdict(
+        claim="API CPU per accepted job ÷ a bare FastAPI handler's",
+        found=_told(ratio),
+        target="≤ 2.00",
+        holds=None if ratio is None else ratio <= 2,
+    )
+
+
 def _at_least(result: Result, cell: str, other: str, least: float) -> Verdict:
-    ours, theirs = (result.spread(cell, who, "per_second") for who in (_US, other))
-    ratio = ours.median / theirs.median if ours and theirs else None
+    ratio = result.ratio((cell, _US), (cell, other), "per_second")
     return Verdict(
         claim=f"{cell} ÷ {result.systems[other]['title']}",
         found=_told(ratio),

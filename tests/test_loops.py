@@ -9,6 +9,7 @@ import threading
 import pytest
 import uvloop
 
+from holdfast.errors import ConfigError
 from holdfast.lifecycle import loops
 
 
@@ -18,6 +19,18 @@ async def kind() -> type:
 
 def test_a_process_of_ours_runs_on_uvloop() -> None:
     assert loops.run(kind()) is uvloop.Loop
+
+
+def test_asyncio_can_be_chosen() -> None:
+    assert issubclass(loops.run(kind(), "asyncio"), asyncio.BaseEventLoop)
+
+
+def test_what_is_asked_for_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    never = kind()
+    with pytest.raises(ConfigError, match="not installed"):
+        loops.run(never, "uvloop")
+    never.close()
 
 
 def test_without_uvloop_asyncio_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ state has an undisturbed drain of its own beside it. The states:
 - `backlog`: other jobs are in line; `scheduled`: jobs wait for their time; `history`: many have ended;
 - `pinned`: a transaction that began before has been open under load for a while (in a full run five minutes)
   and stays open: what was deleted meanwhile cannot be vacuumed. The other drains run in other databases,
-  which it does not hold up;
+  which it does not hold up. In a full run the undisturbed one beside it has had the same load, so that the open
+  transaction is the only difference: a million jobs outgrow the server's memory, whoever keeps a transaction open;
 - `readers`: four REPEATABLE READ transactions, overlapping so that there always is an old one, each of which
   counts the rows of all tables when it begins and every two seconds.
 """
@@ -58,8 +59,11 @@ async def _group(stage: Stage, runner: Runner, states: list[str]) -> None:
             if state in SEEDED:
                 measures[state] = partial(_seeded, stage, runner, count, state)
             elif state == "pinned":
-                database = await open_states.enter_async_context(_pinned(stage, runner))
+                database = await open_states.enter_async_context(_loaded(stage, runner, pin=True))
                 measures[state] = partial(_again, stage, runner, database, count)
+                if stage.options.full:
+                    beside = await open_states.enter_async_context(_loaded(stage, runner, pin=False))
+                    measures["calm"] = partial(_again, stage, runner, beside, count)
             else:
                 measures[state] = partial(_read, stage, runner, count)
         for number in range(stage.options.rounds):
@@ -104,16 +108,17 @@ async def _drained(stage: Stage, runner: Runner, database: Database, count: int,
 
 
 @contextlib.asynccontextmanager
-async def _pinned(stage: Stage, runner: Runner) -> AsyncIterator[Database]:
-    """A database in which a transaction was opened, and much has happened since."""
+async def _loaded(stage: Stage, runner: Runner, *, pin: bool) -> AsyncIterator[Database]:
+    """A database in which much has happened, and (pin) a transaction was opened before that."""
     chunk = int(max(500, await expected(stage, runner, SMALL) * min(3, stage.options.drain_seconds)))
     async with stage.fresh(runner.contestant) as database:
         # The transaction begins when there is something to see.
         await runner.one(database.url, 1, SMALL)
-        pin = await asyncpg.connect(database.url)
+        idle = await asyncpg.connect(database.url)
         try:
-            await pin.execute("begin isolation level repeatable read")
-            await pin.fetchval("select count(*) from pg_class")
+            if pin:
+                await idle.execute("begin isolation level repeatable read")
+                await idle.fetchval("select count(*) from pg_class")
             async with runner.workers(database.url) as workers:
                 began, asked = time.monotonic(), 1
                 while time.monotonic() - began < stage.options.pinned_seconds:
@@ -123,7 +128,7 @@ async def _pinned(stage: Stage, runner: Runner) -> AsyncIterator[Database]:
                 await runner.await_finished(database.url, 0, 30)
             yield database
         finally:
-            await pin.close()
+            await idle.close()
 
 
 @contextlib.asynccontextmanager

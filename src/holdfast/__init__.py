@@ -10,6 +10,7 @@ from holdfast.errors import (
     Conflict,
     DatabaseUnavailable,
     Fatal,
+    Forbidden,
     Hold,
     HoldfastError,
     Interrupted,
@@ -17,16 +18,19 @@ from holdfast.errors import (
     InvalidPayload,
     KeyConflict,
     LeaseLost,
+    LimitExceeded,
     NotFound,
     NotOpen,
     Retry,
     SchemaError,
+    ServerUnavailable,
     Snooze,
     WaitTimeout,
 )
 from holdfast.model.job import Attempt, Event, Job
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.states import State, Status
+from holdfast.remote import Client
 from holdfast.telemetry import events
 from holdfast.version import __version__
 from holdfast.worker.context import Context, SyncContext
@@ -35,6 +39,7 @@ from holdfast.worker.middleware import Middleware
 __all__ = [
     "AlreadyFinal",
     "Attempt",
+    "Client",
     "Config",
     "ConfigError",
     "Conflict",
@@ -42,6 +47,7 @@ __all__ = [
     "DatabaseUnavailable",
     "Event",
     "Fatal",
+    "Forbidden",
     "Handler",
     "Hold",
     "Holdfast",
@@ -53,6 +59,7 @@ __all__ = [
     "JobRef",
     "KeyConflict",
     "LeaseLost",
+    "LimitExceeded",
     "Middleware",
     "NewJob",
     "NotFound",
@@ -60,6 +67,7 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "SchemaError",
+    "ServerUnavailable",
     "Snooze",
     "State",
     "Status",

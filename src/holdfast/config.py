@@ -75,6 +75,13 @@ def _url(value: str) -> str:
     return f"postgresql://{rest}"
 
 
+def _origins(value: str) -> str:
+    for origin in value.split(","):
+        if not re.fullmatch(r"https?://[^/?#*\s]+", origin.strip()):
+            raise ValueError("must look like https://app.example.com,http://localhost:3000")
+    return value
+
+
 def _lanes(value: str) -> str:
     if not re.fullmatch(r"\s*(fast|general)=\d+\s*(,\s*(fast|general)=\d+\s*)?", value):
         raise ValueError("must look like fast=3,general=5")
@@ -104,6 +111,12 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(name="schema", default="holdfast", parse=_schema, description="schema of the engine in the database"),
     Entry(name="host", default="127.0.0.1", parse=_text, description="address that the HTTP server binds"),
     Entry(name="port", default=8080, parse=_whole(0, 65535), description="port of the HTTP server"),
+    Entry(
+        name="cors_origins",
+        default="",
+        parse=_origins,
+        description="sites whose pages may call the HTTP API, separated by commas; none if not given",
+    ),
     Entry(name="lanes", default="fast=3,general=5", parse=_lanes, description="slots per lane of a worker process"),
     Entry(
         name="batch_size",
@@ -128,6 +141,12 @@ ENTRIES: tuple[Entry, ...] = (
         default="pause",
         parse=_choice("pause", "requeue"),
         description="what becomes of jobs with a target that a drain cuts short",
+    ),
+    Entry(
+        name="event_loop",
+        default="auto",
+        parse=_choice("auto", "asyncio", "uvloop"),
+        description="event loop of the processes that holdfast starts; auto: uvloop where it is installed",
     ),
     Entry(name="log_format", default="auto", parse=_choice("auto", "json", "text"), description="form of log lines"),
     Entry(
@@ -184,6 +203,7 @@ class Config:
     schema: str
     host: str
     port: int
+    cors_origins: str
     lanes: str
     batch_size: int
     poll_interval: float
@@ -192,6 +212,7 @@ class Config:
     general_timeout_seconds: float
     shutdown_grace_period_seconds: float
     drain_policy: str
+    event_loop: str
     log_format: str
     log_level: str
     lease_sec_default: float

@@ -6,6 +6,7 @@
     ├── ConfigError            config             the configuration is wrong; lists every fault at once
     ├── NotOpen                not-open           the app was not opened, so it has no connection
     ├── DatabaseUnavailable    unavailable        PostgreSQL could not be reached, the call may be repeated
+    │   └── DatabaseBusy       unavailable        somebody else held a lock for too long, the call may be repeated
     ├── SchemaError            schema             the database's schema does not fit this release
     ├── InvalidInput           invalid            an argument is wrong; nothing was done
     │   └── InvalidPayload     invalid-payload    a payload does not fit its job type
@@ -15,6 +16,9 @@
     │   └── AlreadyFinal       already-final      the job has ended; nothing can be changed any more
     ├── LeaseLost              lease-lost         a handler's own transaction came too late; it was rolled back
     ├── WaitTimeout            timeout            `wait` ended before the job did
+    ├── ServerUnavailable      server-unavailable the HTTP API could not be reached, the call may be repeated
+    ├── Forbidden              forbidden          the HTTP API does not know the key, or it lacks a scope
+    ├── LimitExceeded          limit              the key asks for more than it may, for longer than the call waits
     └── HandlerSignal          (what a handler raises to say what is to become of its job)
         ├── Fatal              fatal              dead at once
         ├── Retry              retry              again, after the given delay
@@ -36,8 +40,10 @@ __all__ = [
     "AlreadyFinal",
     "ConfigError",
     "Conflict",
+    "DatabaseBusy",
     "DatabaseUnavailable",
     "Fatal",
+    "Forbidden",
     "HandlerSignal",
     "Hold",
     "HoldfastError",
@@ -46,10 +52,12 @@ __all__ = [
     "InvalidPayload",
     "KeyConflict",
     "LeaseLost",
+    "LimitExceeded",
     "NotFound",
     "NotOpen",
     "Retry",
     "SchemaError",
+    "ServerUnavailable",
     "Snooze",
     "WaitTimeout",
 ]
@@ -77,6 +85,10 @@ class DatabaseUnavailable(HoldfastError):
     """PostgreSQL could not be reached."""
 
     code = "unavailable"
+
+
+class DatabaseBusy(DatabaseUnavailable):
+    """Somebody else held a lock for too long."""
 
 
 class SchemaError(HoldfastError):
@@ -131,6 +143,24 @@ class WaitTimeout(HoldfastError):
     """The job had not ended when the time given to `wait` was over."""
 
     code = "timeout"
+
+
+class ServerUnavailable(HoldfastError):
+    """The HTTP API could not be reached, or could not serve."""
+
+    code = "server-unavailable"
+
+
+class Forbidden(HoldfastError):
+    """The HTTP API does not know the key, or the key lacks a scope."""
+
+    code = "forbidden"
+
+
+class LimitExceeded(HoldfastError):
+    """The key asks for more than it may."""
+
+    code = "limit"
 
 
 class HandlerSignal(HoldfastError):

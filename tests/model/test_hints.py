@@ -82,6 +82,19 @@ def test_since_looks_back_to_the_mark_before_the_last_of_that_name(
     assert covered(hints.since("often", STREAMS), left) == covered(hints.ranges(STREAMS), left)
 
 
+@given(st.lists(entries, max_size=14), st.lists(entries, max_size=14), entries)
+def test_the_only_mark_will_do_where_it_is_old_enough(older: list[Entry], newer: list[Entry], left: Entry) -> None:
+    hints = Hints()
+    assert covered(hints.since("seldom", STREAMS, last_will_do=True), left) == 1
+    hints.learn(claim(entry) for entry in older)
+    hints.mark("seldom")
+    before = covered(hints.ranges(STREAMS), left)
+    hints.learn(claim(entry) for entry in newer)
+    assert covered(hints.since("seldom", STREAMS, last_will_do=True), left) == before
+    hints.mark("seldom")
+    assert covered(hints.since("seldom", STREAMS, last_will_do=True), left) == before
+
+
 @given(st.lists(entries, max_size=200))
 def test_the_ranges_stay_few(taken: list[Entry]) -> None:
     hints = Hints()

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ConnectAs
 from tests.sql.factories import TABLES, Lease, dump, enqueue, run_one, settle
 
-ROLES = ("api", "worker", "operator")
+ROLES = ("api", "worker", "operator", "client")
 
 EVERYBODY = {
     "enqueue", "enqueue_many", "enqueue_plain", "release_held", "request", "get_jobs", "list_jobs", "get_attempts",
@@ -22,7 +22,15 @@ WORKERS = EVERYBODY | {
     "publish_types", "lead", "resign", "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify",
 }  # fmt: skip
-GRANTED = {"api": EVERYBODY, "worker": WORKERS, "operator": EVERYBODY | {"verify"}}
+OPERATORS = EVERYBODY | {
+    "verify", "create_key", "rotate_key",
+    "revoke_key", "list_keys", "list_audit", "search_jobs", "job_statistics",
+    "job_totals",
+}  # fmt: skip
+CLIENTS = {
+    "submit", "public_jobs", "job_result", "tenant_request", "waiting_jobs", "find_key", "touch_keys",
+}  # fmt: skip
+GRANTED = {"api": EVERYBODY, "worker": WORKERS, "operator": OPERATORS, "client": CLIENTS}
 
 FUNCTIONS = "select p.oid, p.proname from pg_proc p where p.pronamespace = 'holdfast'::regnamespace"
 
@@ -139,7 +147,7 @@ async def test_everything_belongs_to_an_owner_without_power(conn: asyncpg.Connec
         "and not (rolsuper or rolcanlogin or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication)",
         [f"holdfast_{role}" for role in ("owner", *ROLES)],
     )
-    assert len(roles) == 4
+    assert len(roles) == 5
     owners = await conn.fetch(
         "select distinct owner::regrole::text from ("
         "  select relowner as owner from pg_class where relnamespace = 'holdfast'::regnamespace"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -10,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigError
-from holdfast.web.server import address, listen
+from holdfast.web.server import address, listen, refuse_without_keys
 from tests.conftest import with_database
 from tests.web.test_jobs import is_problem
 
@@ -51,16 +52,24 @@ async def test_what_goes_wrong_inside_stays_inside(
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("select secret from inside")
 
-    monkeypatch.setattr(hf, "enqueue", broken)
+    monkeypatch.setattr(await hf.control(), "submit", broken)
     answer = await client.post("/jobs", json={"jobType": "x"})
     is_problem(answer, 500, "internal")
     assert "secret" not in answer.text
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "10.1.2.3"])
-def test_without_keys_only_loopback_is_bound(host: str) -> None:
-    with pytest.raises(ConfigError, match="no keys"):
-        listen(host, 0)
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_without_keys_only_loopback_is_served(hf: Holdfast, host: str) -> None:
+    with listen(host, 0) as listener:
+        with pytest.raises(ConfigError, match="no keys"):
+            await refuse_without_keys(hf, listener)
+        await (await hf.operations()).keys.create("first", scopes=["submit"], by="a test")
+        async with asyncio.timeout(5):
+            while not await (await hf.control()).keyring.any_key():
+                await asyncio.sleep(0.05)
+        await refuse_without_keys(hf, listener)
+    with listen("127.0.0.1", 0) as listener:
+        await refuse_without_keys(hf, listener)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "localhost"])

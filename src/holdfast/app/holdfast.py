@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from holdfast.app.handler import Handler
 from holdfast.app.verbs import Verbs
 from holdfast.client.client import Client
+from holdfast.client.control import Control
+from holdfast.client.operations import Operations
 from holdfast.config import Config
 from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
 from holdfast.definitions.registry import Registry
-from holdfast.errors import HoldfastError, InvalidInput, SchemaError
+from holdfast.errors import HoldfastError, InvalidInput, NotOpen, SchemaError
 from holdfast.lifecycle.importing import refuse_while_importing
 from holdfast.maintenance.leader import Maintenance
 from holdfast.model.retry import RetryPolicy
@@ -76,6 +78,9 @@ class Holdfast(Verbs):
         """Nothing is open; the client only knows how to record on a caller's connection."""
         self._embedded: EmbeddedPostgres | None = None
         self._database = Database(self.config, role="api")
+        self._front, self._back = Database(self.config, role="client"), Database(self.config, role="operator")
+        self._control: Control | None = None
+        self._operations: Operations | None = None
         self.client = Client(JobStore(self._database), self.registry, bus=self.events, middleware=self.middleware)
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -211,8 +216,38 @@ class Holdfast(Verbs):
                 raise
             await migrate(self.config)
 
+    async def control(self) -> Control:
+        """What the control plane does for its callers, on connections of its own that see one tenant at a time."""
+        if self._control is None:
+            async with self._opening:
+                if self._control is None:
+                    self._control = Control(await self._connected(self._front), self.client)
+        return self._control
+
+    async def operations(self) -> Operations:
+        """What operators do, on connections of their own."""
+        if self._operations is None:
+            async with self._opening:
+                if self._operations is None:
+                    self._operations = Operations(await self._connected(self._back))
+        return self._operations
+
+    def observe_control(self, observer: Callable[[str, float, str | None], None]) -> None:
+        """Be told of every statement of the control plane: its name, how long it took, and the error's code."""
+        self._front.observe = self._back.observe = observer
+
+    async def _connected(self, database: Database) -> Database:
+        if self._users == 0:
+            raise NotOpen("the app is not open: use `async with hf:`")
+        database.config = self.config
+        await database.open()
+        return database
+
     async def _close(self) -> None:
         await self._database.close()
+        self._control = self._operations = None
+        await self._front.close()
+        await self._back.close()
         embedded, self._embedded = self._embedded, None
         if embedded is not None:
             embedded.release()

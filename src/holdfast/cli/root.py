@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
-from holdfast.cli import config, db, doctor, enqueue, jobs, migrate, serve, up, verify, worker
+from holdfast.cli import config, db, doctor, enqueue, jobs, keys, migrate, serve, up, verify, worker
 from holdfast.cli.failures import Exit, report
 from holdfast.version import __version__
 
@@ -54,6 +54,7 @@ for command in (
     db.db,
     enqueue.enqueue,
     jobs.jobs,
+    keys.keys,
     config.config,
     doctor.doctor,
     verify.verify,

@@ -20,14 +20,14 @@ _log = logging.getLogger("holdfast.web")
 
 
 @click.command()
-@click.option("--host", help="A loopback address; 127.0.0.1 if not given.")
+@click.option("--host", help="127.0.0.1 if not given; others need keys.")
 @click.option("--port", type=click.IntRange(0, 65535), help="8080 if not given; 0 takes a free one.")
 @click.option("--no-maintenance", is_flag=True, help="Leave maintenance to other processes.")
 @click.option("--descriptor", type=int, hidden=True)
 def serve(host: str | None, port: int | None, no_maintenance: bool, descriptor: int | None) -> int:
-    """Serve HTTP: /jobs, /livez, /readyz.
+    """Serve HTTP: /jobs and what belongs to them, /metrics, /livez, /readyz, /openapi.json.
 
-    It has no keys yet and binds loopback addresses only.
+    Without keys (`holdfast keys create`) it serves on loopback addresses only.
     """
     server_module = web()
     hf = Holdfast()
@@ -37,7 +37,7 @@ def serve(host: str | None, port: int | None, no_maintenance: bool, descriptor: 
     else:
         listener = server_module.listen(host or hf.config.host, hf.config.port if port is None else port)
     beside = hf if no_maintenance else hf.maintaining()
-    return run_until_told(lambda shutdown: _serve(hf, beside, server_module, listener, shutdown))
+    return run_until_told(lambda shutdown: _serve(hf, beside, server_module, listener, shutdown), hf.config.event_loop)
 
 
 async def _serve(
@@ -48,7 +48,9 @@ async def _serve(
     shutdown: Shutdown,
 ) -> int:
     async with beside:
-        server = server_module.Server(hf)
+        await server_module.refuse_without_keys(hf, listener)
+        host = listener.getsockname()[0]
+        server = server_module.Server(hf, keys_only=not server_module.is_loopback(host))
         shutdown.attach(server.stop)
         _log.info("serves on %s", server_module.address(listener))
         await server.serve(sockets=[listener])

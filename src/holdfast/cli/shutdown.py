@@ -71,7 +71,7 @@ class Shutdown:
             self._stop()
 
 
-def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]]) -> int:
+def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]], event_loop: str = "auto") -> int:
     """Run a command that lasts; being told to stop before it really began is no failure."""
 
     async def main() -> int:
@@ -83,4 +83,4 @@ def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]]) -> int:
                 raise
             return 0
 
-    return run(main())
+    return run(main(), event_loop)

@@ -55,7 +55,7 @@ def worker(app_name: str, processes: int, *, no_maintenance: bool, stuck_after: 
     options |= {"maintenance": not no_maintenance, "stuck_after_seconds": stuck_after}
     if processes > 1:
         return run_until_told(lambda shutdown: _supervise(shutdown, processes, burst=options["burst"]))
-    return run_until_told(lambda shutdown: _work(hf, shutdown, remains, options))
+    return run_until_told(lambda shutdown: _work(hf, shutdown, remains, options), hf.config.event_loop)
 
 
 async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, options: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ from holdfast.store.jobs import JobStore
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import JobEnqueued
 
-__all__ = ["Client", "JobId"]
+__all__ = ["Client", "JobId", "judge"]
 
 #: How many jobs one statement records; larger batches are split.
 BATCH = 2000
@@ -231,12 +231,12 @@ class Client:
         """Release a job that was recorded with `hold`."""
         wanted = _uuid(job_id)
         ((_, outcome),) = await self._store.release_held([wanted], by=by, tenant=None)
-        _judge("release", wanted, outcome)
+        judge("release", wanted, outcome)
 
     async def _request(self, verb: str, job_id: JobId, by: str | None, reason: str | None) -> UUID:
         wanted = _uuid(job_id)
         ((_, outcome, created),) = await self._store.request(verb, [wanted], by=by, note=reason, tenant=None)
-        _judge(verb, wanted, outcome)
+        judge(verb, wanted, outcome)
         return created if outcome == "new-job" and created is not None else wanted
 
 
@@ -255,7 +255,8 @@ def _asked(job: Sequence[Any]) -> Asked:
     return job_type, payload, options or _NO_OPTIONS
 
 
-def _judge(verb: str, job_id: UUID, outcome: str) -> None:
+def judge(verb: str, job_id: UUID, outcome: str) -> None:
+    """Raise for what the engine answers when it did not do what it was asked for."""
     match outcome:
         case "not-found":
             raise NotFound(f"there is no job {job_id}")

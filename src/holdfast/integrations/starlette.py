@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 
 from holdfast.app import Holdfast
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.worker.worker import Worker
 
 __all__ = ["current", "lifespan", "loopback_only", "mount_control_plane"]
@@ -30,7 +29,6 @@ Own = Callable[[Any], AbstractAsyncContextManager[Any]]
 Guard = Callable[..., Awaitable[bool | None] | bool | None]
 
 _STATE = "holdfast"
-_FORWARDED = {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"}
 _log = logging.getLogger("holdfast")
 
 
@@ -65,22 +63,24 @@ def current(connection: HTTPConnection) -> Holdfast:
     return found
 
 
-def mount_control_plane(application: Starlette, path: str, hf: Holdfast, *, guard: Guard | None = None) -> None:
-    """Put Holdfast's HTTP routes under a path, for those whom `guard` lets pass.
+def mount_control_plane(
+    application: Starlette,
+    path: str,
+    hf: Holdfast,
+    *,
+    guard: Guard | None = None,
+    scopes: Sequence[str] = ("submit", "read"),
+) -> None:
+    """Put Holdfast's HTTP routes under a path, for callers with a key, or for those whom `guard` lets pass.
 
-    The routes know no keys yet, and nothing in a request proves that no proxy has passed it on: so there is no
-    default. A guard is a dependency of FastAPI, `async` or not, that raises an HTTPException for those who may
-    not pass, or returns False; they pass with None or True, and with nothing else.
+    Nothing in a request proves that no proxy has passed it on: so without a guard a key is needed even where there are
+    none yet. A guard is a dependency of FastAPI, `async` or not, that raises an HTTPException for those who may
+    not pass, or returns False; they pass with None or True, and with nothing else. Those whom it lets in act for the
+    tenant `default`, with these scopes; `admin` is for all tenants.
     """
-    if guard is None:
-        raise ConfigError(
-            "who may use Holdfast's routes? They know no keys, so whoever reaches the application could use them: "
-            "give `guard=`, a dependency that raises HTTPException for those who may not pass; "
-            "for development on your own machine there is `guard=loopback_only`"
-        )
     from holdfast.web.routes import create_app
 
-    application.mount(path, create_app(hf, guard=guard))
+    application.mount(path, create_app(hf, guard=guard, scopes=scopes, keys_only=True))
     application.router.lifespan_context = _opening(hf, application.router.lifespan_context)
 
 
@@ -90,21 +90,9 @@ def loopback_only(request: Request) -> None:
     It does not protect an application behind a reverse proxy on the same machine: what comes through a proxy that
     says nothing of itself looks as if it came from here.
     """
-    from holdfast.web.problems import Problem
-    from holdfast.web.routes import is_loopback, meant_for_loopback
+    from holdfast.web.loopback import from_this_machine
 
-    meant_for_loopback(request)
-    if not _FORWARDED.isdisjoint(request.headers) or request.client is None or not is_loopback(request.client.host):
-        raise Problem(403, "host", "These routes answer to callers on this machine only.")
-    if not all(is_loopback(_host(origin)) for origin in request.headers.getlist("origin")):
-        raise Problem(403, "origin", "These routes do not answer to pages of another site.")
-
-
-def _host(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).hostname
-    except ValueError:
-        return None
+    from_this_machine(request)
 
 
 def _opening(hf: Holdfast, own: Own) -> Own:

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from holdfast.errors import ConfigError
+
 __all__ = ["run", "run_alike"]
 
 T = TypeVar("T")
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run the main coroutine of a process, in the fastest loop there is."""
-    return _run(main, _fastest())
+def run(main: Coroutine[Any, Any, T], kind: str = "auto") -> T:
+    """Run the main coroutine of a process, in a loop of asyncio, of uvloop, or (auto) the faster one there is."""
+    return _run(main, None if kind == "asyncio" else _fastest(wanted=kind == "uvloop"))
 
 
 def run_alike(main: Coroutine[Any, Any, T], other: asyncio.AbstractEventLoop) -> T:
@@ -26,9 +28,11 @@ def _run(main: Coroutine[Any, Any, T], factory: Callable[[], asyncio.AbstractEve
         return runner.run(main)
 
 
-def _fastest() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _fastest(*, wanted: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
+        if wanted:
+            raise ConfigError("HOLDFAST_EVENT_LOOP is uvloop, which is not installed: pip install uvloop") from None
         return None
     return uvloop.new_event_loop

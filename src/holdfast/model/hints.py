@@ -29,7 +29,7 @@ class Hints:
 
     def __init__(self) -> None:
         self._now: _Taken = {}
-        self._marks: dict[str, tuple[_Taken, _Taken]] = {}
+        self._marks: dict[str, tuple[_Taken | None, _Taken]] = {}
 
     def learn(self, claims: Iterable[Claim]) -> None:
         """Remember what a claim took."""
@@ -42,16 +42,21 @@ class Hints:
 
     def mark(self, name: str) -> None:
         """Set a mark; `since` looks back to the one before the last of that name."""
-        _, last = self._marks.get(name, ({}, {}))
+        _, last = self._marks.get(name, (None, None))
         self._marks[name] = last, {stream: dict(ranks) for stream, ranks in self._now.items()}
 
     def ranges(self, streams: Sequence[int]) -> Ranges:
         """What lies behind the last claims."""
         return _ranges(streams, self._now)
 
-    def since(self, name: str, streams: Sequence[int]) -> Ranges:
-        """What lies behind the claims up to the mark before the last of that name; all, if there are not two."""
-        return _ranges(streams, self._marks.get(name, ({}, {}))[0])
+    def since(self, name: str, streams: Sequence[int], *, last_will_do: bool = False) -> Ranges:
+        """What lies behind the claims up to the mark before the last of that name; all, if there are not two.
+
+        Where the last one is old enough by itself, it will do while it is the only one: a worker that has just come
+        to a stream full of dead entries walks over them once, not for as long as it takes to set two marks.
+        """
+        first, last = self._marks.get(name, (None, None))
+        return _ranges(streams, (first if first is not None or not last_will_do else last) or {})
 
     @staticmethod
     def everything(streams: Sequence[int]) -> Ranges:

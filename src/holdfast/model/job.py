@@ -47,6 +47,7 @@ class Job:
     interrupt: str | None
     payload: dict[str, Any]
     result: Any
+    traceparent: str | None = None
 
     @property
     def status(self) -> Status:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
@@ -32,9 +33,14 @@ class Options(TypedDict, total=False):
     hold: bool | None
     target_count: int | None
     created_by: str | None
+    traceparent: str | None
 
 
 OPTIONS = tuple(Options.__annotations__)
+#: What every client can read back, and PostgreSQL can store.
+_FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+_NO_TRACE = f"00-{0:032x}-{0:016x}-00"
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Intent(NamedTuple):
@@ -62,6 +68,12 @@ def engine_options(options: Mapping[str, Any]) -> dict[str, Any]:
             _checked(name, value)
             continue
         engine["parent_id" if name == "parent" else name] = _checked(name, value)
+    if not _TRACEPARENT.fullmatch(engine.get("traceparent", _NO_TRACE)):
+        raise InvalidInput("traceparent must be as in W3C Trace Context, such as 00-<32 hex>-<16 hex>-01")
+    if options.get("run_at") is not None and not _FIRST <= options["run_at"] <= _LAST:
+        raise InvalidInput("run_at must be a time with its zone, before the year 10000")
+    if engine.get("queue") == "holdfast":
+        raise InvalidInput('the queue "holdfast" is reserved')
     if "run_at" in engine and "delay" in engine:
         raise InvalidInput("give run_at or delay, not both")
     return engine

@@ -1,8 +1,9 @@
 -- Who may call what. Tables belong to the owner alone; every right is a right on a function.
 -- Applied with every migration; role names are those of the schema in use.
 
-revoke all on all functions in schema holdfast from public, holdfast_api, holdfast_worker, holdfast_operator;
-grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operator;
+revoke all on all functions in schema holdfast
+  from public, holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
+grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
 
 -- Everybody records intents, asks, and reads.
 grant execute on function
@@ -21,7 +22,18 @@ grant execute on function
   holdfast.retire, holdfast.forget_workers
 to holdfast_worker;
 
+-- The control plane: one tenant at a time, by functions that ask for it.
+grant execute on function
+  holdfast.submit, holdfast.public_jobs, holdfast.job_result, holdfast.tenant_request, holdfast.waiting_jobs,
+  holdfast.find_key, holdfast.touch_keys
+to holdfast_client;
+
+grant execute on function
+  holdfast.create_key, holdfast.rotate_key, holdfast.revoke_key, holdfast.list_keys, holdfast.list_audit,
+  holdfast.search_jobs, holdfast.job_statistics, holdfast.job_totals
+to holdfast_operator;
+
 grant execute on function holdfast.verify to holdfast_worker, holdfast_operator;
 
 -- The current step is read by every process that starts.
-grant select on holdfast.schema_steps to holdfast_api, holdfast_worker, holdfast_operator;
+grant select on holdfast.schema_steps to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;

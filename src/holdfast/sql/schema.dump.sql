@@ -144,7 +144,7 @@ begin
     select case
           when unknown.key is not null then format(
             'unknown option %s; known are priority, run_at, delay, idempotency_key, dedup_key, correlation_id, '
-            'parent_id, max_attempts, target, queue, hold, target_count', quote_ident(unknown.key))
+            'parent_id, max_attempts, target, queue, hold, target_count, traceparent', quote_ident(unknown.key))
           when jsonb_typeof(option) <> 'object' then 'options must be a JSON object'
           when not is_number(option -> 'priority', 0, 1000000000, true) then 'priority must be 0 or more, at most 1000000000, a whole number'
           when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, a whole number'
@@ -157,6 +157,7 @@ begin
           when length(option ->> 'correlation_id') not between 1 and 255 then 'correlation_id must have 1 to 255 characters'
           when length(option ->> 'target') not between 1 and 255 then 'target must have 1 to 255 characters'
           when length(option ->> 'queue') not between 1 and 200 then 'queue must have 1 to 200 characters'
+          when (option ->> 'traceparent') !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then 'traceparent must be as in W3C Trace Context'
           when option ->> 'queue' = 'holdfast' then 'the queue "holdfast" is reserved'
           when option ? 'run_at' and option ? 'delay' then 'give run_at or delay, not both'
           when option ? 'run_at' and not is_moment(option ->> 'run_at') then 'run_at must be a time with its zone, before the year 10000'
@@ -166,7 +167,7 @@ begin
       select key
       from jsonb_object_keys(case when jsonb_typeof(option) = 'object' then option end) as key
       where key not in ('priority', 'run_at', 'delay', 'idempotency_key', 'dedup_key', 'correlation_id',
-        'parent_id', 'max_attempts', 'target', 'queue', 'hold', 'target_count')
+        'parent_id', 'max_attempts', 'target', 'queue', 'hold', 'target_count', 'traceparent')
       limit 1) unknown on true
     where option is not null
     order by 1 nulls last
@@ -445,6 +446,60 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.api_keys (
+    id uuid NOT NULL,
+    tenant text NOT NULL,
+    name text NOT NULL,
+    prefix text NOT NULL,
+    digest bytea NOT NULL,
+    scopes text[] NOT NULL,
+    requests_per_second real,
+    max_waiting integer,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    created_by text,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    revoked_by text,
+    replaced_by uuid,
+    last_used_at timestamp with time zone,
+    CONSTRAINT api_keys_rate_check CHECK ((requests_per_second > (0)::double precision)),
+    CONSTRAINT api_keys_scopes_check CHECK (((cardinality(scopes) > 0) AND (scopes <@ ARRAY['submit'::text, 'read'::text, 'work'::text, 'operate'::text, 'admin'::text]))),
+    CONSTRAINT api_keys_waiting_check CHECK ((max_waiting >= 0))
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.api_keys OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if coalesce(length(create_key.tenant), 0) not between 1 and 200 then
+    raise exception 'tenant must have 1 to 200 characters' using errcode = 'HF002';
+  elsif coalesce(length(create_key.name), 0) not between 1 and 200 then
+    raise exception 'the name of a key must have 1 to 200 characters' using errcode = 'HF002';
+  elsif octet_length(create_key.digest) is distinct from 32 then
+    raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
+  elsif coalesce(cardinality(create_key.scopes), 0) = 0
+    or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'admin'] then
+    raise exception 'scopes are one or more of submit, read, work, operate and admin' using errcode = 'HF002';
+  elsif lifetime_seconds <= 0 then
+    raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
+  end if;
+  perform note_audit(by, by_key, create_key.tenant, 'key.create', create_key.id::text,
+    jsonb_build_object('name', create_key.name, 'scopes', create_key.scopes));
+  return query
+  insert into api_keys (
+    id, tenant, name, prefix, digest, scopes, expires_at, requests_per_second, max_waiting, created_by)
+  values (
+    create_key.id, create_key.tenant, create_key.name, create_key.prefix, create_key.digest,
+    array(select distinct scope from unnest(create_key.scopes) as scope order by scope),
+    now() + make_interval(secs => lifetime_seconds), create_key.requests_per_second, create_key.max_waiting,
+    create_key.by)
+  returning *;
+end
+$$;
+ALTER FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -758,13 +813,14 @@ begin
     end;
     return;
   end if;
+  -- By its id first: a batch that is sent again asks for the job that it made, not for one that came after it.
   select j.* into other
   from jobs j
-  where j.tenant = existing_job.tenant and j.type = existing_job.type and j.dedup_key = option ->> 'dedup_key';
+  where j.id = existing_job.id and j.tenant = existing_job.tenant and j.type = existing_job.type;
   if not found then
     select j.* into other
     from jobs j
-    where j.id = existing_job.id and j.tenant = existing_job.tenant and j.type = existing_job.type;
+    where j.tenant = existing_job.tenant and j.type = existing_job.type and j.dedup_key = option ->> 'dedup_key';
   end if;
   if found then
     return query select other.id, other.state, 'existing';
@@ -797,6 +853,17 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (select from api_keys), k.id, k.tenant, k.name, k.scopes, k.requests_per_second, k.max_waiting,
+    extract(epoch from k.expires_at - now())::double precision
+  from (values (true)) as always (row)
+  left join api_keys k
+    on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+$$;
+ALTER FUNCTION holdfast.find_key(digest bytea) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -926,6 +993,7 @@ CREATE TABLE holdfast.jobs (
     result jsonb,
     last_error text,
     last_error_at timestamp with time zone,
+    traceparent text,
     CONSTRAINT jobs_max_attempts_check CHECK ((max_attempts > 0)),
     CONSTRAINT jobs_priority_check CHECK (((priority >= 0) AND (priority <= 1000000000))),
     CONSTRAINT jobs_state_check CHECK ((state = ANY (ARRAY['created'::text, 'scheduled'::text, 'queued'::text, 'running'::text, 'retry'::text, 'paused'::text, 'error'::text, 'success'::text, 'dead'::text, 'canceled'::text])))
@@ -979,7 +1047,8 @@ CREATE VIEW holdfast.job_details AS
     l.expires_at AS lease_expires_at,
     l.interrupt,
     j.payload,
-    j.result
+    j.result,
+    j.traceparent
    FROM ((holdfast.jobs j
      LEFT JOIN holdfast.job_types t ON ((t.name = j.type)))
      LEFT JOIN holdfast.leases l ON (((l.job_id = j.id) AND (l.attempt = j.attempt))));
@@ -1069,6 +1138,55 @@ CREATE FUNCTION holdfast.job_fingerprint(type text, payload jsonb) RETURNS bytea
   select sha256(convert_to(type || ' ' || payload::text, 'UTF8'))
 $$;
 ALTER FUNCTION holdfast.job_fingerprint(type text, payload jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.job_result(tenant text, job_id uuid) RETURNS TABLE(id uuid, state text, result jsonb, error_type text, error_message text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(job_result.tenant);
+  return query
+  select j.id, j.state, j.result,
+    case when j.state in ('dead', 'error') then last.error_type end,
+    case when j.state in ('dead', 'error') then coalesce(last.error_message, j.last_error) end
+  from jobs j
+  left join lateral (
+    select t.error_type, t.error_message
+    from job_attempts t
+    where t.job_id = j.id
+    order by t.attempt desc
+    limit 1) last on true
+  where j.id = job_result.job_id and j.tenant = job_result.tenant and not starts_with(j.type, 'holdfast.');
+end
+$$;
+ALTER FUNCTION holdfast.job_result(tenant text, job_id uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RETURNS TABLE(tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.tenant, s.queue, s.type, coalesce(sum(r.count), 0)::bigint, coalesce(sum(l.count), 0)::bigint, min(r.oldest)
+  from streams s
+  left join (select stream, count(*) as count, min(ready_at) as oldest from ready group by stream) r on r.stream = s.id
+  left join (select stream, count(*) as count from leases group by stream) l on l.stream = s.id
+  where s.queue <> 'holdfast'
+    and (only_tenant is null or s.tenant = only_tenant)
+    and coalesce(r.count, l.count) is not null
+  group by s.tenant, s.queue, s.type
+  order by s.tenant, s.queue, s.type
+$$;
+ALTER FUNCTION holdfast.job_statistics(only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.job_totals(only_tenant text DEFAULT NULL::text) RETURNS TABLE(due bigint, waiting bigint, dead bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select
+    case when only_tenant is null then (select count(*) from due)
+      else (select count(*) from due d join jobs j on j.id = d.job_id where j.tenant = only_tenant) end,
+    (select count(*) from waiting w where only_tenant is null or w.tenant = only_tenant),
+    (select count(*) from dead_letters d
+     where d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant))
+$$;
+ALTER FUNCTION holdfast.job_totals(only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1123,6 +1241,34 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.lead(name text, candidate text, seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.like_escaped(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select replace(replace(replace(value, '\', '\\'), '%', '\%'), '_', '\_')
+$$;
+ALTER FUNCTION holdfast.like_escaped(value text) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.audit_log (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    actor text NOT NULL,
+    key_id uuid,
+    tenant text,
+    action text NOT NULL,
+    subject text,
+    detail jsonb
+);
+ALTER TABLE holdfast.audit_log OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before bigint DEFAULT NULL::bigint, max_entries integer DEFAULT 50) RETURNS SETOF holdfast.audit_log
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select a.*
+  from audit_log a
+  where (before is null or a.id < before) and (only_tenant is null or a.tenant = only_tenant)
+  order by a.id desc
+  limit max_entries
+$$;
+ALTER FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types text[] DEFAULT NULL::text[], queues text[] DEFAULT NULL::text[], only_tenant text DEFAULT NULL::text, only_target text DEFAULT NULL::text, correlation text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 200000) RETURNS SETOF holdfast.job_details
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1152,6 +1298,13 @@ CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types tex
   order by d.id desc
 $$;
 ALTER FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_keys(only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.api_keys
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select k.* from api_keys k where only_tenant is null or k.tenant = only_tenant order by k.created_at, k.id
+$$;
+ALTER FUNCTION holdfast.list_keys(only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.mend(id uuid, fault text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1310,6 +1463,14 @@ CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_
   end
 $$;
 ALTER FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb DEFAULT NULL::jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into audit_log (actor, key_id, tenant, action, subject, detail)
+  values (coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail)
+$$;
+ALTER FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1435,6 +1596,23 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.promote_jobs(job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  end if;
+  return query
+  select j.id, j.tenant, j.type, j.state, j.target, j.created_at, j.updated_at
+  from unnest(tenants, job_ids) as asked (tenant, id)
+  join jobs j on j.id = asked.id and j.tenant = asked.tenant
+  where not starts_with(j.type, 'holdfast.');
+end
+$$;
+ALTER FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1465,6 +1643,70 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     and excluded.version >= t.version
 $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  field   text := tree ->> 'field';
+  op      text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
+  value   jsonb := tree -> 'value';
+  operand text;
+begin
+  if tree ? 'and' then
+    return coalesce(
+      (select '(' || string_agg(query_condition(part), ' and ') || ')' from jsonb_array_elements(tree -> 'and') part),
+      'true');
+  elsif tree ? 'or' then
+    return (select '(' || string_agg(query_condition(part), ' or ') || ')' from jsonb_array_elements(tree -> 'or') part);
+  elsif tree ? 'not' then
+    return format('(%s) is not true', query_condition(tree -> 'not'));
+  elsif tree ? 'text' then
+    operand := quote_literal('%' || like_escaped(tree ->> 'text') || '%');
+    return format('(j.payload::text ilike %1$s or j.last_error ilike %1$s)', operand);
+  elsif tree ? 'json' then
+    operand := format('(j.%I #> %L::text[])',
+      case tree ->> 'json' when 'result' then 'result' else 'payload' end,
+      array(select jsonb_array_elements_text(tree -> 'path')));
+    if op = '=' then
+      return format('%s = %L::jsonb', operand, value);
+    end if;
+    return format('(jsonb_typeof(%1$s) = %2$L and %1$s %3$s %4$L::jsonb)', operand, jsonb_typeof(value), op, value);
+  end if;
+  operand := case field
+    when 'id' then 'j.id::text' when 'state' then 'j.state' when 'type' then 'j.type' when 'queue' then 'j.queue'
+    when 'target' then 'j.target' when 'tenant' then 'j.tenant'
+    when 'correlation' then 'coalesce(j.correlation_id, j.id::text)'
+    when 'key' then 'j.idempotency_key' when 'dedup' then 'j.dedup_key' when 'by' then 'j.created_by'
+    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error'
+    when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
+    when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
+    when 'run_at' then 'j.run_at'
+    when 'age' then 'extract(epoch from now() - j.created_at)'
+    when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
+  end;
+  if operand is null or op is null then
+    raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
+  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
+    return format('%s %s %L::numeric', operand, op, value #>> '{}');
+  elsif field in ('created', 'updated', 'finished', 'run_at') then
+    return format('%s %s %L::timestamptz', operand, op, value #>> '{}');
+  elsif field = 'error' then
+    return (
+      select '(' || string_agg(
+        format('j.last_error ilike %L', '%' || replace(like_escaped(part), '*', '%') || '%'), ' or ') || ')'
+      from jsonb_array_elements_text(value) part);
+  end if;
+  return (
+    select '(' || string_agg(
+      case
+        when strpos(part, '*') > 0 then format('%s like %L', operand, replace(like_escaped(part), '*', '%'))
+        else format('%s = %L', operand, part)
+      end, ' or ') || ')'
+    from jsonb_array_elements_text(value) part);
+end
+$_$;
+ALTER FUNCTION holdfast.query_condition(tree jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.ready_rank(priority integer, returned boolean) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1566,7 +1808,7 @@ begin
   ), recorded as (
     insert into jobs (
       id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
-      fingerprint, dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, payload)
+      fingerprint, dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload)
     select
       id, seq, run_at, stream,
       coalesce((option ->> 'priority')::integer, 100),
@@ -1584,6 +1826,7 @@ begin
       (option ->> 'retry_of')::uuid,
       record_jobs.created_by,
       (option ->> 'target_count')::bigint,
+      option ->> 'traceparent',
       payload
     from wish
     order by option ->> 'idempotency_key', option ->> 'dedup_key', position
@@ -1646,6 +1889,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.refuse_audit_change() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  raise exception 'the audit log is only ever added to' using errcode = 'HF001';
+end
+$$;
+ALTER FUNCTION holdfast.refuse_audit_change() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.refuse_move() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1687,6 +1938,16 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_move() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.refuse_no_tenant(tenant text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  if coalesce(tenant, '') = '' then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.refuse_no_tenant(tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1925,6 +2186,58 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  key api_keys;
+begin
+  update api_keys k
+  set revoked_at = now(), revoked_by = revoke_key.by
+  where k.id = revoke_key.key_id and k.revoked_at is null
+  returning k.* into key;
+  if found then
+    perform note_audit(by, by_key, key.tenant, 'key.revoke', key.id::text, jsonb_build_object('name', key.name));
+    return next key;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  old api_keys;
+begin
+  select k.* into old
+  from api_keys k
+  where k.id = old_id
+    and k.revoked_at is null
+    and k.replaced_by is null
+    and coalesce(k.expires_at > now(), true)
+  for update;
+  if not found then
+    return;
+  end if;
+  return query
+  select *
+  from create_key(
+    rotate_key.id, old.tenant, old.name, rotate_key.prefix, rotate_key.digest, old.scopes,
+    extract(epoch from old.expires_at - old.created_at)::double precision, old.requests_per_second, old.max_waiting,
+    by, by_key);
+  update api_keys k
+  set replaced_by = rotate_key.id,
+    expires_at = least(k.expires_at, now() + make_interval(secs => overlap_seconds))
+  where k.id = old_id;
+  perform note_audit(by, by_key, old.tenant, 'key.rotate', old_id::text,
+    jsonb_build_object('name', old.name, 'replaced_by', rotate_key.id));
+end
+$$;
+ALTER FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1939,6 +2252,46 @@ CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     job.tenant, coalesce(by, job.created_by), null) r
 $$;
 ALTER FUNCTION holdfast.run_again(job holdfast.jobs, by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 100000) RETURNS TABLE(ids uuid[], reached uuid, reached_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $_$
+#variable_conflict use_column
+declare
+  found_ids uuid[];
+  last      record;
+begin
+  execute format($q$
+    select array_agg(page.id order by page.id desc)
+    from (
+      select j.id
+      from (
+        select j.* from jobs j where $2 is null or j.id < $2 order by j.id desc limit $4) j
+      where ($1 is null or j.tenant = $1) and not starts_with(j.type, 'holdfast.') and %s
+      limit $3) page
+    $q$, query_condition(tree))
+  into found_ids
+  using only_tenant, before, max_jobs, max_visited;
+  if cardinality(found_ids) = max_jobs then
+    select j.id, j.created_at into last from jobs j where j.id = found_ids[max_jobs];
+  else
+    select j.id, j.created_at into last
+    from jobs j
+    where before is null or j.id < before
+    order by j.id desc
+    offset max_visited - 1
+    limit 1;
+  end if;
+  return query select coalesce(found_ids, '{}'), last.id, last.created_at;
+end
+$_$;
+ALTER FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.seat(tenants text[], targets text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2243,6 +2596,42 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '100ms'
+    AS $$
+#variable_conflict use_column
+declare
+  caller    record;
+  asked     integer := coalesce(cardinality(types), 0);
+begin
+  if asked = 0 or array_position(tenants, null) is not null or array_position(tenants, '') is not null then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  elsif array[cardinality(tenants), cardinality(creators), cardinality(payloads), cardinality(options), cardinality(ids)]
+    <> array_fill(asked, array[5]) then
+    raise exception 'all lists must have the same length' using errcode = 'HF002';
+  end if;
+  for caller in
+    select
+      job.tenant, job.creator, array_agg(job.position order by job.position) as positions,
+      array_agg(job.type order by job.position) as types,
+      array_agg(job.payload order by job.position) as payloads,
+      array_agg(job.option order by job.position) as options,
+      array_agg(job.id order by job.position) as ids
+    from unnest(tenants, creators, types, payloads, options, ids) with ordinality
+      as job (tenant, creator, type, payload, option, id, position)
+    group by job.tenant, job.creator
+    order by job.tenant, job.creator
+  loop
+    perform check_enqueue(caller.types, caller.payloads, caller.options, caller.tenant);
+    return query
+    select caller.positions[r.item]::integer, r.job_id, r.state, r.outcome
+    from record_jobs(caller.types, caller.payloads, caller.options, caller.tenant, caller.creator, caller.ids) r;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer DEFAULT 200, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2269,6 +2658,44 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  answer text;
+begin
+  perform refuse_no_tenant(tenant_request.tenant);
+  if only_target is not null and not exists (
+    select from jobs j
+    where j.id = tenant_request.id and j.tenant = tenant_request.tenant and j.target = only_target) then
+    return 'not-found';
+  end if;
+  if verb = 'release' then
+    select r.outcome into answer from release_held(array[tenant_request.id], by, tenant_request.tenant) r;
+  else
+    select r.outcome into answer
+    from request(verb, array[tenant_request.id], by, note, tenant_request.tenant) r;
+  end if;
+  if answer in ('accepted', 'released') then
+    perform note_audit(by, by_key, tenant_request.tenant, 'job.' || verb, tenant_request.id::text,
+      jsonb_strip_nulls(jsonb_build_object('note', note)));
+  end if;
+  return answer;
+end
+$$;
+ALTER FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update api_keys k
+  set last_used_at = now()
+  from (select id from api_keys where id = any (key_ids) order by id for update skip locked) mine
+  where k.id = mine.id
+$$;
+ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2400,6 +2827,26 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    limit max_offences)
 $$;
 ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(waiting_jobs.tenant);
+  return (
+    select count(*)
+    from (
+      select from streams s join ready r on r.stream = s.id where s.tenant = waiting_jobs.tenant
+      union all
+      select from waiting w where w.tenant = waiting_jobs.tenant
+      limit up_to) counted);
+end
+$$;
+ALTER FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.wake(channel text, topics integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2444,6 +2891,14 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
       where s.queue = 'holdfast')
 $$;
 ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
+ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.audit_log_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE holdfast.calls (
     id bigint NOT NULL,
     tenant text NOT NULL,
@@ -2583,6 +3038,12 @@ CREATE TABLE holdfast.workers (
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
+ALTER TABLE ONLY holdfast.api_keys
+    ADD CONSTRAINT api_keys_digest_key UNIQUE (digest);
+ALTER TABLE ONLY holdfast.api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.audit_log
+    ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.dead_letters
@@ -2626,6 +3087,8 @@ CREATE UNIQUE INDEX jobs_idempotency ON holdfast.jobs USING btree (tenant, idemp
 CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
 CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id);
+CREATE INDEX streams_tenant ON holdfast.streams USING btree (tenant);
+CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit_log FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_audit_change();
 CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.jobs FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['success'::text, 'dead'::text, 'canceled'::text]))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['queued'::text, 'scheduled'::text, 'created'::text])) OR (new.attempt <> 0))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
@@ -2633,6 +3096,7 @@ CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((o
 GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
+GRANT USAGE ON SCHEMA holdfast TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
@@ -2653,6 +3117,8 @@ GRANT ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_s
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
@@ -2678,6 +3144,8 @@ GRANT ALL ON FUNCTION holdfast.execute_requests(max_requests integer) TO holdfas
 REVOKE ALL ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
@@ -2701,28 +3169,45 @@ GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.job_result(tenant text, job_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.job_result(tenant text, job_id uuid) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.job_statistics(only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.job_statistics(only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.job_totals(only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_keys(only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_keys(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_no_tenant(tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) FROM PUBLIC;
@@ -2743,7 +3228,13 @@ REVOKE ALL ON FUNCTION holdfast.resign(name text, candidate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resign(name text, candidate text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.session_seconds() FROM PUBLIC;
@@ -2754,17 +3245,26 @@ GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts inte
 REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.unregister_worker(id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unregister_worker(id text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.uuid_v7() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_operator;
+GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_client;

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import asyncpg
@@ -81,6 +82,8 @@ class Database:
         self._connections: Connections | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sql = queries(config.schema)
+        #: Told of every statement: its name, how long it took, and the code of the error, if there was one.
+        self.observe: Callable[[str, float, str | None], None] | None = None
 
     @property
     def schema(self) -> str:
@@ -133,9 +136,20 @@ class Database:
         for repeat in range(_REPEATS):
             try:
                 conn = await connections.take()
+                began = time.perf_counter()
                 try:
-                    return await getattr(conn, method)(self._sql[statement], *arguments, timeout=60)
-                except (*CONNECTION_FAULTS, asyncio.CancelledError):
+                    answer = await getattr(conn, method)(self._sql[statement], *arguments, timeout=60)
+                    if self.observe is not None:
+                        self.observe(statement, time.perf_counter() - began, None)
+                    return answer
+                except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+                    if self.observe is not None:
+                        code = getattr(fault, "sqlstate", None) or type(fault).__name__
+                        self.observe(statement, time.perf_counter() - began, code)
+                    if isinstance(fault, CONNECTION_FAULTS):
+                        conn.terminate()  # nobody knows what state it is in
+                    raise
+                except asyncio.CancelledError:
                     conn.terminate()  # nobody knows what state it is in
                     raise
                 finally:

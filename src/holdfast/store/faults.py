@@ -6,7 +6,7 @@ import asyncio
 
 import asyncpg
 
-from holdfast.errors import Conflict, DatabaseUnavailable, HoldfastError, InvalidInput, SchemaError
+from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, HoldfastError, InvalidInput, SchemaError
 
 __all__ = ["CONNECTION_FAULTS", "REPEATABLE", "told_by_sqlstate", "translated"]
 
@@ -80,6 +80,8 @@ def _told(state: str | None, text: str) -> HoldfastError | None:
             return SchemaError(f"the database login lacks a right ({text}); {_ADVICE}")
         case "54000" | "23514":
             return InvalidInput(text)
-        case "53100" | "53200" | "53300" | "57P03" | "55P03" | "55000":
+        case "55P03" | "40P01" | "40001":
+            return DatabaseBusy(f"somebody else holds what is needed: {text}")
+        case "53100" | "53200" | "53300" | "57P03" | "55000":
             return DatabaseUnavailable(f"PostgreSQL is short of something: {text}")
     return None

@@ -23,7 +23,7 @@ from holdfast.version import __version__
 
 __all__ = ["ROLES", "Plan", "migrate", "migration_sql", "plan"]
 
-ROLES = ("owner", "api", "worker", "operator")
+ROLES = ("owner", "api", "worker", "operator", "client")
 
 #: How long a step may wait for a table that others use; waiting for another migration has no limit.
 LOCK_TIMEOUT = "10s"
@@ -75,6 +75,8 @@ async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
             if (step, name) in before.pending and (up_to is None or step <= up_to):
                 await conn.execute(text)
                 await conn.execute(sql["record_step"], step, name, __version__)
+        if up_to is not None and up_to < migrations()[-1][0]:
+            return before  # this release's functions need its tables
         for name, text in functions().items():
             if name in before.changed_functions:
                 await conn.execute(text)
@@ -125,11 +127,14 @@ async def _roles(conn: asyncpg.Connection, config: Config) -> None:
     """Create the engine's roles, or say who has to."""
     sql = queries(config.schema)
     names = [f"{config.schema}_{role}" for role in ROLES]
-    if all(row["exists"] and row["member"] for row in await conn.fetch(sql["roles"], names)):
+    known = await conn.fetch(sql["roles"], names)
+    missing = [row["name"] for row in known if not row["exists"]]
+    names = [row["name"] for row in known if not row["member"]]
+    if not names:
         return
     (login,) = await conn.fetch(sql["login"])
     if not (login["superuser"] or login["may_create_roles"]):
-        statements = "\n".join([f"  create role {name} nologin;" for name in names])
+        statements = "\n".join([f"  create role {name} nologin;" for name in missing])
         raise SchemaError(
             f"the login {login['name']!r} may not create roles. Let an administrator run:\n{statements}\n"
             f"  grant {', '.join(names)} to {login['name']};\n"

@@ -21,6 +21,7 @@ __all__ = [
     "LeaseLost",
     "LoopBlocked",
     "Mended",
+    "RequestServed",
     "WorkerChanged",
 ]
 
@@ -144,3 +145,15 @@ class DatabaseBack(Event):
 
     part: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestServed(Event):
+    """The control plane answered a request. `route` is the route's pattern, not the address with its ids."""
+
+    method: str
+    route: str
+    status: int
+    duration_seconds: float
+    tenant: str | None = None
+    key: str | None = None

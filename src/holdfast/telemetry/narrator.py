@@ -21,6 +21,7 @@ from holdfast.telemetry.events import (
     LeaseLost,
     LoopBlocked,
     Mended,
+    RequestServed,
     WorkerChanged,
 )
 
@@ -36,6 +37,7 @@ NARRATED = (
     LeaseLost,
     LoopBlocked,
     Mended,
+    RequestServed,
     WorkerChanged,
 )
 
@@ -83,6 +85,9 @@ def narrate(event: Event) -> None:
             level, message = logging.ERROR, f"maintenance could not {event.duty}: {event.fault}"
         case DatabaseLost():
             level, message = logging.WARNING, f"{event.part} lost the database and keeps trying: {event.fault}"
+        case RequestServed():
+            level = logging.INFO if event.status < 500 else logging.WARNING
+            message = f"{event.method} {event.route} {event.status}"
         case DatabaseBack():
             message = f"{event.part} has the database again after {event.seconds:.1f} s"
         case _:

@@ -1,7 +1,11 @@
-"""Request bodies: JSON, of bounded size and depth, checked against a model that refuses what it does not know."""
+"""Request bodies: JSON, of bounded size, depth and slowness, checked against a model that refuses the unknown.
+
+Where a name stands twice in an object, the last one counts, as in PostgreSQL.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -10,48 +14,66 @@ from pydantic_core import from_json
 
 from holdfast.web.problems import Problem
 
-__all__ = ["BODY_LIMIT", "read_body"]
+__all__ = ["BODY_LIMIT", "problem_of", "read_body"]
 
 BODY_LIMIT = 1024 * 1024
+_SLOWEST_SECONDS = 30.0
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
+_CLOSE = {"Connection": "close"}
 
 
-async def read_body(request: Request, model: type[_MODEL]) -> _MODEL:
+async def read_body(request: Request, model: type[_MODEL], limit: int = BODY_LIMIT) -> _MODEL:
     """The body of a request as a model, or the problem with it."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    headers = request.headers
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Problem(415, "media-type", "The body must be sent as application/json.")
-    raw = await _read(request)
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Problem(415, "media-type", "The body must be sent as it is, without Content-Encoding.")
+    raw = await _read(request, limit)
     try:
-        from_json(raw, allow_inf_nan=False)
+        if b"NaN" in raw or b"Infinity" in raw:
+            from_json(raw, allow_inf_nan=False)  # the model would let them pass inside a payload
     except ValueError as fault:
         raise Problem(400, "malformed-json", f"The body is not JSON: {fault}.") from None
     try:
         return model.model_validate_json(raw)
     except ValidationError as fault:
-        raise Problem(422, "invalid", "The body does not fit.", errors=_errors(fault)) from None
+        raise problem_of(fault) from None
 
 
-async def _read(request: Request) -> bytes:
-    """Everything that is sent, unless it is too much: then the rest is not even read."""
+async def _read(request: Request, limit: int) -> bytes:
+    """Everything that is sent, unless it is too much or takes too long: then the rest is not even read."""
     announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
     body = bytearray()
-    if not announced.isdigit() or int(announced) <= BODY_LIMIT:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > BODY_LIMIT:
-                break
-        else:
-            return bytes(body)
-    raise Problem(413, "too-large", f"The body may have {BODY_LIMIT} bytes.", headers={"Connection": "close"})
+    try:
+        async with asyncio.timeout(_SLOWEST_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise _too_large(limit)
+    except TimeoutError:
+        raise Problem(408, "too-slow", "The body did not arrive in time.", headers=_CLOSE) from None
+    return bytes(body)
 
 
-def _errors(fault: ValidationError) -> list[dict[str, Any]]:
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "too-large", f"The body may have {limit} bytes.", headers=_CLOSE)
+
+
+def problem_of(fault: ValidationError) -> Problem:
+    """What is wrong with a body."""
+    errors = fault.errors(include_url=False, include_input=False)
+    if errors[0]["type"] == "json_invalid":
+        return Problem(400, "malformed-json", f"The body is not JSON: {errors[0].get('ctx', {}).get('error', '')}.")
+    return Problem(422, "invalid", "The body does not fit.", errors=[_told(dict(error)) for error in errors[:20]])
+
+
+def _told(error: dict[str, Any]) -> dict[str, Any]:
     """Where, as a JSON pointer, and what; never the value itself."""
-    return [
-        {
-            "pointer": "".join(f"/{part}" for part in error["loc"]),
-            "detail": error["msg"].removeprefix("Value error, "),
-        }
-        for error in fault.errors(include_url=False, include_input=False, include_context=False)[:20]
-    ]
+    return {
+        "pointer": "".join(f"/{part}" for part in error["loc"]),
+        "detail": str(error["msg"]).removeprefix("Value error, "),
+    }

@@ -1,4 +1,4 @@
-"""`/livez`: this process answers. `/readyz`: it can serve, because the database answers and its schema fits."""
+"""`/livez`: this process answers. `/readyz`: it can serve: it is not about to stop, and database and schema fit."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 
 from fastapi import APIRouter
 
-from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError
 from holdfast.web.problems import Problem
+from holdfast.web.state import State
 
 __all__ = ["health_router"]
 
 _PATIENCE_SECONDS = 3.0
 
 
-def health_router(hf: Holdfast) -> APIRouter:
-    """The routes, over one app."""
+def health_router(state: State) -> APIRouter:
+    """The routes, over what an app shares."""
     router = APIRouter(tags=["health"])
 
     @router.get("/livez", summary="Whether this process lives")
@@ -25,9 +25,12 @@ def health_router(hf: Holdfast) -> APIRouter:
 
     @router.get("/readyz", summary="Whether this process can serve")
     async def readyz() -> dict[str, str]:
+        if state.draining:
+            raise Problem(503, "unavailable", "This server is about to stop.")
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                await hf.check()
+                await state.hf.check()
+                await state.control()
         except TimeoutError:
             raise Problem(503, "unavailable", "The database does not answer.") from None
         except HoldfastError as fault:

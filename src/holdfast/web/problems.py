@@ -12,8 +12,10 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from holdfast.errors import (
     AlreadyFinal,
@@ -23,10 +25,11 @@ from holdfast.errors import (
     InvalidInput,
     KeyConflict,
     NotFound,
+    NotOpen,
     SchemaError,
 )
 
-__all__ = ["Problem", "install_problems"]
+__all__ = ["CATALOGUE", "Problem", "install_problems", "translated"]
 
 _log = logging.getLogger("holdfast.web")
 
@@ -37,6 +40,7 @@ _STATUSES: tuple[tuple[type[HoldfastError], int, bool], ...] = (
     (AlreadyFinal, 409, True),
     (Conflict, 409, True),
     (InvalidInput, 422, True),
+    (NotOpen, 503, False),
     (DatabaseUnavailable, 503, False),
     (SchemaError, 503, False),
 )
@@ -48,8 +52,39 @@ _DETAILS = {
     "invalid": "A value cannot be stored.",
 }
 
-_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
+_CODES = {
+    401: "no-key", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 408: "too-slow", 409: "conflict",
+    413: "too-large", 415: "media-type", 422: "invalid", 429: "rate-limit", 503: "unavailable",
+}  # fmt: skip
+
+#: Every code that is answered: what it means, and what to do.
+CATALOGUE: Mapping[str, tuple[int, str]] = {
+    "bad-request": (400, "The request is not HTTP as it should be. Look at the client that sent it."),
+    "malformed-json": (400, "The body is not JSON, is nested too deeply, or has a number that JSON does not know."),
+    "no-key": (401, "Send a key: `Authorization: Bearer hf_…`. `holdfast keys create` makes one."),
+    "bad-key": (401, "The key is unknown, was revoked, or has expired. Ask whoever made it for a new one."),
+    "scope": (403, "The key is good, but lacks the scope that the route needs; the detail names it."),
+    "host": (403, "Without keys the server answers only under a name of its own machine. Make keys, or use localhost."),
+    "origin": (403, "The request comes from a page of another site."),
+    "forbidden": (403, "The application that these routes are mounted in did not let the caller pass."),
+    "not-found": (404, "There is no such job or page, or it is not yours."),
+    "method-not-allowed": (405, "The page exists, but not for this method; see `Allow`."),
+    "too-slow": (408, "The body did not arrive within 30 seconds. Repeat the request."),
+    "conflict": (409, "The request contradicts the state of the job. Look at the job, then decide anew."),
+    "already-final": (409, "The job has ended; nothing about it can be changed any more."),
+    "too-large": (413, "The body is larger than 1 MiB. Store the data elsewhere and send where it is."),
+    "media-type": (415, "Send `Content-Type: application/json`, and no `Content-Encoding`."),
+    "invalid": (422, "The body does not fit: `errors` says where, as a JSON pointer, and why."),
+    "invalid-payload": (422, "The payload does not fit the job type."),
+    "idempotency-key": (422, "The idempotency key belongs to a job of another type or payload. Use a new key."),
+    "rate-limit": (429, "The key makes more requests a second than it may. Wait for `Retry-After` seconds."),
+    "waiting-limit": (429, "The tenant has as many waiting jobs as the key may cause. Wait until some have run."),
+    "internal": (500, "A fault of the server. It was logged there; the request may be repeated."),
+    "unavailable": (503, "The database cannot be reached, or this server is about to stop. Repeat the request."),
+    "schema": (503, "The database is being set up or upgraded. Repeat the request."),
+}
 _RETRY_AFTER_SECONDS = "2"
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Problem(Exception):
@@ -70,11 +105,11 @@ class Problem(Exception):
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             self.headers.setdefault("Retry-After", _RETRY_AFTER_SECONDS)
 
-    def response(self) -> Response:
-        """The answer."""
+    def body(self) -> dict[str, Any]:
+        """What is said."""
         body: dict[str, Any] = {
             "type": f"/problems/{self.code}",
-            "title": HTTPStatus(self.status).phrase,
+            "title": _PHRASES.get(self.status, "Error"),
             "status": self.status,
             "code": self.code,
         }
@@ -82,7 +117,11 @@ class Problem(Exception):
             body["detail"] = self.detail
         if self.errors:
             body["errors"] = list(self.errors)
-        return JSONResponse(body, self.status, headers=self.headers, media_type="application/problem+json")
+        return body
+
+    def response(self) -> Response:
+        """The answer."""
+        return JSONResponse(self.body(), self.status, headers=self.headers, media_type="application/problem+json")
 
 
 def install_problems(app: FastAPI) -> None:
@@ -94,12 +133,23 @@ def install_problems(app: FastAPI) -> None:
 
     async def holdfast_error(_request: Request, error: Exception) -> Response:
         assert isinstance(error, HoldfastError)  # noqa: S101 - registered for this class alone
-        return _translated(error).response()
+        return translated(error).response()
 
     async def http_error(_request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class alone
-        code = _CODES.get(error.status_code, "http")
+        code = _CODES.get(error.status_code, "bad-request" if error.status_code < 500 else "internal")
         return Problem(error.status_code, code, headers=error.headers).response()
+
+    async def wrong_parameters(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
+        errors = [
+            {"pointer": "".join(f"/{part}" for part in fault["loc"]), "detail": str(fault["msg"])}
+            for fault in error.errors()[:20]
+        ]
+        return Problem(422, "invalid", "The address does not fit.", errors=errors).response()
+
+    async def gone(_request: Request, _error: Exception) -> Response:
+        return Problem(400, "bad-request", "The request ended before it was whole.").response()
 
     async def unexpected(_request: Request, error: Exception) -> Response:
         _log.error("a request failed", exc_info=error)
@@ -108,16 +158,19 @@ def install_problems(app: FastAPI) -> None:
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(HoldfastError, holdfast_error)
     app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(ClientDisconnect, gone)
+    app.add_exception_handler(RequestValidationError, wrong_parameters)
     app.add_exception_handler(Exception, unexpected)
 
 
-def _translated(error: HoldfastError) -> Problem:
+def translated(error: HoldfastError) -> Problem:
+    """The problem that callers are told of."""
     for kind, status, public in _STATUSES:
         if isinstance(error, kind):
             if status == HTTPStatus.SERVICE_UNAVAILABLE:
                 _log.warning("a request cannot be served: %s", error)
             message = str(error) if public and _is_ours(error) else _DETAILS.get(error.code, "")
-            return Problem(status, error.code, message)
+            return Problem(status, "unavailable" if isinstance(error, NotOpen) else error.code, message)
     _log.error("a request failed", exc_info=error)
     return Problem(500, "internal", "Something went wrong here.")
 

@@ -1,38 +1,43 @@
-"""The HTTP app with its routes, for whichever server runs it or application mounts it.
-
-Every route stands behind one guard, the description of the routes too.
-"""
+"""The HTTP app with its routes, for whichever server runs it or application mounts it."""
 
 from __future__ import annotations
 
 import inspect
-import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
 
 from holdfast.app import Holdfast
+from holdfast.model.key import SCOPES
 from holdfast.version import __version__
+from holdfast.web.access import Access
+from holdfast.web.auth import Gate
+from holdfast.web.control.events import events_router
 from holdfast.web.control.jobs import jobs_router
+from holdfast.web.control.requests import requests_router
+from holdfast.web.description import describe
 from holdfast.web.health import health_router
+from holdfast.web.metrics import Metrics, metrics_router
+from holdfast.web.ops.jobs import ops_jobs_router
+from holdfast.web.ops.keys import ops_keys_router
+from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
+from holdfast.web.state import State
 
-__all__ = ["create_app", "is_loopback", "meant_for_loopback"]
+__all__ = ["create_app"]
 
 Guard = Callable[..., Awaitable[bool | None] | bool | None]
 
 
-def meant_for_loopback(request: Request) -> None:
-    """Refuse requests that a foreign page had a browser send here under a name of its own."""
-    if not is_loopback(request.url.hostname):
-        raise Problem(403, "host", "Without keys the server answers only under localhost, 127.0.0.1 or [::1].")
+def create_app(
+    hf: Holdfast, *, guard: Guard | None = None, scopes: Sequence[str] = SCOPES, keys_only: bool = False
+) -> FastAPI:
+    """All routes over one app, which is open while they are used.
 
-
-def create_app(hf: Holdfast, *, guard: Guard = meant_for_loopback) -> FastAPI:
-    """All routes over one app, which is open while they are used, for those whom the guard lets pass.
-
-    The guard is a dependency: it raises for those who may not pass, or returns anything but None and True.
+    Callers need keys, once there are any, or (`keys_only`) always. With a guard they need none: it is a dependency of
+    every route that raises for those who may not pass, or returns anything but None and True; `scopes` are theirs.
     """
     app = FastAPI(
         title="Holdfast",
@@ -40,26 +45,40 @@ def create_app(hf: Holdfast, *, guard: Guard = meant_for_loopback) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # FastAPI's own route would not ask the guard
-        dependencies=[Depends(_asking(guard))],
+        dependencies=[] if guard is None else [Depends(_asking(guard))],
     )
     install_problems(app)
-    app.include_router(health_router(hf))
-    app.include_router(jobs_router(hf))
+    metrics = Metrics()
+    hf.observe_control(metrics.queried)
+    gate = Gate(hf, guarded=None if guard is None else frozenset(scopes), keys_only=keys_only)
+    state = app.state.holdfast = State(hf, gate, metrics)
+    for router in (
+        health_router(state),
+        jobs_router(state),
+        events_router(state),
+        requests_router(state),
+        ops_jobs_router(state),
+        ops_keys_router(state),
+        metrics_router(gate, metrics),
+        pages_router(),
+    ):
+        app.include_router(router)
+    if hf.config.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[origin.strip() for origin in hf.config.cors_origins.split(",")],
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer", "traceparent"],
+            expose_headers=["Location", "Preference-Applied", "Retry-After"],
+        )
+    app.add_middleware(Access, metrics=metrics, bus=hf.events)
 
     @app.get("/openapi.json", include_in_schema=False)
     async def described(request: Request) -> dict[str, Any]:
         below = str(request.scope.get("root_path", ""))
-        return {**app.openapi(), "servers": [{"url": below}]} if below else app.openapi()
+        return {**describe(app), "servers": [{"url": below}]} if below else describe(app)
 
     return app
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether a name or an address, as it stands in a URL, is this machine's own."""
-    try:
-        return ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _asking(guard: Guard) -> Callable[..., Awaitable[None]]:

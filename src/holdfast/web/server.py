@@ -1,17 +1,17 @@
 """The HTTP server: a listener that drains, over the app with its routes.
 
-No keys exist yet, so whoever reaches the server may use it: it binds loopback addresses only.
+Without keys whoever reaches the server may use it: then it serves on loopback addresses only.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 from collections.abc import Iterator
 
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigError
+from holdfast.web.loopback import is_loopback
 from holdfast.web.routes import create_app
 
 try:
@@ -22,24 +22,20 @@ except ModuleNotFoundError as missing:
         name=missing.name,
     ) from None
 
-__all__ = ["Server", "address", "create_app", "listen"]
+__all__ = ["Server", "address", "create_app", "listen", "refuse_without_keys"]
 
 _GRACE_SECONDS = 10
 _BACKLOG = 1024
+_CONNECTIONS = 10_000
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket on a loopback address; ConfigError, with advice, for anything else."""
+    """A listening socket; ConfigError, with advice, where there can be none."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as fault:
         raise ConfigError(f"the host {host!r} is unknown: {fault}") from None
     family, _, _, _, where = found[0]
-    if not all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found):
-        raise ConfigError(
-            f"the server does not bind {host}: it has no keys yet, so anybody who reaches it could use it; "
-            "bind 127.0.0.1 or ::1"
-        )
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -53,6 +49,17 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+async def refuse_without_keys(hf: Holdfast, listener: socket.socket) -> None:
+    """ConfigError, with advice, if others could use an open app's server because there are no keys."""
+    host = listener.getsockname()[0]
+    control = await hf.control()
+    if not is_loopback(host) and not await control.keyring.any_key():
+        raise ConfigError(
+            f"the server does not serve on {host}: there are no keys, so anybody who reaches it could use it; "
+            "make one with `holdfast keys create`, or bind 127.0.0.1 or ::1"
+        )
+
+
 def address(listener: socket.socket) -> str:
     """The URL of a listening socket."""
     host, port = listener.getsockname()[:2]
@@ -62,13 +69,16 @@ def address(listener: socket.socket) -> str:
 class Server(uvicorn.Server):
     """Serves until told to stop; told again, it does not wait for requests under way."""
 
-    def __init__(self, hf: Holdfast) -> None:
+    def __init__(self, hf: Holdfast, *, keys_only: bool = False) -> None:
+        self._app = create_app(hf, keys_only=keys_only)
         super().__init__(
             uvicorn.Config(
-                create_app(hf),
+                self._app,
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_CONNECTIONS,
                 lifespan="off",
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
@@ -76,6 +86,7 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Finish the requests under way; called again, do not."""
+        self._app.state.holdfast.drain()
         self.force_exit = self.should_exit
         self.should_exit = True
 

@@ -256,7 +256,7 @@ class Intake(Service):
         if view == "everything":
             return Hints.everything(streams)
         if view == "recent":
-            return self._hints.since("recent", streams)
+            return self._hints.since("recent", streams, last_will_do=True)  # none is made within a second of another
         if len(streams) > _ALL_STREAMS_UP_TO:
             streams = [s for s in streams if now - self._active.get(s, -60.0) < 5.0] or streams
         return self._hints.ranges(streams) if view == "new" else self._hints.since("lately", streams)

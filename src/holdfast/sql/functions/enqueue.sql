@@ -1,7 +1,7 @@
 -- Record intents. Moves: (nothing) → created | scheduled | queued. Roles: api, worker, operator.
 --
 -- Options of a job, as a JSON object: priority, run_at or delay (seconds), idempotency_key, dedup_key,
--- correlation_id, parent_id, max_attempts, target, queue, hold, target_count.
+-- correlation_id, parent_id, max_attempts, target, queue, hold, target_count, traceparent.
 -- Each job answers with one row: `created`; `existing`, when its idempotency or dedup key already has a
 -- job; or `conflict`, when the key's job is of another type or payload (then nothing was recorded for it).
 -- Nothing here takes a lock that a claim or a settlement waits for.
@@ -184,7 +184,7 @@ begin
     select case
           when unknown.key is not null then format(
             'unknown option %s; known are priority, run_at, delay, idempotency_key, dedup_key, correlation_id, '
-            'parent_id, max_attempts, target, queue, hold, target_count', quote_ident(unknown.key))
+            'parent_id, max_attempts, target, queue, hold, target_count, traceparent', quote_ident(unknown.key))
           when jsonb_typeof(option) <> 'object' then 'options must be a JSON object'
           when not is_number(option -> 'priority', 0, 1000000000, true) then 'priority must be 0 or more, at most 1000000000, a whole number'
           when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, a whole number'
@@ -197,6 +197,7 @@ begin
           when length(option ->> 'correlation_id') not between 1 and 255 then 'correlation_id must have 1 to 255 characters'
           when length(option ->> 'target') not between 1 and 255 then 'target must have 1 to 255 characters'
           when length(option ->> 'queue') not between 1 and 200 then 'queue must have 1 to 200 characters'
+          when (option ->> 'traceparent') !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then 'traceparent must be as in W3C Trace Context'
           when option ->> 'queue' = 'holdfast' then 'the queue "holdfast" is reserved'
           when option ? 'run_at' and option ? 'delay' then 'give run_at or delay, not both'
           when option ? 'run_at' and not is_moment(option ->> 'run_at') then 'run_at must be a time with its zone, before the year 10000'
@@ -206,7 +207,7 @@ begin
       select key
       from jsonb_object_keys(case when jsonb_typeof(option) = 'object' then option end) as key
       where key not in ('priority', 'run_at', 'delay', 'idempotency_key', 'dedup_key', 'correlation_id',
-        'parent_id', 'max_attempts', 'target', 'queue', 'hold', 'target_count')
+        'parent_id', 'max_attempts', 'target', 'queue', 'hold', 'target_count', 'traceparent')
       limit 1) unknown on true
     where option is not null
     order by 1 nulls last
@@ -308,7 +309,7 @@ begin
   ), recorded as (
     insert into jobs (
       id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
-      fingerprint, dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, payload)
+      fingerprint, dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload)
     select
       id, seq, run_at, stream,
       coalesce((option ->> 'priority')::integer, 100),
@@ -326,6 +327,7 @@ begin
       (option ->> 'retry_of')::uuid,
       record_jobs.created_by,
       (option ->> 'target_count')::bigint,
+      option ->> 'traceparent',
       payload
     from wish
     order by option ->> 'idempotency_key', option ->> 'dedup_key', position
@@ -413,13 +415,14 @@ begin
     return;
   end if;
 
+  -- By its id first: a batch that is sent again asks for the job that it made, not for one that came after it.
   select j.* into other
   from jobs j
-  where j.tenant = existing_job.tenant and j.type = existing_job.type and j.dedup_key = option ->> 'dedup_key';
+  where j.id = existing_job.id and j.tenant = existing_job.tenant and j.type = existing_job.type;
   if not found then
     select j.* into other
     from jobs j
-    where j.id = existing_job.id and j.tenant = existing_job.tenant and j.type = existing_job.type;
+    where j.tenant = existing_job.tenant and j.type = existing_job.type and j.dedup_key = option ->> 'dedup_key';
   end if;
   if found then
     return query select other.id, other.state, 'existing';

@@ -7,7 +7,7 @@ select
   j.target, j.idempotency_key, j.dedup_key, coalesce(j.correlation_id, j.id::text) as correlation_id,
   j.parent_id, j.retry_of, j.created_by, j.created_at, j.updated_at, j.run_at, j.started_at, j.finished_at,
   j.last_error, j.last_error_at, j.target_count, l.worker as lease_owner, l.expires_at as lease_expires_at,
-  l.interrupt, j.payload, j.result
+  l.interrupt, j.payload, j.result, j.traceparent
 from jobs j
 left join job_types t on t.name = j.type
 left join leases l on l.job_id = j.id and l.attempt = j.attempt;

@@ -26,7 +26,7 @@ select
   id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
   dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
   finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
-  payload::text as payload, result::text as result
+  payload::text as payload, result::text as result, traceparent
 from holdfast.get_jobs($1::uuid[], $2);
 
 -- name: list_jobs
@@ -35,7 +35,7 @@ select
   id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
   dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
   finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
-  payload::text as payload, result::text as result
+  payload::text as payload, result::text as result, traceparent
 from holdfast.list_jobs($1::text[], $2::text[], $3::text[], $4, $5, $6, $7, $8);
 
 -- name: get_attempts

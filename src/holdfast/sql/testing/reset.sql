@@ -15,11 +15,18 @@ begin
     from pg_class c
     where c.relnamespace = current_schema()::regnamespace
       and c.relkind in ('r', 'p')
-      and c.relname not in ('schema_steps', 'schema_functions', 'settings', 'job_types', 'testing_clock')
+      and c.relname not in (
+        'schema_steps', 'schema_functions', 'settings', 'job_types', 'testing_clock', 'audit_log')
     order by c.relname
   loop
     execute format('delete from %I', name);
   end loop;
+  -- The one table that can only be added to, but for this.
+  if exists (select from audit_log) then
+    alter table audit_log disable trigger audit_append_only;
+    delete from audit_log;
+    alter table audit_log enable trigger audit_append_only;
+  end if;
 end
 $$;
 

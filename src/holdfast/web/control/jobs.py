@@ -1,124 +1,199 @@
-"""`POST /jobs` and `GET /jobs/{jobId}`: record an intent, and ask how it stands."""
+"""`/jobs`: record intents, one or many, and ask how they stand and how they ended."""
 
 from __future__ import annotations
 
-import re
-from datetime import datetime
-from typing import Annotated, Any, Self
+import asyncio
+import contextlib
+import time
+from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, Request, Response
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import ValidationError
+from pydantic_core import to_json
 
-from holdfast.app import Holdfast
-from holdfast.errors import NotFound
+from holdfast.client.job_ref import JobRef
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.model.key import Caller
 from holdfast.model.states import Status
-from holdfast.web.bodies import read_body
+from holdfast.web.auth import PREFER, TRACEPARENT, secured
+from holdfast.web.bodies import problem_of, read_body
+from holdfast.web.control.schemas import (
+    Accepted,
+    Batch,
+    BatchAnswer,
+    JobError,
+    JobResult,
+    JobStatus,
+    Submission,
+)
+from holdfast.web.prefer import applied, wanted_wait
+from holdfast.web.problems import Problem, translated
+from holdfast.web.state import State
 
-__all__ = ["jobs_router"]
+__all__ = ["job_id_of", "jobs_router"]
 
-#: Without keys there is one tenant.
-TENANT = "default"
-_LONGEST_DELAY_SECONDS = 100 * 365 * 86400
-
-
-def _without_nul(text: str) -> str:
-    if "\x00" in text:
-        raise ValueError("a NUL character cannot be stored")
-    return text
-
-
-def _visible(key: str) -> str:
-    if not re.fullmatch(r"[\x21-\x7e]{1,255}", key):
-        raise ValueError("must be 1 to 255 visible ASCII characters")
-    return key
-
-
-def _text(longest: int) -> Any:
-    return Annotated[str, Field(min_length=1, max_length=longest), AfterValidator(_without_nul)]
+_JSON = "application/json"
+_RETRY_AFTER = "1"
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", strict=True, allow_inf_nan=False, validate_by_name=False
-    )
+class _Waiting:
+    """How many jobs wait, counted now and then, and those that were let in since."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._counted: dict[tuple[str, int], tuple[float, int]] = {}
+
+    async def refuse_too_many(self, caller: Caller, jobs: int = 1) -> None:
+        """So many jobs more; a problem if the key may not cause that many."""
+        most = caller.max_waiting
+        if most is None:
+            return
+        key = (caller.tenant, most)
+        at, count = self._counted.get(key, (float("-inf"), 0))
+        if time.monotonic() - at > 1:
+            at, count = time.monotonic(), await (await self._state.control()).waiting(caller, most)
+        self._counted[key] = at, count
+        if count + jobs > most:
+            raise Problem(
+                429, "waiting-limit", f"This key may cause {most} waiting jobs.", headers={"Retry-After": "5"}
+            )
+        self._counted[key] = at, count + jobs
 
 
-class Submission(_Model):
-    """A job to be recorded."""
-
-    job_type: _text(200)  # type: ignore[valid-type]
-    payload: dict[str, Any] = Field(default_factory=dict)
-    idempotency_key: Annotated[str, AfterValidator(_visible)] | None = None
-    dedup_key: _text(255) | None = None  # type: ignore[valid-type]
-    correlation_id: _text(255) | None = None  # type: ignore[valid-type]
-    target: _text(255) | None = None  # type: ignore[valid-type]
-    queue: _text(200) | None = None  # type: ignore[valid-type]
-    priority: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
-    max_attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    target_count: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
-    run_at: AwareDatetime | None = None
-    delay: Annotated[float, Field(ge=0, le=_LONGEST_DELAY_SECONDS)] | None = None
-    parent_id: UUID | None = None
-    hold: bool | None = None
-
-    @model_validator(mode="after")
-    def _one_time(self) -> Self:
-        if self.run_at is not None and self.delay is not None:
-            raise ValueError("give runAt or delay, not both")
-        return self
-
-    def options(self) -> dict[str, Any]:
-        """As the client takes them."""
-        given = self.model_dump(exclude={"job_type", "payload"}, exclude_none=True)
-        if "parent_id" in given:
-            given["parent"] = given.pop("parent_id")
-        return given
+def job_id_of(text: str) -> UUID:
+    """A job's id as it stands in an address."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound(f"{text!r} is not a job id") from None
 
 
-class Accepted(_Model):
-    """A job was recorded."""
-
-    job_id: UUID
-    status: Status
-
-
-class PublicJob(Accepted):
-    """What clients may know of a job."""
-
-    job_type: str
-    created_at: datetime
-    updated_at: datetime
-
-
-def jobs_router(hf: Holdfast) -> APIRouter:
-    """The routes, over one app's client."""
+def jobs_router(state: State) -> APIRouter:
+    """The routes, over what an app shares."""
     router = APIRouter(tags=["jobs"])
-    schema = Submission.model_json_schema()
+    # Called by hand: as a dependency it would cost a submission as much as all that happens to it afterwards.
+    submitter = state.gate.requires("submit")
+    may_read = Depends(state.gate.requires("read"))
+    waiting = _Waiting(state)
 
     @router.post(
         "/jobs",
         status_code=202,
         response_model=Accepted,
+        responses={200: {"model": Accepted, "description": "The job has ended within the time asked for"}},
         summary="Record a job",
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
+        openapi_extra=secured("submit", requestBody=_body(Submission), parameters=[PREFER, TRACEPARENT]),
     )
-    async def submit(request: Request, response: Response) -> Accepted:
+    async def submit(request: Request) -> Response:
+        caller = await submitter(request)
         submission = await read_body(request, Submission)
-        ref = await hf.enqueue(submission.job_type, submission.payload, tenant=TENANT, **submission.options())
+        await waiting.refuse_too_many(caller)
+        ref = await _record(state, caller, submission, request)
+        seconds = wanted_wait(request)
+        status, code = _first_status(submission, ref), 202
+        if seconds:
+            # The job is recorded: whatever becomes of the wait, the answer says so.
+            with contextlib.suppress(HoldfastError, Problem):
+                control = await state.control()
+                job = await state.ended(await control.job(caller, ref.id), seconds)
+                status, code = job.status, 200 if job.state.terminal else 202
+        response = Response(_accepted(ref.id, status), code, media_type=_JSON)
         response.headers["Location"] = f"{request.scope.get('root_path', '')}/jobs/{ref.id}"
-        # A repeat of a key cannot be told from the first call, whatever became of the job.
-        status = Status.PENDING if submission.idempotency_key is not None else ref.status
-        return Accepted(jobId=ref.id, status=status)
+        return applied(response, seconds)
 
-    @router.get("/jobs/{job_id}", response_model=PublicJob, summary="How a job stands")
-    async def read(job_id: str) -> PublicJob:
-        job = await hf.get(job_id)
-        if job.tenant != TENANT or job.type.startswith("holdfast."):
-            raise NotFound(f"there is no job {job_id}")
-        return PublicJob(
-            jobId=job.id, status=job.status, jobType=job.type, createdAt=job.created_at, updatedAt=job.updated_at
-        )
+    @router.post(
+        "/jobs/batch",
+        status_code=202,
+        response_model=BatchAnswer,
+        summary="Record up to a thousand jobs, each by itself",
+        openapi_extra=secured("submit", requestBody=_body(Batch)),
+    )
+    async def submit_batch(request: Request) -> Response:
+        caller = await submitter(request)
+        batch = await read_body(request, Batch)
+        await waiting.refuse_too_many(caller, len(batch.jobs))
+        answers = await asyncio.gather(*(_record_one(state, caller, job, request) for job in batch.jobs))
+        return Response(to_json({"results": answers}), 202, media_type=_JSON)
+
+    @router.get(
+        "/jobs/{job_id}",
+        response_model=JobStatus,
+        summary="How a job stands",
+        openapi_extra=secured("read", parameters=[PREFER]),
+    )
+    async def read(request: Request, job_id: str, caller: Caller = may_read) -> Response:
+        job = await (await state.control()).job(caller, job_id_of(job_id))
+        seconds = wanted_wait(request)
+        if seconds:
+            job = await state.ended(job, seconds)
+        return applied(_answer(JobStatus.of(job)), seconds)
+
+    @router.get(
+        "/jobs/{job_id}/result",
+        response_model=JobResult,
+        responses={202: {"model": Accepted, "description": "The job has not ended yet"}},
+        summary="How a job ended",
+        openapi_extra=secured("read", parameters=[PREFER]),
+    )
+    async def result(request: Request, job_id: str, caller: Caller = may_read) -> Response:
+        control, wanted = await state.control(), job_id_of(job_id)
+        job = await control.job(caller, wanted)
+        seconds = wanted_wait(request)
+        if seconds:
+            job = await state.ended(job, seconds)
+        if not job.state.terminal:
+            response = _answer(Accepted(jobId=job.id, status=job.status), 202)
+            response.headers["Retry-After"] = _RETRY_AFTER
+            return applied(response, seconds)
+        ended = await control.result(caller, wanted)
+        failed = ended.error_type is not None or ended.error_message is not None
+        error = JobError(type=ended.error_type, message=ended.error_message) if failed else None
+        answer = JobResult(jobId=job.id, status=job.status, result=ended.result, error=error)
+        return applied(_answer(answer), seconds)
 
     return router
+
+
+async def _record(state: State, caller: Caller, submission: Submission, request: Request) -> JobRef:
+    options = submission.options()
+    trace = request.headers.get("traceparent")
+    if trace is not None and _is_trace(trace):
+        options["traceparent"] = trace
+    control = await state.control()
+    return await control.submit(caller, submission.job_type, submission.payload, **options)
+
+
+async def _record_one(state: State, caller: Caller, job: dict[str, Any], request: Request) -> dict[str, Any]:
+    """One of a batch: what became of it, whatever becomes of the others."""
+    try:
+        submission = Submission.model_validate_json(to_json(job))
+        ref = await _record(state, caller, submission, request)
+    except ValidationError as fault:
+        return {"problem": problem_of(fault).body()}
+    except HoldfastError as fault:
+        return {"problem": translated(fault).body()}
+    return {"jobId": str(ref.id), "status": _first_status(submission, ref).value}
+
+
+def _first_status(submission: Submission, ref: JobRef) -> Status:
+    """A repeat of a key cannot be told from the first call, whatever became of the job."""
+    return Status.PENDING if submission.idempotency_key is not None else ref.status
+
+
+def _is_trace(text: str) -> bool:
+    """What is not as it should be is ignored, as the standard wants it."""
+    parts = text.split("-")
+    return [len(part) for part in parts] == [2, 32, 16, 2] and all(c in "0123456789abcdef-" for c in text)
+
+
+def _accepted(job_id: UUID, status: Status) -> str:
+    return f'{{"jobId":"{job_id}","status":"{status.value}"}}'
+
+
+def _answer(model: Accepted, status: int = 200) -> Response:
+    return Response(model.model_dump_json(by_alias=True), status, media_type=_JSON)
+
+
+def _body(model: type[Submission | Batch]) -> dict[str, Any]:
+    return {"required": True, "content": {_JSON: {"schema": model.model_json_schema()}}}

@@ -1,0 +1,172 @@
+"""`holdfast keys`: who may use the HTTP API, for which tenant, and for what."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.failures import Exit
+from holdfast.cli.output import as_dict, output_option, print_record, print_records
+from holdfast.model.key import SCOPES, AuditEntry, Key
+
+__all__ = ["keys"]
+
+_COLUMNS = {
+    "id": "ID", "name": "NAME", "tenant": "TENANT", "prefix": "KEY", "scopes": "SCOPES", "state": "STATE",
+    "last_used_at": "LAST USED", "expires_at": "EXPIRES",
+}  # fmt: skip
+_AUDIT_COLUMNS = {
+    "at": "AT", "actor": "WHO", "tenant": "TENANT", "action": "WHAT", "subject": "WHOM", "detail": "DETAIL",
+}  # fmt: skip
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg]
+    """A number and a unit: 90d, 12h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d{1,6})([smhdw])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no duration such as 90d or 12h", param, ctx)
+        return timedelta(**{_UNITS[found.group(2)]: int(found.group(1))})
+
+
+@click.group()
+def keys() -> None:
+    """Who may use the HTTP API, for which tenant, and for what."""
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--tenant", default="default", show_default=True, help="Whose jobs the key is for.")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    multiple=True,
+    help="What it may do; may be repeated. submit and read if not given.",
+)
+@click.option("--expires", type=_Duration(), metavar="90d", help="For how long it is good; for ever if not given.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Requests a second, per server process.")
+@click.option("--max-waiting", type=click.IntRange(min=0), help="Submits nothing while so many jobs wait.")
+@output_option
+def create(output: str, **wishes: Any) -> None:
+    """Make a key, and show its secret: this once, it is not kept."""
+
+    async def make() -> tuple[Key, str]:
+        async with Holdfast() as hf:
+            return await (await hf.operations()).keys.create(
+                wishes["name"],
+                scopes=wishes["scopes"] or ("submit", "read"),
+                tenant=wishes["tenant"],
+                lifetime=wishes["expires"],
+                requests_per_second=wishes["rate"],
+                max_waiting=wishes["max_waiting"],
+                by=_me(),
+            )
+
+    _show_secret(*asyncio.run(make()), output)
+
+
+@keys.command("list")
+@click.option("--tenant", help="Only this tenant's.")
+@output_option
+def list_(tenant: str | None, output: str) -> None:
+    """List keys, those that have ended too."""
+
+    async def find() -> Sequence[Key]:
+        async with Holdfast() as hf:
+            return await (await hf.operations()).keys.list(tenant)
+
+    found = asyncio.run(find())
+    print_records([_record(key) for key in found], _COLUMNS, output)
+    if not found and output == "table":
+        click.echo("no keys: the server answers on loopback addresses only, and to everybody there", err=True)
+
+
+@keys.command()
+@click.argument("key_id", metavar="ID", type=click.UUID)
+@click.option("--overlap", type=_Duration(), default="1d", show_default=True, help="How long the old one stays good.")
+@output_option
+def rotate(key_id: UUID, overlap: timedelta, output: str) -> None:
+    """Make a key in place of another, which stays good for a while."""
+
+    async def turn() -> tuple[Key, str]:
+        async with Holdfast() as hf:
+            return await (await hf.operations()).keys.rotate(key_id, overlap=overlap, by=_me())
+
+    _show_secret(*asyncio.run(turn()), output)
+
+
+@keys.command()
+@click.argument("key_id", metavar="ID", type=click.UUID)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def revoke(key_id: UUID, yes: bool) -> int:
+    """End a key, for good: whoever uses it is refused a second later."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("revoke is for good: add --yes")
+        click.confirm(f"revoke key {key_id} for good?", abort=True)
+
+    async def end() -> Key:
+        async with Holdfast() as hf:
+            return await (await hf.operations()).keys.revoke(key_id, by=_me())
+
+    key = asyncio.run(end())
+    click.echo(f"revoked {key.name} ({key.prefix}…)")
+    return Exit.OK
+
+
+@keys.command()
+@click.option("--tenant", help="Only this tenant's.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--before", type=int, metavar="ID", help="Those before this one: the next page.")
+@output_option
+def audit(tenant: str | None, limit: int, before: int | None, output: str) -> None:
+    """What operators and keys did, newest first."""
+
+    async def find() -> Sequence[AuditEntry]:
+        async with Holdfast() as hf:
+            return await (await hf.operations()).keys.audit(tenant, before=before, limit=limit)
+
+    print_records([as_dict(entry) for entry in asyncio.run(find())], _AUDIT_COLUMNS, output)
+
+
+def _show_secret(key: Key, secret: str, output: str) -> None:
+    if output == "table":
+        click.echo(secret)
+        click.echo(f"key {key.id} ({key.name}) for tenant {key.tenant}: {', '.join(key.scopes)}", err=True)
+        click.echo("Keep it: it is not shown again.", err=True)
+    else:
+        print_record({**_record(key), "secret": secret}, output)
+
+
+def _record(key: Key) -> dict[str, Any]:
+    if key.revoked_at is not None:
+        state = "revoked"
+    elif key.expires_at is not None and key.expires_at <= datetime.now(UTC):
+        state = "expired"
+    else:
+        state = "good" if key.replaced_by is None else "replaced"
+    return {**as_dict(key), "state": state}
+
+
+def _me() -> str:
+    """Who is at the keyboard, for the audit log."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except OSError:
+        return "cli"

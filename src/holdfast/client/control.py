@@ -1,0 +1,74 @@
+"""What the control plane may do for a caller: record, look, wait and ask, within the caller's tenant."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import UUID
+
+from holdfast.client.client import Client, judge
+from holdfast.client.job_ref import JobRef
+from holdfast.client.keyring import Keyring
+from holdfast.client.watch import Watcher
+from holdfast.errors import InvalidInput, NotFound
+from holdfast.model.key import Caller
+from holdfast.store.database import Database
+from holdfast.store.keys import KeyStore
+from holdfast.store.submissions import Submissions
+from holdfast.store.tenancy import Ended, PublicJob, TenancyStore
+
+__all__ = ["Control", "Ended", "PublicJob"]
+
+
+class Control:
+    """The verbs of the control plane, over a database in the role `client`."""
+
+    def __init__(self, database: Database, client: Client) -> None:
+        self._store = TenancyStore(database)
+        self._client = client.with_store(Submissions(database))
+        self._watcher = Watcher(self._store)
+        self.keyring = Keyring(KeyStore(database))
+
+    async def submit(self, caller: Caller, job_type: str, payload: Any, **options: Any) -> JobRef:
+        """Record one job in the caller's name."""
+        if not caller.tenant:
+            raise InvalidInput("a caller without a tenant submits nothing")
+        return await self._client.enqueue(job_type, payload, tenant=caller.tenant, created_by=caller.name, **options)
+
+    async def job(self, caller: Caller, job_id: UUID) -> PublicJob:
+        """The job as it stands; NotFound if there is none, or it is another tenant's."""
+        for job in await self._store.jobs([(caller.tenant, job_id)]):
+            return job
+        raise NotFound(f"there is no job {job_id}")
+
+    async def wait(self, job: PublicJob, seconds: float) -> PublicJob:
+        """The job when it has ended, or as it stands when the time is over."""
+        end = time.monotonic() + seconds
+        while not job.state.terminal:
+            try:
+                job = await self._watcher.changed(job, end - time.monotonic())
+            except TimeoutError:
+                break
+        return job
+
+    async def changed(self, job: PublicJob, seconds: float) -> PublicJob:
+        """The job once it has changed; TimeoutError if that takes longer."""
+        return await self._watcher.changed(job, seconds)
+
+    async def result(self, caller: Caller, job_id: UUID) -> Ended:
+        """How the job ended, or that it has not."""
+        ended = await self._store.result(caller.tenant, job_id)
+        if ended is None:
+            raise NotFound(f"there is no job {job_id}")
+        return ended
+
+    async def request(
+        self, caller: Caller, verb: str, job_id: UUID, *, note: str | None = None, target: str | None = None
+    ) -> None:
+        """Ask that a job be canceled, paused, resumed, released or deleted."""
+        answer = await self._store.request(caller, verb, job_id, note=note, target=target)
+        judge(verb, job_id, answer)
+
+    async def waiting(self, caller: Caller, up_to: int) -> int:
+        """How many of the tenant's jobs wait, counted no further than `up_to`."""
+        return await self._store.waiting(caller.tenant, up_to)

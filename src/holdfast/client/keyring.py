@@ -1,0 +1,161 @@
+"""API keys: make, rotate and revoke them, and tell whose a secret is.
+
+What was found is remembered for a second: a revoked key is refused a second later at most. While the database is
+away nobody is let in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.model.ids import new_job_id
+from holdfast.model.key import AuditEntry, Caller, Key, digest_of, new_secret, prefix_of
+from holdfast.store.keys import KeyStore
+
+__all__ = ["Keyring", "Keys"]
+
+_REMEMBER_SECONDS = 1.0
+_REMEMBERED, _STRANGERS = 10_000, 1_000
+#: How exactly it is known when a key was last used.
+_USED_SECONDS = 60.0
+#: No key has this digest: asked for to learn whether there is any.
+_NOBODY = b""
+
+
+class _Found(NamedTuple):
+    caller: Caller | None
+    any_key: bool
+    until: float
+
+
+class Keyring:
+    """Whose a secret is, for the server."""
+
+    def __init__(self, store: KeyStore) -> None:
+        self._store = store
+        self._good: dict[bytes, _Found] = {}
+        self._bad: dict[bytes, _Found] = {}
+        self._asked: dict[bytes, asyncio.Task[_Found]] = {}
+        self._used: dict[UUID, float] = {}
+        self._touching: set[asyncio.Task[None]] = set()
+
+    async def caller(self, secret: str) -> Caller | None:
+        """Who has this secret; None if nobody, or not any more."""
+        return (await self._look(digest_of(secret))).caller
+
+    async def any_key(self) -> bool:
+        """Whether there has ever been a key, so that those without one are refused."""
+        return (await self._look(_NOBODY)).any_key
+
+    async def _look(self, digest: bytes) -> _Found:
+        found = self._good.get(digest) or self._bad.get(digest)
+        if found is not None and time.monotonic() < found.until:
+            return found
+        # Those who come meanwhile share the question.
+        task = self._asked.get(digest)
+        if task is None:
+            task = self._asked[digest] = asyncio.get_running_loop().create_task(self._ask(digest))
+            task.add_done_callback(lambda _: self._asked.pop(digest, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, digest: bytes) -> _Found:
+        asked_at = time.monotonic()
+        any_key, caller, seconds_left = await self._store.find(digest)
+        good_for = _REMEMBER_SECONDS if seconds_left is None else min(_REMEMBER_SECONDS, seconds_left)
+        found = _Found(caller, any_key, asked_at + good_for)
+        # What strangers send must not push out what is good.
+        known, most = (self._good, _REMEMBERED) if caller or digest == _NOBODY else (self._bad, _STRANGERS)
+        self._good.pop(digest, None)
+        if len(known) >= most:
+            known.clear()
+        known[digest] = found
+        if caller is not None and caller.key_id is not None:
+            self._touch(caller.key_id, asked_at)
+        return found
+
+    def _touch(self, key_id: UUID, now: float) -> None:
+        """Say that a key was used; nobody waits for that."""
+        if now >= self._used.get(key_id, float("-inf")) + _USED_SECONDS:
+            self._used[key_id] = now
+            task = asyncio.get_running_loop().create_task(self._say_used(key_id))
+            self._touching.add(task)
+            task.add_done_callback(self._touching.discard)
+
+    async def _say_used(self, key_id: UUID) -> None:
+        try:
+            await self._store.touch([key_id])
+        except HoldfastError:
+            self._used.pop(key_id, None)
+
+
+class Keys:
+    """Make, list and end keys, for operators. `by` and `by_key` say who does."""
+
+    def __init__(self, store: KeyStore) -> None:
+        self._store = store
+
+    async def create(
+        self,
+        name: str,
+        *,
+        scopes: Sequence[str],
+        tenant: str = "default",
+        lifetime: timedelta | None = None,
+        requests_per_second: float | None = None,
+        max_waiting: int | None = None,
+        by: str,
+        by_key: UUID | None = None,
+    ) -> tuple[Key, str]:
+        """A new key and its secret, which is not kept anywhere."""
+        secret = new_secret()
+        key = await self._store.create(
+            new_job_id(),
+            tenant=tenant,
+            name=name,
+            secret=(prefix_of(secret), digest_of(secret)),
+            scopes=scopes,
+            lifetime_seconds=None if lifetime is None else lifetime.total_seconds(),
+            requests_per_second=requests_per_second,
+            max_waiting=max_waiting,
+            by=by,
+            by_key=by_key,
+        )
+        return key, secret
+
+    async def rotate(self, key_id: UUID, *, overlap: timedelta, by: str, by_key: UUID | None = None) -> tuple[Key, str]:
+        """A new key in place of another, which is good for a while longer, so that nobody is locked out meanwhile."""
+        secret = new_secret()
+        key = await self._store.rotate(
+            key_id,
+            new_job_id(),
+            secret=(prefix_of(secret), digest_of(secret)),
+            overlap_seconds=overlap.total_seconds(),
+            by=by,
+            by_key=by_key,
+        )
+        if key is None:
+            raise NotFound(f"there is no key {key_id} that could be rotated")
+        return key, secret
+
+    async def revoke(self, key_id: UUID, *, by: str, by_key: UUID | None = None) -> Key:
+        """End a key now; NotFound if there is none, or it has ended."""
+        key = await self._store.revoke(key_id, by=by, by_key=by_key)
+        if key is None:
+            raise NotFound(f"there is no key {key_id} that could be revoked")
+        return key
+
+    async def list(self, tenant: str | None = None) -> Sequence[Key]:
+        """All keys, oldest first, those that have ended too."""
+        return await self._store.list(tenant)
+
+    async def audit(
+        self, tenant: str | None = None, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[AuditEntry]:
+        """What was done, newest first."""
+        return await self._store.audit(tenant, before=before, limit=limit)

@@ -1,0 +1,62 @@
+"""What operators may do: search, look, count, and manage keys; within one tenant, or across all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from holdfast.client.keyring import Keys
+from holdfast.errors import DatabaseBusy, NotFound
+from holdfast.model.job import Attempt, Event, Job
+from holdfast.model.query import parse_query
+from holdfast.store.browse import BrowseStore, Page
+from holdfast.store.database import Database
+from holdfast.store.keys import KeyStore
+
+__all__ = ["Operations", "Page"]
+
+#: How many jobs one page looks at before it ends early.
+VISITED = 100_000
+_SEARCH_SECONDS = 15.0
+
+
+class Operations:
+    """The operator's verbs, over a database in that role. `tenant` None means all of them."""
+
+    def __init__(self, database: Database) -> None:
+        self._store = BrowseStore(database)
+        self.keys = Keys(KeyStore(database))
+
+    async def search(
+        self, query: str, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50
+    ) -> Page:
+        """Jobs that fit a query (see holdfast.model.query), newest first."""
+        tree = parse_query(query)
+        try:
+            async with asyncio.timeout(_SEARCH_SECONDS):
+                return await self._store.search(tree, tenant=tenant, before=before, limit=limit, visit=VISITED)
+        except TimeoutError:
+            raise DatabaseBusy("the search took too long; ask for less") from None
+
+    async def job(self, job_id: UUID, *, tenant: str | None = None) -> Job:
+        """Everything that is known of a job."""
+        job = await self._store.job(job_id, tenant)
+        if job is None:
+            raise NotFound(f"there is no job {job_id}")
+        return job
+
+    async def attempts(self, job_id: UUID, *, tenant: str | None = None) -> Sequence[Attempt]:
+        """Every ended attempt of a job, oldest first."""
+        await self.job(job_id, tenant=tenant)
+        return await self._store.attempts(job_id, tenant)
+
+    async def events(self, job_id: UUID, *, tenant: str | None = None) -> Sequence[Event]:
+        """The rarer moves of a job, oldest first."""
+        await self.job(job_id, tenant=tenant)
+        return await self._store.events(job_id, tenant)
+
+    async def statistics(self, *, tenant: str | None = None) -> dict[str, Any]:
+        """What stands where."""
+        return await self._store.statistics(tenant)

@@ -1,0 +1,95 @@
+"""Waits for jobs to change, for any number of callers at once, with one statement for all of them.
+
+The engine does not tell of every job's end: that would cost a notification per job. So whoever waits is looked
+after by one loop per process, which asks often while things change and rarely while they do not. While the
+database is away it goes on asking: how long to wait is the callers' affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from holdfast.errors import DatabaseUnavailable, HoldfastError, NotFound
+from holdfast.model.states import State
+from holdfast.store.tenancy import PublicJob, TenancyStore
+
+__all__ = ["Watcher"]
+
+_OFTEN_SECONDS, _RARELY_SECONDS, _SLOWER = 0.01, 0.25, 1.3
+_BATCH = 1000
+
+_Key = tuple[str, UUID]
+#: How a job stands; and who waits until it does not stand so any more.
+_Standing = tuple[State, datetime]
+_Waiting = dict[asyncio.Future[PublicJob], _Standing]
+
+
+class Watcher:
+    """All that is waited for in this process."""
+
+    def __init__(self, store: TenancyStore) -> None:
+        self._store = store
+        self._waiting: dict[_Key, _Waiting] = {}
+        self._pause = _OFTEN_SECONDS
+        self._task: asyncio.Task[None] | None = None
+
+    async def changed(self, job: PublicJob, seconds: float) -> PublicJob:
+        """The job once it is no longer as given; TimeoutError if that takes longer."""
+        answer: asyncio.Future[PublicJob] = asyncio.get_running_loop().create_future()
+        key = (job.tenant, job.id)
+        if key not in self._waiting:
+            self._pause = _OFTEN_SECONDS
+        self._waiting.setdefault(key, {})[answer] = _state(job)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._look(), name="watcher")
+        try:
+            async with asyncio.timeout(seconds):
+                return await answer
+        finally:
+            self._forget(key, answer)
+
+    def _forget(self, key: _Key, answer: asyncio.Future[PublicJob]) -> None:
+        others = self._waiting.get(key, {})
+        others.pop(answer, None)
+        if not others:
+            self._waiting.pop(key, None)
+
+    async def _look(self) -> None:
+        """Ask for all that is waited for, until nobody waits."""
+        while self._waiting:
+            await asyncio.sleep(self._pause)
+            self._pause = min(_RARELY_SECONDS, self._pause * _SLOWER)
+            keys = list(self._waiting)
+            for start in range(0, len(keys), _BATCH):
+                try:
+                    await self._ask(keys[start : start + _BATCH])
+                except DatabaseUnavailable:
+                    self._pause = _RARELY_SECONDS
+                except HoldfastError as fault:
+                    self._refuse(keys[start : start + _BATCH], fault)
+
+    def _refuse(self, keys: Sequence[_Key], fault: HoldfastError) -> None:
+        for key in keys:
+            for answer in self._waiting.get(key, {}):
+                if not answer.done():
+                    answer.set_exception(fault)
+
+    async def _ask(self, keys: Sequence[_Key]) -> None:
+        found = {(job.tenant, job.id): job for job in await self._store.jobs(keys)}
+        for key in keys:
+            job = found.get(key)
+            for answer, known in list(self._waiting.get(key, {}).items()):
+                if answer.done():
+                    continue
+                if job is None:
+                    answer.set_exception(NotFound(f"there is no job {key[1]}"))
+                elif _state(job) != known:
+                    self._pause = _OFTEN_SECONDS
+                    answer.set_result(job)
+
+
+def _state(job: PublicJob) -> _Standing:
+    return job.state, job.updated_at

@@ -1,0 +1,89 @@
+"""API keys: who may use the control plane, for which tenant, and for what."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+from uuid import UUID
+
+__all__ = ["SCOPES", "AuditEntry", "Caller", "Key", "Scope", "digest_of", "new_secret", "prefix_of"]
+
+Scope = Literal["submit", "read", "work", "operate", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+#: What a scope allows beside itself.
+_IMPLIED: dict[str, frozenset[str]] = {
+    "operate": frozenset({"submit", "read"}),
+    "admin": frozenset({"submit", "read", "work", "operate"}),
+}
+#: Found by scanners of source code and logs.
+_PREFIX = "hf_"
+_SHOWN = 8
+
+
+def new_secret() -> str:
+    """A key's secret: 256 random bits behind a prefix that is easy to search for."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def digest_of(secret: str) -> bytes:
+    """What is stored of a secret. It is random and long, so that a plain hash cannot be guessed back."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def prefix_of(secret: str) -> str:
+    """What is shown of a secret, to tell keys apart."""
+    return secret[: len(_PREFIX) + _SHOWN]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key as it is listed; its secret was shown once, when it was made."""
+
+    id: UUID
+    tenant: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    requests_per_second: float | None
+    max_waiting: int | None
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    replaced_by: UUID | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whoever makes a request: for one tenant, with some scopes. Without a key it is this machine's own user."""
+
+    tenant: str
+    name: str
+    scopes: frozenset[str]
+    key_id: UUID | None = None
+    requests_per_second: float | None = None
+    max_waiting: int | None = None
+
+    def may(self, scope: str) -> bool:
+        """Whether a scope was given, by itself or with a wider one."""
+        return scope in self.scopes or any(scope in _IMPLIED.get(own, ()) for own in self.scopes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One thing that somebody did."""
+
+    id: int
+    at: datetime
+    actor: str
+    key_id: UUID | None
+    tenant: str | None
+    action: str
+    subject: str | None
+    detail: dict[str, Any] | None

@@ -1,0 +1,325 @@
+"""The client of the HTTP API: `async with Client(url, key) as client: await client.submit("email.send", {...})`.
+
+Everything is safe to repeat, and is repeated while the server cannot be reached: a submission without an
+idempotency key gets one first, so that the job is recorded once, whatever is lost on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_module
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+from holdfast.errors import HoldfastError, InvalidInput, ServerUnavailable, WaitTimeout
+from holdfast.lifecycle.portal import Portal
+from holdfast.model.states import Status
+from holdfast.remote.transport import AGAIN, Transport, error_of
+
+__all__ = ["Client", "RemoteJob", "RemoteResult", "SyncClient"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+JobId = UUID | str
+
+_LONGEST_WAIT = 30.0
+_BATCH, _BATCH_BYTES = 1000, 1_000_000
+_REST_SECONDS = 0.2
+#: The server says something at least every fifteen.
+_QUIET_SECONDS = 45.0
+_ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteJob:
+    """What the API tells of a job; just submitted, only its id and status."""
+
+    id: UUID
+    status: Status
+    type: str | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can become of it any more."""
+        return self.status in _ENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteResult:
+    """How a job ended."""
+
+    id: UUID
+    status: Status
+    result: Any
+    error_type: str | None
+    error_message: str | None
+
+
+class Client:
+    """Submit, look, wait and ask, over HTTP. `client.sync` has the same verbs for code that blocks."""
+
+    def __init__(self, url: str, key: str | None = None, *, timeout: float = 10.0, patience: float = 30.0) -> None:
+        """`timeout` is for one try, `patience` for all of them."""
+        self._arguments: dict[str, Any] = {"url": url, "key": key, "timeout": timeout, "patience": patience}
+        self._transport = Transport(url, key, timeout=timeout, patience=patience)
+        self._sync: SyncClient | None = None
+
+    @property
+    def sync(self) -> SyncClient:
+        """The same verbs, blocking."""
+        if self._sync is None:
+            self._sync = SyncClient(**self._arguments)
+        return self._sync
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._transport.close()
+
+    async def submit(self, /, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> RemoteJob:
+        """Record a job: `idempotency_key`, `priority`, `run_at` or `delay`, `target`, and the other options."""
+        body = _submission(job_type, payload, options)
+        return _job((await self._transport.call("POST", "/jobs", json=body)).json())
+
+    async def submit_many(self, jobs: Iterable[Sequence[Any]]) -> list[RemoteJob | HoldfastError]:
+        """Record many: `("type", {payload})` or `("type", {payload}, {options})` each; a job or an error each."""
+        bodies = [_submission(kind, payload, options or {}) for kind, payload, options in map(_asked, jobs)]
+        answers: list[RemoteJob | HoldfastError] = []
+        for part in _parts(bodies):
+            answers += await self._submit_part(part)
+        return answers
+
+    async def _submit_part(self, bodies: list[dict[str, Any]]) -> list[RemoteJob | HoldfastError]:
+        """One request, and those of its jobs that could not be recorded at the moment once more."""
+        answer = await self._transport.call("POST", "/jobs/batch", json={"jobs": bodies})
+        found: list[RemoteJob | HoldfastError] = []
+        for body, entry in zip(bodies, answer.json()["results"], strict=True):
+            problem = entry.get("problem")
+            if problem is None:
+                found.append(_job(entry))
+            elif problem["status"] in AGAIN:
+                try:
+                    found.append(_job((await self._transport.call("POST", "/jobs", json=body)).json()))
+                except HoldfastError as fault:
+                    found.append(fault)
+            else:
+                found.append(error_of(problem["status"], problem))
+        return found
+
+    async def get(self, job_id: JobId) -> RemoteJob:
+        """How a job stands; NotFound if there is none."""
+        return _job((await self._transport.call("GET", _path(job_id))).json())
+
+    async def wait(self, job_id: JobId, timeout: float | None = None) -> RemoteJob:
+        """Wait until the job has ended; WaitTimeout if it has not within `timeout` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, max(0.0, end - time.monotonic()))
+            wish = {"Prefer": f"wait={int(left + 0.999)}"}
+            job = _job((await self._transport.call("GET", _path(job_id), headers=wish, wait=left)).json())
+            if job.ended:
+                return job
+            if end is None or time.monotonic() < end:
+                await asyncio.sleep(_REST_SECONDS)  # the server answered early: it is about to stop
+            else:
+                raise WaitTimeout(f"job {job.id} is still {job.status.value} after {timeout:g} s")
+
+    async def result(self, job_id: JobId, timeout: float | None = None) -> RemoteResult:
+        """How the job ended, once it has."""
+        await self.wait(job_id, timeout)
+        told = (await self._transport.call("GET", f"{_path(job_id)}/result")).json()
+        error = told["error"] or {}
+        return RemoteResult(
+            id=UUID(told["jobId"]),
+            status=Status(told["status"]),
+            result=told["result"],
+            error_type=error.get("type"),
+            error_message=error.get("message"),
+        )
+
+    async def events(self, job_id: JobId) -> AsyncIterator[RemoteJob]:
+        """The job whenever it has changed, until it has ended; the stream is taken up again where it ended or broke."""
+        import httpx
+
+        patience = self._arguments["patience"]
+        known, end = "", time.monotonic() + patience
+        timeout = httpx.Timeout(self._arguments["timeout"], read=_QUIET_SECONDS)
+        while True:
+            job = await self.get(job_id)  # waits for a server that is away, and tells of a job that is none
+            headers = {"Last-Event-ID": known} if known else {}
+            try:
+                path = f"{_path(job_id)}/events"
+                async with self._transport.http.stream("GET", path, headers=headers, timeout=timeout) as stream:
+                    event = ""
+                    async for line in stream.aiter_lines():
+                        end = time.monotonic() + patience
+                        if line.startswith("id: "):
+                            event = line.removeprefix("id: ")
+                        elif line.startswith("data: "):
+                            job, known = _job(json_module.loads(line.removeprefix("data: "))), event
+                            yield job
+            except httpx.TransportError as fault:
+                if time.monotonic() > end:
+                    raise ServerUnavailable(f"the stream broke: {fault or type(fault).__name__}") from fault
+            if job.ended:
+                if not known:
+                    yield job
+                return
+            await asyncio.sleep(_REST_SECONDS)
+
+    async def cancel(self, job_id: JobId, *, reason: str | None = None) -> None:
+        """Ask that a job be canceled, for good. AlreadyFinal if it has ended."""
+        await self._ask("POST", f"{_path(job_id)}/cancel", reason)
+
+    async def pause(self, job_id: JobId, *, reason: str | None = None) -> None:
+        """Ask that a job be paused."""
+        await self._ask("POST", f"{_path(job_id)}/pause", reason)
+
+    async def resume(self, job_id: JobId, *, reason: str | None = None) -> None:
+        """Ask that a paused or held job go on."""
+        await self._ask("POST", f"{_path(job_id)}/resume", reason)
+
+    async def release(self, job_id: JobId) -> None:
+        """Release a job that was recorded with `hold`."""
+        await self._ask("POST", f"{_path(job_id)}/release", None)
+
+    async def delete(self, job_id: JobId, *, reason: str | None = None) -> None:
+        """Ask that a job be canceled if it is open, and what it was about be erased."""
+        await self._ask("DELETE", _path(job_id), reason)
+
+    async def _ask(self, method: str, path: str, reason: str | None) -> None:
+        await self._transport.call(method, path, json=None if reason is None else {"reason": reason})
+
+
+def _blocking(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[SyncClient, P], R]:
+    """The blocking counterpart of one of the client's coroutines."""
+
+    def call(self: SyncClient, /, *arguments: P.args, **keywords: P.kwargs) -> R:
+        portal, client = self._opened()
+        return portal.run(verb(client, *arguments, **keywords))
+
+    update_wrapper(call, verb)
+    return call
+
+
+class SyncClient:
+    """The client's verbs for code that is not asynchronous: each blocks on the client's own coroutine."""
+
+    def __init__(self, url: str, key: str | None = None, *, timeout: float = 10.0, patience: float = 30.0) -> None:
+        self._client = Client(url, key, timeout=timeout, patience=patience)
+        self._portal: Portal | None = None
+        self._lock = threading.Lock()
+
+    submit = _blocking(Client.submit)
+    submit_many = _blocking(Client.submit_many)
+    get = _blocking(Client.get)
+    wait = _blocking(Client.wait)
+    result = _blocking(Client.result)
+    cancel = _blocking(Client.cancel)
+    pause = _blocking(Client.pause)
+    resume = _blocking(Client.resume)
+    release = _blocking(Client.release)
+    delete = _blocking(Client.delete)
+
+    def close(self) -> None:
+        """Give the connections back, and end the thread."""
+        with self._lock:
+            portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.run(self._client.close())
+            portal.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _opened(self) -> tuple[Portal, Client]:
+        with self._lock:
+            if self._portal is None:
+                self._portal = Portal("holdfast-remote")
+            return self._portal, self._client
+
+
+def _submission(job_type: str, payload: Mapping[str, Any] | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a submission, with a key that makes it safe to repeat."""
+    body: dict[str, Any] = {"jobType": job_type, "payload": {} if payload is None else dict(payload)}
+    for name, value in options.items():
+        if value is not None:
+            first, *rest = ("parent_id" if name == "parent" else name).split("_")
+            body[first + "".join(part.capitalize() for part in rest)] = _as_json(value)
+    body.setdefault("idempotencyKey", f"client-{uuid4()}")
+    return body
+
+
+def _parts(bodies: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """As many at a time as one request may carry."""
+    part: list[dict[str, Any]] = []
+    size = 0
+    for body in bodies:
+        own = len(json_module.dumps(body)) + 2
+        if part and (len(part) == _BATCH or size + own > _BATCH_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(body)
+        size += own
+    if part:
+        yield part
+
+
+def _as_json(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case UUID() | RemoteJob():
+            return str(getattr(value, "id", value))
+    return value
+
+
+def _asked(job: Sequence[Any]) -> tuple[str, Any, Any]:
+    if not isinstance(job, tuple | list) or not 1 <= len(job) <= 3:
+        raise InvalidInput('a job is ("type", {payload}) or ("type", {payload}, {options})')
+    kind, payload, options = (*job, None, None)[:3]
+    return kind, payload, options
+
+
+def _path(job_id: JobId) -> str:
+    return f"/jobs/{quote(str(job_id), safe='')}"
+
+
+def _job(told: Mapping[str, Any]) -> RemoteJob:
+    return RemoteJob(
+        id=UUID(told["jobId"]),
+        status=Status(told["status"]),
+        type=told.get("jobType"),
+        created_at=_moment(told.get("createdAt")),
+        updated_at=_moment(told.get("updatedAt")),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

@@ -1,0 +1,151 @@
+-- What operators see: a bounded search over jobs, and figures. Moves: none. Roles: operator.
+
+-- A query's tree (see holdfast.model.query) as a condition on `jobs j` and `leases l`. Values go through %L, names
+-- come from the lists here: whatever the tree says, nothing of it is executed.
+create or replace function query_condition(tree jsonb) returns text
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+  field   text := tree ->> 'field';
+  op      text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
+  value   jsonb := tree -> 'value';
+  operand text;
+begin
+  if tree ? 'and' then
+    return coalesce(
+      (select '(' || string_agg(query_condition(part), ' and ') || ')' from jsonb_array_elements(tree -> 'and') part),
+      'true');
+  elsif tree ? 'or' then
+    return (select '(' || string_agg(query_condition(part), ' or ') || ')' from jsonb_array_elements(tree -> 'or') part);
+  elsif tree ? 'not' then
+    return format('(%s) is not true', query_condition(tree -> 'not'));
+  elsif tree ? 'text' then
+    operand := quote_literal('%' || like_escaped(tree ->> 'text') || '%');
+    return format('(j.payload::text ilike %1$s or j.last_error ilike %1$s)', operand);
+  elsif tree ? 'json' then
+    operand := format('(j.%I #> %L::text[])',
+      case tree ->> 'json' when 'result' then 'result' else 'payload' end,
+      array(select jsonb_array_elements_text(tree -> 'path')));
+    if op = '=' then
+      return format('%s = %L::jsonb', operand, value);
+    end if;
+    return format('(jsonb_typeof(%1$s) = %2$L and %1$s %3$s %4$L::jsonb)', operand, jsonb_typeof(value), op, value);
+  end if;
+
+  operand := case field
+    when 'id' then 'j.id::text' when 'state' then 'j.state' when 'type' then 'j.type' when 'queue' then 'j.queue'
+    when 'target' then 'j.target' when 'tenant' then 'j.tenant'
+    when 'correlation' then 'coalesce(j.correlation_id, j.id::text)'
+    when 'key' then 'j.idempotency_key' when 'dedup' then 'j.dedup_key' when 'by' then 'j.created_by'
+    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error'
+    when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
+    when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
+    when 'run_at' then 'j.run_at'
+    when 'age' then 'extract(epoch from now() - j.created_at)'
+    when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
+  end;
+  if operand is null or op is null then
+    raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
+  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
+    return format('%s %s %L::numeric', operand, op, value #>> '{}');
+  elsif field in ('created', 'updated', 'finished', 'run_at') then
+    return format('%s %s %L::timestamptz', operand, op, value #>> '{}');
+  elsif field = 'error' then
+    return (
+      select '(' || string_agg(
+        format('j.last_error ilike %L', '%' || replace(like_escaped(part), '*', '%') || '%'), ' or ') || ')'
+      from jsonb_array_elements_text(value) part);
+  end if;
+  return (
+    select '(' || string_agg(
+      case
+        when strpos(part, '*') > 0 then format('%s like %L', operand, replace(like_escaped(part), '*', '%'))
+        else format('%s = %L', operand, part)
+      end, ' or ') || ')'
+    from jsonb_array_elements_text(value) part);
+end
+$$;
+
+create or replace function like_escaped(value text) returns text
+language sql immutable parallel safe
+as $$
+  select replace(replace(replace(value, '\', '\\'), '%', '\%'), '_', '\_')
+$$;
+
+-- Jobs that fit, newest first, among the `max_visited` before `before`. `reached` is the oldest that was looked at;
+-- null says that there is nothing older.
+create or replace function search_jobs(
+  tree jsonb, only_tenant text default null, before uuid default null, max_jobs integer default 50,
+  max_visited integer default 100000
+) returns table (ids uuid[], reached uuid, reached_at timestamptz)
+language plpgsql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+declare
+  found_ids uuid[];
+  last      record;
+begin
+  execute format($q$
+    select array_agg(page.id order by page.id desc)
+    from (
+      select j.id
+      from (
+        select j.* from jobs j where $2 is null or j.id < $2 order by j.id desc limit $4) j
+      where ($1 is null or j.tenant = $1) and not starts_with(j.type, 'holdfast.') and %s
+      limit $3) page
+    $q$, query_condition(tree))
+  into found_ids
+  using only_tenant, before, max_jobs, max_visited;
+
+  if cardinality(found_ids) = max_jobs then
+    select j.id, j.created_at into last from jobs j where j.id = found_ids[max_jobs];
+  else
+    select j.id, j.created_at into last
+    from jobs j
+    where before is null or j.id < before
+    order by j.id desc
+    offset max_visited - 1
+    limit 1;
+  end if;
+  return query select coalesce(found_ids, '{}'), last.id, last.created_at;
+end
+$$;
+
+-- What stands where, per tenant, queue and type.
+create or replace function job_statistics(only_tenant text default null)
+returns table (tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamptz)
+language sql security definer stable
+set search_path from current
+as $$
+  select s.tenant, s.queue, s.type, coalesce(sum(r.count), 0)::bigint, coalesce(sum(l.count), 0)::bigint, min(r.oldest)
+  from streams s
+  left join (select stream, count(*) as count, min(ready_at) as oldest from ready group by stream) r on r.stream = s.id
+  left join (select stream, count(*) as count from leases group by stream) l on l.stream = s.id
+  where s.queue <> 'holdfast'
+    and (only_tenant is null or s.tenant = only_tenant)
+    and coalesce(r.count, l.count) is not null
+  group by s.tenant, s.queue, s.type
+  order by s.tenant, s.queue, s.type
+$$;
+
+-- How many jobs are scheduled or retrying, wait behind a target's head, and are dead and not acknowledged.
+create or replace function job_totals(only_tenant text default null)
+returns table (due bigint, waiting bigint, dead bigint)
+language sql security definer stable
+set search_path from current
+as $$
+  select
+    case when only_tenant is null then (select count(*) from due)
+      else (select count(*) from due d join jobs j on j.id = d.job_id where j.tenant = only_tenant) end,
+    (select count(*) from waiting w where only_tenant is null or w.tenant = only_tenant),
+    (select count(*) from dead_letters d
+     where d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant))
+$$;

@@ -1,0 +1,164 @@
+-- API keys and the audit log. Moves: none. Roles: client finds keys, operator manages them; nobody but the functions
+-- themselves writes to the log.
+
+-- A new key. The secret itself never comes here: whoever makes it keeps it, and sends its SHA-256.
+create or replace function create_key(
+  id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision,
+  requests_per_second double precision, max_waiting integer, by text, by_key uuid default null
+) returns setof api_keys
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  if coalesce(length(create_key.tenant), 0) not between 1 and 200 then
+    raise exception 'tenant must have 1 to 200 characters' using errcode = 'HF002';
+  elsif coalesce(length(create_key.name), 0) not between 1 and 200 then
+    raise exception 'the name of a key must have 1 to 200 characters' using errcode = 'HF002';
+  elsif octet_length(create_key.digest) is distinct from 32 then
+    raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
+  elsif coalesce(cardinality(create_key.scopes), 0) = 0
+    or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'admin'] then
+    raise exception 'scopes are one or more of submit, read, work, operate and admin' using errcode = 'HF002';
+  elsif lifetime_seconds <= 0 then
+    raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
+  end if;
+  perform note_audit(by, by_key, create_key.tenant, 'key.create', create_key.id::text,
+    jsonb_build_object('name', create_key.name, 'scopes', create_key.scopes));
+  return query
+  insert into api_keys (
+    id, tenant, name, prefix, digest, scopes, expires_at, requests_per_second, max_waiting, created_by)
+  values (
+    create_key.id, create_key.tenant, create_key.name, create_key.prefix, create_key.digest,
+    array(select distinct scope from unnest(create_key.scopes) as scope order by scope),
+    now() + make_interval(secs => lifetime_seconds), create_key.requests_per_second, create_key.max_waiting,
+    create_key.by)
+  returning *;
+end
+$$;
+
+-- A key in place of another one, which stays good for a while. No row if that one is unknown or not good any more.
+create or replace function rotate_key(
+  old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid default null
+) returns setof api_keys
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  old api_keys;
+begin
+  select k.* into old
+  from api_keys k
+  where k.id = old_id
+    and k.revoked_at is null
+    and k.replaced_by is null
+    and coalesce(k.expires_at > now(), true)
+  for update;
+  if not found then
+    return;
+  end if;
+  return query
+  select *
+  from create_key(
+    rotate_key.id, old.tenant, old.name, rotate_key.prefix, rotate_key.digest, old.scopes,
+    extract(epoch from old.expires_at - old.created_at)::double precision, old.requests_per_second, old.max_waiting,
+    by, by_key);
+  update api_keys k
+  set replaced_by = rotate_key.id,
+    expires_at = least(k.expires_at, now() + make_interval(secs => overlap_seconds))
+  where k.id = old_id;
+  perform note_audit(by, by_key, old.tenant, 'key.rotate', old_id::text,
+    jsonb_build_object('name', old.name, 'replaced_by', rotate_key.id));
+end
+$$;
+
+-- End a key now. No row if it is unknown or has ended.
+create or replace function revoke_key(key_id uuid, by text, by_key uuid default null) returns setof api_keys
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  key api_keys;
+begin
+  update api_keys k
+  set revoked_at = now(), revoked_by = revoke_key.by
+  where k.id = revoke_key.key_id and k.revoked_at is null
+  returning k.* into key;
+  if found then
+    perform note_audit(by, by_key, key.tenant, 'key.revoke', key.id::text, jsonb_build_object('name', key.name));
+    return next key;
+  end if;
+end
+$$;
+
+create or replace function list_keys(only_tenant text default null) returns setof api_keys
+language sql security definer stable
+set search_path from current
+as $$
+  select k.* from api_keys k where only_tenant is null or k.tenant = only_tenant order by k.created_at, k.id
+$$;
+
+-- The key with this digest, if it is good now; and whether there is any key at all, good or not.
+create or replace function find_key(digest bytea)
+returns table (
+  any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer,
+  seconds_left double precision)
+language sql security definer stable
+set search_path from current
+as $$
+  select exists (select from api_keys), k.id, k.tenant, k.name, k.scopes, k.requests_per_second, k.max_waiting,
+    extract(epoch from k.expires_at - now())::double precision
+  from (values (true)) as always (row)
+  left join api_keys k
+    on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+$$;
+
+-- When keys were last used: told now and then, not with every request.
+create or replace function touch_keys(key_ids uuid[]) returns void
+language sql security definer
+set search_path from current
+as $$
+  update api_keys k
+  set last_used_at = now()
+  from (select id from api_keys where id = any (key_ids) order by id for update skip locked) mine
+  where k.id = mine.id
+$$;
+
+-- Write down what somebody did.
+create or replace function note_audit(
+  actor text, key_id uuid, tenant text, action text, subject text, detail jsonb default null
+) returns void
+language sql security definer
+set search_path from current
+as $$
+  insert into audit_log (actor, key_id, tenant, action, subject, detail)
+  values (coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail)
+$$;
+
+-- Newest first; `before` is the last id of the page before.
+create or replace function list_audit(
+  only_tenant text default null, before bigint default null, max_entries integer default 50
+) returns setof audit_log
+language sql security definer stable
+set search_path from current
+as $$
+  select a.*
+  from audit_log a
+  where (before is null or a.id < before) and (only_tenant is null or a.tenant = only_tenant)
+  order by a.id desc
+  limit max_entries
+$$;
+
+create or replace function refuse_audit_change() returns trigger
+language plpgsql
+as $$
+begin
+  raise exception 'the audit log is only ever added to' using errcode = 'HF001';
+end
+$$;
+
+create or replace trigger audit_append_only before update or delete or truncate on audit_log
+  for each statement
+  execute function refuse_audit_change();

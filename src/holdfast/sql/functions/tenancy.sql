@@ -1,0 +1,154 @@
+-- What the control plane may do, for one tenant at a time. Moves: (nothing) → created | scheduled | queued.
+-- Roles: client.
+--
+-- The role `client` has no right but on these functions and on those that find its key. Each of them takes the
+-- tenant first and raises without one, so that a server that forgets it sees nothing; what belongs to another
+-- tenant does not exist here.
+
+create or replace function refuse_no_tenant(tenant text) returns void
+language plpgsql immutable
+as $$
+begin
+  if coalesce(tenant, '') = '' then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  end if;
+end
+$$;
+
+-- Record the intents of many callers at once: one commit for all of them, and each in its own tenant's name.
+-- Answers as enqueue_many does, by position. A key that a transaction elsewhere has taken, and not committed yet, is
+-- not waited for long: the others in the batch have nothing to do with it.
+create or replace function submit(
+  tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]
+) returns table (item integer, job_id uuid, state text, outcome text)
+language plpgsql security definer
+set search_path from current
+set lock_timeout = '100ms'
+as $$
+#variable_conflict use_column
+declare
+  caller    record;
+  asked     integer := coalesce(cardinality(types), 0);
+begin
+  if asked = 0 or array_position(tenants, null) is not null or array_position(tenants, '') is not null then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  elsif array[cardinality(tenants), cardinality(creators), cardinality(payloads), cardinality(options), cardinality(ids)]
+    <> array_fill(asked, array[5]) then
+    raise exception 'all lists must have the same length' using errcode = 'HF002';
+  end if;
+  for caller in
+    select
+      job.tenant, job.creator, array_agg(job.position order by job.position) as positions,
+      array_agg(job.type order by job.position) as types,
+      array_agg(job.payload order by job.position) as payloads,
+      array_agg(job.option order by job.position) as options,
+      array_agg(job.id order by job.position) as ids
+    from unnest(tenants, creators, types, payloads, options, ids) with ordinality
+      as job (tenant, creator, type, payload, option, id, position)
+    group by job.tenant, job.creator
+    order by job.tenant, job.creator
+  loop
+    perform check_enqueue(caller.types, caller.payloads, caller.options, caller.tenant);
+    return query
+    select caller.positions[r.item]::integer, r.job_id, r.state, r.outcome
+    from record_jobs(caller.types, caller.payloads, caller.options, caller.tenant, caller.creator, caller.ids) r;
+  end loop;
+end
+$$;
+
+-- The public fields of jobs, each asked for in the name of a tenant.
+create or replace function public_jobs(tenants text[], job_ids uuid[])
+returns table (
+  id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz)
+language plpgsql security definer stable
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  end if;
+  return query
+  select j.id, j.tenant, j.type, j.state, j.target, j.created_at, j.updated_at
+  from unnest(tenants, job_ids) as asked (tenant, id)
+  join jobs j on j.id = asked.id and j.tenant = asked.tenant
+  where not starts_with(j.type, 'holdfast.');
+end
+$$;
+
+-- How a job ended: its result, and the error of its last attempt.
+create or replace function job_result(tenant text, job_id uuid)
+returns table (id uuid, state text, result jsonb, error_type text, error_message text)
+language plpgsql security definer stable
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(job_result.tenant);
+  return query
+  select j.id, j.state, j.result,
+    case when j.state in ('dead', 'error') then last.error_type end,
+    case when j.state in ('dead', 'error') then coalesce(last.error_message, j.last_error) end
+  from jobs j
+  left join lateral (
+    select t.error_type, t.error_message
+    from job_attempts t
+    where t.job_id = j.id
+    order by t.attempt desc
+    limit 1) last on true
+  where j.id = job_result.job_id and j.tenant = job_result.tenant and not starts_with(j.type, 'holdfast.');
+end
+$$;
+
+-- Ask for something, as `request` does, and write down who did. With a target, the job must be of that target.
+create or replace function tenant_request(
+  tenant text, verb text, id uuid, by text, note text, only_target text default null, by_key uuid default null
+) returns text
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  answer text;
+begin
+  perform refuse_no_tenant(tenant_request.tenant);
+  if only_target is not null and not exists (
+    select from jobs j
+    where j.id = tenant_request.id and j.tenant = tenant_request.tenant and j.target = only_target) then
+    return 'not-found';
+  end if;
+  if verb = 'release' then
+    select r.outcome into answer from release_held(array[tenant_request.id], by, tenant_request.tenant) r;
+  else
+    select r.outcome into answer
+    from request(verb, array[tenant_request.id], by, note, tenant_request.tenant) r;
+  end if;
+  if answer in ('accepted', 'released') then
+    perform note_audit(by, by_key, tenant_request.tenant, 'job.' || verb, tenant_request.id::text,
+      jsonb_strip_nulls(jsonb_build_object('note', note)));
+  end if;
+  return answer;
+end
+$$;
+
+-- How many jobs of a tenant wait, for a worker or behind another of their target, counted no further than asked: a
+-- flood must not make the answer dear.
+create or replace function waiting_jobs(tenant text, up_to integer) returns bigint
+language plpgsql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(waiting_jobs.tenant);
+  return (
+    select count(*)
+    from (
+      select from streams s join ready r on r.stream = s.id where s.tenant = waiting_jobs.tenant
+      union all
+      select from waiting w where w.tenant = waiting_jobs.tenant
+      limit up_to) counted);
+end
+$$;

@@ -1,0 +1,79 @@
+-- name: submit
+-- Record the intents of many callers at once.
+select item, job_id, state, outcome
+from holdfast.submit(
+  $1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[], $6::uuid[]);
+
+-- name: public_jobs
+-- What clients may know of jobs.
+select id, tenant, type, state, target, created_at, updated_at from holdfast.public_jobs($1::text[], $2::uuid[]);
+
+-- name: job_result
+-- How a job ended.
+select id, state, result::text as result, error_type, error_message from holdfast.job_result($1, $2);
+
+-- name: tenant_request
+-- Ask for something in a tenant's name.
+select holdfast.tenant_request($1, $2, $3, $4, $5, $6, $7);
+
+-- name: waiting_jobs
+-- How many jobs of a tenant wait, up to a number.
+select holdfast.waiting_jobs($1, $2);
+
+-- name: find_key
+-- The good key with this digest, and whether there is any.
+select any_key, id, tenant, name, scopes, requests_per_second, max_waiting, seconds_left
+from holdfast.find_key($1);
+
+-- name: touch_keys
+-- These keys were used.
+select holdfast.touch_keys($1::uuid[]);
+
+-- name: create_key
+-- A new key.
+select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
+  revoked_at, revoked_by, replaced_by, last_used_at
+from holdfast.create_key($1, $2, $3, $4, $5, $6::text[], $7, $8, $9, $10, $11);
+
+-- name: rotate_key
+-- A key in place of another.
+select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
+  revoked_at, revoked_by, replaced_by, last_used_at
+from holdfast.rotate_key($1, $2, $3, $4, $5, $6, $7);
+
+-- name: revoke_key
+-- End a key.
+select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
+  revoked_at, revoked_by, replaced_by, last_used_at
+from holdfast.revoke_key($1, $2, $3);
+
+-- name: list_keys
+-- All keys, or a tenant's.
+select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
+  revoked_at, revoked_by, replaced_by, last_used_at
+from holdfast.list_keys($1);
+
+-- name: list_audit
+-- What was done, newest first.
+select id, at, actor, key_id, tenant, action, subject, detail::text as detail
+from holdfast.list_audit($1, $2, $3);
+
+-- name: search_jobs
+-- Jobs that fit a query, and how far back was looked.
+select ids, reached, reached_at from holdfast.search_jobs($1::text::jsonb, $2, $3, $4, $5);
+
+-- name: job_statistics
+-- What stands where.
+select tenant, queue, type, ready, running, oldest_ready_at from holdfast.job_statistics($1);
+
+-- name: job_totals
+-- What is not kept by stream.
+select due, waiting, dead from holdfast.job_totals($1);
+
+-- name: attempts_of
+-- Every ended attempt of a tenant's job.
+select * from holdfast.get_attempts($1, $2);
+
+-- name: events_of
+-- The rarer moves of a tenant's job.
+select * from holdfast.get_events($1, $2);

@@ -1,0 +1,60 @@
+"""What operators see of jobs, as statements of the engine. Role: operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from holdfast.model.job import Attempt, Event, Job
+from holdfast.model.query import Tree
+from holdfast.store.database import Session
+from holdfast.store.rows import attempt_of, event_of, job_of
+
+__all__ = ["BrowseStore", "Page"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Jobs that fit, newest first; `reached` is where to look on, and how far back was looked. None: at everything."""
+
+    jobs: list[Job]
+    reached: UUID | None
+    reached_at: datetime | None
+
+
+class BrowseStore:
+    """Reads over jobs: of one tenant, or (None) of all."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def search(self, tree: Tree, *, tenant: str | None, before: UUID | None, limit: int, visit: int) -> Page:
+        """One page."""
+        (row,) = await self._session.rows("search_jobs", json.dumps(tree), tenant, before, limit, visit)
+        found = await self._session.rows("get_jobs", row["ids"], tenant) if row["ids"] else []
+        jobs = sorted(map(job_of, found), key=lambda job: job.id, reverse=True)
+        return Page(jobs=jobs, reached=row["reached"], reached_at=row["reached_at"])
+
+    async def job(self, job_id: UUID, tenant: str | None) -> Job | None:
+        """One job, with everything that is known of it."""
+        for row in await self._session.rows("get_jobs", [job_id], tenant):
+            return job_of(row)
+        return None
+
+    async def attempts(self, job_id: UUID, tenant: str | None) -> Sequence[Attempt]:
+        """Every ended attempt, oldest first."""
+        return [attempt_of(row) for row in await self._session.rows("attempts_of", job_id, tenant)]
+
+    async def events(self, job_id: UUID, tenant: str | None) -> Sequence[Event]:
+        """The rarer moves, oldest first."""
+        return [event_of(row) for row in await self._session.rows("events_of", job_id, tenant)]
+
+    async def statistics(self, tenant: str | None) -> dict[str, Any]:
+        """What stands where, and the totals of what is not kept by stream."""
+        streams = [dict(row) for row in await self._session.rows("job_statistics", tenant)]
+        (totals,) = await self._session.rows("job_totals", tenant)
+        return {"streams": streams, **dict(totals)}

@@ -1,0 +1,86 @@
+"""API keys and the audit log, as statements of the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.model.key import AuditEntry, Caller, Key
+from holdfast.store.database import Session
+
+__all__ = ["KeyStore", "Secret"]
+
+#: What is kept of a secret: what is shown of it, and its hash.
+Secret = tuple[str, bytes]
+
+
+class KeyStore:
+    """Find keys (as `client`), or manage them (as `operator`)."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def find(self, digest: bytes) -> tuple[bool, Caller | None, float | None]:
+        """Whether there is any key at all; who has this one, if it is good; and for how many seconds it still is."""
+        (row,) = await self._session.rows("find_key", digest)
+        if row["id"] is None:
+            return row["any_key"], None, None
+        caller = Caller(
+            tenant=row["tenant"],
+            name=row["name"],
+            scopes=frozenset(row["scopes"]),
+            key_id=row["id"],
+            requests_per_second=row["requests_per_second"],
+            max_waiting=row["max_waiting"],
+        )
+        return True, caller, row["seconds_left"]
+
+    async def touch(self, key_ids: Sequence[UUID]) -> None:
+        """These were used."""
+        await self._session.rows("touch_keys", list(key_ids))
+
+    async def create(
+        self,
+        key_id: UUID,
+        *,
+        tenant: str,
+        name: str,
+        secret: Secret,
+        scopes: Sequence[str],
+        lifetime_seconds: float | None,
+        requests_per_second: float | None,
+        max_waiting: int | None,
+        by: str,
+        by_key: UUID | None,
+    ) -> Key:
+        """Record a key."""
+        limits = lifetime_seconds, requests_per_second, max_waiting
+        (row,) = await self._session.rows(
+            "create_key", key_id, tenant, name, *secret, list(scopes), *limits, by, by_key
+        )
+        return Key(**dict(row))
+
+    async def rotate(
+        self, old_id: UUID, key_id: UUID, *, secret: Secret, overlap_seconds: float, by: str, by_key: UUID | None
+    ) -> Key | None:
+        """Record a key in place of another; None if that one is not good any more."""
+        rows = await self._session.rows("rotate_key", old_id, key_id, *secret, overlap_seconds, by, by_key)
+        return Key(**dict(rows[0])) if rows else None
+
+    async def revoke(self, key_id: UUID, *, by: str, by_key: UUID | None) -> Key | None:
+        """End a key; None if it had ended."""
+        rows = await self._session.rows("revoke_key", key_id, by, by_key)
+        return Key(**dict(rows[0])) if rows else None
+
+    async def list(self, tenant: str | None) -> Sequence[Key]:
+        """All keys, oldest first."""
+        return [Key(**dict(row)) for row in await self._session.rows("list_keys", tenant)]
+
+    async def audit(self, tenant: str | None, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
+        """What was done, newest first."""
+        rows = await self._session.rows("list_audit", tenant, before, limit)
+        return [
+            AuditEntry(**{**dict(row), "detail": None if row["detail"] is None else json.loads(row["detail"])})
+            for row in rows
+        ]

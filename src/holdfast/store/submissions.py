@@ -1,0 +1,209 @@
+"""Group commit: intents that arrive at the same time are recorded by one statement, and each gets its own answer.
+
+1. nobody waits for company: the first one goes at once, and those that come meanwhile go together, in their order;
+2. one that cannot be recorded takes no other with it: a batch with one that is refused is sent in halves;
+3. one whose key somebody else has taken, and not committed yet, waits in a line of its own;
+4. a connection lost in mid-commit leaves it open whether the jobs exist. Their ids are known, so the same
+   batch is sent again, which records nothing twice; who has waited too long is told that the database is away,
+   and never that the job failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, HoldfastError, InvalidInput
+from holdfast.model.job import Enqueued
+from holdfast.model.options import Intent
+from holdfast.store.database import Database, Pause
+from holdfast.store.jobs import JobStore
+from holdfast.store.tenancy import TenancyStore
+
+__all__ = ["Submissions"]
+
+#: How many intents one statement records, how many bytes of payload, and how many may wait.
+_BATCH, _BYTES, _LINE = 256, 4 * 1024 * 1024, 10_000
+#: How long anybody waits for the database, and how long one statement may take.
+_PATIENCE_SECONDS, _STATEMENT_SECONDS = 5.0, 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Somebody who waits for an answer."""
+
+    intent: Intent
+    answer: asyncio.Future[Enqueued]
+    deadline: float
+
+    @property
+    def keys(self) -> list[tuple[str, str, str]]:
+        """What somebody else may have taken."""
+        options = self.intent.options
+        return [
+            (self.intent.tenant, name, options[name]) for name in ("idempotency_key", "dedup_key") if name in options
+        ]
+
+    def accept(self, enqueued: Enqueued) -> None:
+        if not self.answer.done():
+            self.answer.set_result(enqueued)
+
+    def refuse(self, fault: BaseException) -> None:
+        if self.answer.done():
+            return
+        if isinstance(fault, Exception):
+            self.answer.set_exception(fault)
+        else:
+            self.answer.cancel()
+
+
+class Submissions(JobStore):
+    """Records jobs for the control plane. Everything else a store does is left to the session."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._tenancy = TenancyStore(database)
+        self._line: deque[_Waiting] = deque()
+        self._sending = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Keys that somebody else has taken: who asks for one of them waits alone, and they are tried in turn.
+        self._stuck: Counter[tuple[str, str, str]] = Counter()
+        self._turn = asyncio.Lock()
+
+    async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
+        """Record intents, each as soon as it can be; answers come in their order."""
+        if len(self._line) + len(intents) > _LINE:
+            raise DatabaseUnavailable("too many jobs wait to be recorded")
+        loop = asyncio.get_running_loop()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        asked = [_Waiting(intent, loop.create_future(), deadline) for intent in intents]
+        for waiting in asked:
+            if self._stuck and any(key in self._stuck for key in waiting.keys):
+                self._start(self._wait_alone(waiting))
+            else:
+                self._line.append(waiting)
+        self._send_on()
+        try:
+            return await asyncio.gather(*(waiting.answer for waiting in asked))
+        finally:
+            for waiting in asked:
+                waiting.answer.cancel()
+
+    async def enqueue_alike(self, job_type: str, payloads: list[str], *, queue: str | None) -> list[Enqueued]:
+        """Never used: whoever submits names a tenant."""
+        raise InvalidInput(f"{len(payloads)} jobs of {job_type} (queue {queue}) were submitted without a tenant")
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="submissions")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _send_on(self) -> None:
+        if self._line and not self._sending:
+            self._sending = True
+            self._start(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            while batch := self._next_batch():
+                await self._send(batch)
+        finally:
+            self._sending = False
+            self._send_on()
+
+    def _next_batch(self) -> list[_Waiting]:
+        """Those who wait, and still do."""
+        batch: list[_Waiting] = []
+        size, now = 0, time.monotonic()
+        while self._line and len(batch) < _BATCH and size < _BYTES:
+            waiting = self._line.popleft()
+            if waiting.deadline < now:
+                waiting.refuse(DatabaseUnavailable("the database did not answer in time"))
+            elif not waiting.answer.done():
+                batch.append(waiting)
+                size += len(waiting.intent.payload)
+        return batch
+
+    async def _send(self, batch: list[_Waiting]) -> None:
+        """Send a batch, again and again while the database is away, until all are answered."""
+        pause, uncertain = Pause(), False
+        while batch:
+            try:
+                await self._record(batch)
+                return
+            except (InvalidInput, Conflict) as fault:
+                await self._divide(batch, fault)
+                return
+            except DatabaseBusy as fault:
+                if batch := self._without_keys(batch):
+                    batch = await _rest(batch, pause, fault)
+            except DatabaseUnavailable as fault:
+                uncertain = True
+                batch = await _rest(batch, pause, fault)
+            except BaseException as fault:
+                told = DatabaseUnavailable("it is not known whether the job was recorded") if uncertain else fault
+                for waiting in batch:
+                    waiting.refuse(told if isinstance(fault, Exception) else fault)
+                if not isinstance(fault, HoldfastError):
+                    raise
+                return
+
+    async def _record(self, batch: list[_Waiting]) -> None:
+        try:
+            async with asyncio.timeout(_STATEMENT_SECONDS):
+                answers = await self._tenancy.submit([waiting.intent for waiting in batch])
+        except TimeoutError:
+            raise DatabaseUnavailable("the database did not answer in time") from None
+        for waiting, enqueued in zip(batch, answers, strict=True):
+            waiting.accept(enqueued)
+
+    async def _divide(self, batch: list[_Waiting], fault: HoldfastError) -> None:
+        """One of a batch is refused: find it, and let the others have their answers."""
+        if len(batch) == 1:
+            batch[0].refuse(fault)
+            return
+        middle = len(batch) // 2
+        await self._send(batch[:middle])
+        await self._send(batch[middle:])
+
+    def _without_keys(self, batch: list[_Waiting]) -> list[_Waiting]:
+        """Those whom nobody can hold up; each of the others goes on by itself."""
+        for waiting in batch:
+            if waiting.keys:
+                self._start(self._wait_alone(waiting))
+        return [waiting for waiting in batch if not waiting.keys]
+
+    async def _wait_alone(self, waiting: _Waiting) -> None:
+        """Try one whose key may be taken, in turn with others of that kind."""
+        self._stuck.update(waiting.keys)
+        pause, batch = Pause(), [waiting]
+        try:
+            while batch:
+                try:
+                    async with self._turn:
+                        await self._record(batch)
+                    return
+                except DatabaseUnavailable as fault:
+                    batch = await _rest(batch, pause, fault)
+        except BaseException as fault:
+            waiting.refuse(fault)
+            if not isinstance(fault, HoldfastError):
+                raise
+        finally:
+            self._stuck -= Counter(waiting.keys)
+
+
+async def _rest(batch: list[_Waiting], pause: Pause, fault: DatabaseUnavailable) -> list[_Waiting]:
+    """A moment's rest; those who have no time left are told why. The others."""
+    seconds = pause.seconds()
+    for waiting in batch:
+        if waiting.deadline < time.monotonic() + seconds:
+            waiting.refuse(fault)
+    left = [waiting for waiting in batch if not waiting.answer.done()]
+    if left:
+        await asyncio.sleep(seconds)
+    return left

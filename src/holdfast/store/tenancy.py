@@ -1,0 +1,96 @@
+"""What the control plane does, for one tenant at a time, as statements of the engine. Role: client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from holdfast.model.job import Enqueued
+from holdfast.model.key import Caller
+from holdfast.model.options import Intent
+from holdfast.model.states import State, Status, public_status
+from holdfast.store.database import Session
+
+__all__ = ["Ended", "PublicJob", "TenancyStore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicJob:
+    """What clients may know of a job."""
+
+    id: UUID
+    tenant: str
+    type: str
+    state: State
+    target: str | None
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def status(self) -> Status:
+        """What clients are told of the state."""
+        return public_status(self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a job ended, or that it has not."""
+
+    state: State
+    result: Any
+    error_type: str | None
+    error_message: str | None
+
+
+class TenancyStore:
+    """Every verb names the tenant; the engine refuses it without one."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def submit(self, intents: Sequence[Intent]) -> list[Enqueued]:
+        """Record the intents of many callers in one transaction; answers come in their order."""
+        rows = await self._session.rows(
+            "submit",
+            [i.tenant for i in intents],
+            [i.created_by for i in intents],
+            [i.type for i in intents],
+            [i.payload for i in intents],
+            [json.dumps(dict(i.options)) if i.options else None for i in intents],
+            [i.id for i in intents],
+        )
+        rows.sort(key=lambda row: row["item"])
+        return [Enqueued(row["job_id"], State(row["state"]), row["outcome"]) for row in rows]
+
+    async def jobs(self, asked: Sequence[tuple[str, UUID]]) -> list[PublicJob]:
+        """The jobs that exist among (tenant, id), in no order."""
+        rows = await self._session.rows("public_jobs", [tenant for tenant, _ in asked], [job for _, job in asked])
+        return [PublicJob(**{**dict(row), "state": State(row["state"])}) for row in rows]
+
+    async def result(self, tenant: str, job_id: UUID) -> Ended | None:
+        """How a job ended."""
+        rows = await self._session.rows("job_result", tenant, job_id)
+        for row in rows:
+            return Ended(
+                state=State(row["state"]),
+                result=None if row["result"] is None else json.loads(row["result"]),
+                error_type=row["error_type"],
+                error_message=row["error_message"],
+            )
+        return None
+
+    async def request(self, caller: Caller, verb: str, job_id: UUID, *, note: str | None, target: str | None) -> str:
+        """Ask for something in a caller's name; the engine's answer."""
+        (row,) = await self._session.rows(
+            "tenant_request", caller.tenant, verb, job_id, caller.name, note, target, caller.key_id
+        )
+        return str(row[0])
+
+    async def waiting(self, tenant: str, up_to: int) -> int:
+        """How many jobs wait, counted no further than `up_to`."""
+        (row,) = await self._session.rows("waiting_jobs", tenant, up_to)
+        return int(row[0])

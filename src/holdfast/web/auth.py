@@ -1,0 +1,75 @@
+"""Who calls, and what they may do: every route names the scope it needs, and gets the caller from here.
+
+1. with keys: `Authorization: Bearer …`, for the key's tenant and scopes;
+2. without any key in the database: whoever calls from this machine, under a name of its own, for the tenant `default`;
+3. mounted in an application: with keys, or whoever its guard lets pass, for the tenant `default`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import Request
+
+from holdfast.app import Holdfast
+from holdfast.model.key import SCOPES, Caller
+from holdfast.web.limits import Limits
+from holdfast.web.loopback import from_this_machine
+from holdfast.web.problems import Problem
+
+__all__ = ["LAST_EVENT_ID", "PREFER", "TRACEPARENT", "Gate", "secured"]
+
+
+def _header(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
+
+
+PREFER = _header("Prefer", "`wait=N`: wait up to so many seconds for the job's end")
+TRACEPARENT = _header("traceparent", "the trace that the job belongs to; kept with it")
+LAST_EVENT_ID = _header("Last-Event-ID", "the id of the last event that came")
+
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_EVERYTHING = frozenset(SCOPES)
+
+
+class Gate:
+    """Lets callers in. With `guarded`, somebody else has done so already, and these are the scopes of all."""
+
+    def __init__(self, hf: Holdfast, *, guarded: frozenset[str] | None, keys_only: bool) -> None:
+        self._hf, self._guarded, self._keys_only = hf, guarded, keys_only
+        self._limits = Limits()
+
+    def requires(self, scope: str) -> Callable[[Request], Awaitable[Caller]]:
+        """A dependency that gives the caller, if the scope is theirs."""
+
+        async def let_in(request: Request) -> Caller:
+            caller = await self._caller(request)
+            request.state.caller = caller
+            if not caller.may(scope):
+                raise Problem(403, "scope", f"This needs a key with the scope `{scope}`.")
+            self._limits.count(caller)
+            return caller
+
+        return let_in
+
+    async def _caller(self, request: Request) -> Caller:
+        if self._guarded is not None:
+            return Caller(tenant="default", name="application", scopes=self._guarded)
+        keyring = (await self._hf.control()).keyring
+        kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        secret = secret.strip() if kind.lower() == "bearer" else ""
+        caller = await keyring.caller(secret) if secret else None
+        if caller is not None:
+            return caller
+        if not self._keys_only and not await keyring.any_key():
+            from_this_machine(request)
+            return Caller(tenant="default", name="local", scopes=_EVERYTHING)
+        if secret:
+            raise Problem(401, "bad-key", "The key is unknown, revoked or expired.", headers=_CHALLENGE)
+        raise Problem(401, "no-key", "Send a key: `Authorization: Bearer …`.", headers=_CHALLENGE)
+
+
+def secured(scope: str, **extra: Any) -> dict[str, Any]:
+    """What the description of a route says about who may call it."""
+    return {"security": [{"key": []}], "x-scope": scope, **extra}

@@ -1,0 +1,90 @@
+"""`GET /jobs/{jobId}/events`: the public fields whenever they change, as server-sent events, until the job has ended.
+
+Every event is whole and has the moment of the change as its id: who comes back with `Last-Event-ID` gets what
+changed since, and nothing twice. A stream lasts about a minute: then the client
+comes back, and its key is looked at again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from holdfast.client.control import PublicJob
+from holdfast.errors import HoldfastError
+from holdfast.model.key import Caller
+from holdfast.web.auth import LAST_EVENT_ID, secured
+from holdfast.web.control.jobs import job_id_of
+from holdfast.web.control.schemas import JobStatus
+from holdfast.web.state import State
+
+__all__ = ["events_router"]
+
+_PING_SECONDS = 15.0
+_LONGEST_SECONDS = 60.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def events_router(state: State) -> APIRouter:
+    """The route, over what an app shares."""
+    router = APIRouter(tags=["jobs"])
+    may_read = Depends(state.gate.requires("read"))
+
+    @router.get(
+        "/jobs/{job_id}/events",
+        summary="How a job stands, whenever that changes",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/event-stream": {}}}, 204: {"description": "The job has ended, as is known"}},
+        openapi_extra=secured("read", parameters=[LAST_EVENT_ID]),
+    )
+    async def events(request: Request, job_id: str, caller: Caller = may_read) -> Response:
+        job = await (await state.control()).job(caller, job_id_of(job_id))
+        known = request.headers.get("last-event-id", "")
+        if job.state.terminal and known == _id(job):
+            return Response(status_code=204)  # tells a browser not to come back
+        state.begin_to_wait()
+        return _Stream(state, job, known)
+
+    return router
+
+
+class _Stream(StreamingResponse):
+    """Whoever hears it has a place among those who wait, and leaves it when it ends, however it ends."""
+
+    def __init__(self, state: State, job: PublicJob, known: str) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(_stream(state, job, known), media_type="text/event-stream", headers=headers)
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._state.end_to_wait()
+
+
+async def _stream(state: State, job: PublicJob, known: str) -> AsyncIterator[str]:
+    yield "retry: 1000\n\n"
+    end = time.monotonic() + _LONGEST_SECONDS
+    while True:
+        if _id(job) != known:
+            known = _id(job)
+            yield f"id: {known}\nevent: status\ndata: {JobStatus.of(job).model_dump_json(by_alias=True)}\n\n"
+        if job.state.terminal or state.draining or time.monotonic() > end:
+            return
+        try:
+            job = await state.changed(job, _PING_SECONDS)
+        except HoldfastError:
+            return  # the answer has begun: who is still interested comes back, and is told then
+        if _id(job) == known:
+            yield ": still here\n\n"
+
+
+def _id(job: PublicJob) -> str:
+    return f"{(job.updated_at - _EPOCH) // timedelta(microseconds=1)}-{job.status.value}"

@@ -1,0 +1,77 @@
+"""What clients ask to become of a job: cancel, pause, resume, release, delete. The API itself moves nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from holdfast.model.key import Caller
+from holdfast.web.auth import secured
+from holdfast.web.bodies import read_body
+from holdfast.web.control.jobs import job_id_of
+from holdfast.web.control.schemas import Accepted, Reason
+from holdfast.web.state import State
+
+__all__ = ["requests_router"]
+
+_SUMMARIES = {
+    "cancel": "Cancel a job for good",
+    "pause": "Pause a job: a running handler is interrupted, its target is blocked",
+    "resume": "Let a paused or held job go on, with a fresh budget",
+    "release": "Release a job that was recorded with hold",
+    "delete": "Cancel a job if it is open, and erase what it was about",
+}
+
+
+def requests_router(state: State) -> APIRouter:
+    """The routes, over what an app shares."""
+    router = APIRouter(tags=["requests"])
+    for verb in ("cancel", "pause", "resume", "release"):
+        _add(router, state, verb, f"/jobs/{{job_id}}/{verb}")
+    _add(router, state, "delete", "/jobs/{job_id}", "DELETE")
+    for slash in ("", "/"):
+        _add(router, state, "resume", f"/targets/{{target}}/jobs/{{job_id}}/resume{slash}")
+    return router
+
+
+def _add(router: APIRouter, state: State, verb: str, path: str, method: str = "POST") -> None:
+    may_submit = Depends(state.gate.requires("submit"))
+
+    async def for_a_target(request: Request, target: str, job_id: str, caller: Caller = may_submit) -> Response:
+        return await _ask(state, request, caller, job_id, verb=verb, target=target)
+
+    async def for_a_job(request: Request, job_id: str, caller: Caller = may_submit) -> Response:
+        return await _ask(state, request, caller, job_id, verb=verb, target=None)
+
+    body: dict[str, Any] = {"required": False, "content": {"application/json": {"schema": Reason.model_json_schema()}}}
+    router.add_api_route(
+        path,
+        for_a_target if "{target}" in path else for_a_job,
+        methods=[method],
+        status_code=202,
+        response_model=Accepted,
+        summary=_SUMMARIES[verb],
+        operation_id=f"{verb}_of_target" if "{target}" in path else verb,
+        include_in_schema=not path.endswith("/"),
+        openapi_extra=secured("submit", requestBody=body),
+    )
+
+
+async def _ask(
+    state: State, request: Request, caller: Caller, job_id: str, *, verb: str, target: str | None
+) -> Response:
+    wanted = job_id_of(job_id)
+    reason = await _reason(request)
+    control = await state.control()
+    await control.request(caller, verb, wanted, note=reason, target=target)
+    job = await control.job(caller, wanted)
+    body = Accepted(jobId=job.id, status=job.status).model_dump_json(by_alias=True)
+    return Response(body, 202, media_type="application/json")
+
+
+async def _reason(request: Request) -> str | None:
+    """No body at all is fine."""
+    if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
+        return None
+    return (await read_body(request, Reason)).reason

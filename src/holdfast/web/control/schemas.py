@@ -1,0 +1,139 @@
+"""The shapes of the control plane, in and out."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Self
+from uuid import UUID
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from holdfast.client.control import PublicJob
+from holdfast.model.states import Status
+
+__all__ = ["Accepted", "Batch", "BatchAnswer", "JobError", "JobResult", "JobStatus", "Reason", "Submission"]
+
+_LONGEST_DELAY_SECONDS = 100 * 365 * 86400
+BATCH_LIMIT = 1000
+
+
+def _without_nul(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("a NUL character cannot be stored")
+    return text
+
+
+def _visible(key: str) -> str:
+    if not re.fullmatch(r"[\x21-\x7e]{1,255}", key):
+        raise ValueError("must be 1 to 255 visible ASCII characters")
+    return key
+
+
+def _not_reserved(job_type: str) -> str:
+    if job_type.startswith("holdfast."):
+        raise ValueError('job types beginning with "holdfast." are reserved')
+    return job_type
+
+
+def _text(longest: int) -> Any:
+    return Annotated[str, Field(min_length=1, max_length=longest), AfterValidator(_without_nul)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", strict=True, allow_inf_nan=False, validate_by_name=False
+    )
+
+
+class Submission(_Model):
+    """A job to be recorded."""
+
+    job_type: Annotated[_text(200), AfterValidator(_not_reserved)]  # type: ignore[valid-type]
+    payload: dict[str, Any] = Field(default_factory=dict)
+    idempotency_key: (
+        Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_visible)] | None
+    ) = None
+    dedup_key: _text(255) | None = None  # type: ignore[valid-type]
+    correlation_id: _text(255) | None = None  # type: ignore[valid-type]
+    target: _text(255) | None = None  # type: ignore[valid-type]
+    queue: _text(200) | None = None  # type: ignore[valid-type]
+    priority: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    target_count: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+    run_at: AwareDatetime | None = None
+    delay: Annotated[float, Field(ge=0, le=_LONGEST_DELAY_SECONDS)] | None = None
+    parent_id: UUID | None = None
+    hold: bool | None = None
+
+    @model_validator(mode="after")
+    def _one_time(self) -> Self:
+        if self.run_at is not None and self.delay is not None:
+            raise ValueError("give runAt or delay, not both")
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """As the client takes them."""
+        given = {
+            name: value
+            for name in self.model_fields_set
+            if name not in ("job_type", "payload") and (value := getattr(self, name)) is not None
+        }
+        if "parent_id" in given:
+            given["parent"] = given.pop("parent_id")
+        return given
+
+
+class Batch(_Model):
+    """Many jobs; each is recorded, or refused, by itself."""
+
+    jobs: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=BATCH_LIMIT)]
+
+
+class Reason(_Model):
+    """Why something is asked for; kept in the job's history."""
+
+    reason: _text(1000) | None = None  # type: ignore[valid-type]
+
+
+class Accepted(_Model):
+    """A job was recorded."""
+
+    job_id: UUID
+    status: Status
+
+
+class JobStatus(Accepted):
+    """What clients may know of a job."""
+
+    job_type: str
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, job: PublicJob) -> JobStatus:
+        """A job as clients may see it."""
+        return cls(
+            jobId=job.id, status=job.status, jobType=job.type, createdAt=job.created_at, updatedAt=job.updated_at
+        )
+
+
+class JobError(_Model):
+    """Why a job failed."""
+
+    type: str | None
+    message: str | None
+
+
+class JobResult(Accepted):
+    """How a job ended."""
+
+    result: Any
+    error: JobError | None
+
+
+class BatchAnswer(_Model):
+    """What became of each job of a batch, in order: `{jobId, status}`, or `{problem}`."""
+
+    results: list[dict[str, Any]]

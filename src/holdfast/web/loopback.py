@@ -1,0 +1,54 @@
+"""Whether a request comes from this machine, meant for it, and from no page of another site."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from holdfast.web.problems import Problem
+
+__all__ = ["from_this_machine", "is_loopback", "meant_for_loopback"]
+
+#: What proxies say of whom they speak for.
+_FORWARDED = frozenset(
+    {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "cf-connecting-ip"}
+)
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-]+)(?::\d{1,5})?")
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether a name or an address, as it stands in a URL, is this machine's own."""
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def meant_for_loopback(request: Request) -> None:
+    """Refuse requests that a foreign page had a browser send here under a name of its own."""
+    given = request.headers.getlist("host")
+    match = _HOST.fullmatch(given[0]) if len(given) == 1 else None
+    if match is None or not is_loopback(match.group(1).strip("[]").lower()):
+        raise Problem(403, "host", "Without keys the server answers only under localhost, 127.0.0.1 or [::1].")
+
+
+def from_this_machine(request: Request) -> None:
+    """Refuse callers of other machines, forwarded requests, and pages of other sites.
+
+    What comes through a proxy that says nothing of itself looks as if it came from here.
+    """
+    meant_for_loopback(request)
+    if not _FORWARDED.isdisjoint(request.headers) or request.client is None or not is_loopback(request.client.host):
+        raise Problem(403, "host", "Without keys these routes answer to callers on this machine only.")
+    if not all(is_loopback(_host(origin)) for origin in request.headers.getlist("origin")):
+        raise Problem(403, "origin", "Without keys these routes do not answer to pages of another site.")
+
+
+def _host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).hostname
+    except ValueError:
+        return None

@@ -1,0 +1,90 @@
+"""`/metrics` of the control plane: names, labels and buckets that dashboards of others rely on.
+
+They live in a registry of their own: a worker in the same process has another.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+
+from holdfast.model.key import Caller
+from holdfast.web.auth import Gate, secured
+
+__all__ = ["Metrics", "metrics_router"]
+
+_SECONDS = (0.1, 0.3, 0.5, 1, 2, 5, 10)
+_BYTES = tuple(1024 * 2**power for power in range(11))
+
+#: What a named statement does, and to which table.
+_STATEMENTS = {
+    "submit": ("insert", "jobs"),
+    "public_jobs": ("select", "jobs"),
+    "job_result": ("select", "jobs"),
+    "tenant_request": ("insert", "jobs"),
+    "waiting_jobs": ("select", "ready"),
+    "find_key": ("select", "api_keys"),
+    "touch_keys": ("update", "api_keys"),
+    "search_jobs": ("select", "jobs"),
+    "get_jobs": ("select", "jobs"),
+}
+
+
+class Metrics:
+    """What is counted and timed."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        http = ("method", "route", "status_code")
+        self._seconds = self._histogram("http_request_duration_seconds", "Duration of HTTP requests", http, _SECONDS)
+        self._requests = self._counter("http_requests_total", "Total number of HTTP requests", http)
+        self._uploads = self._histogram("upload_size_bytes", "Upload size in bytes", ("mime_type",), _BYTES)
+        query = ("operation", "table")
+        self._queries = self._histogram("db_query_duration_seconds", "Duration of DB queries", query, _SECONDS)
+        self._query_errors = self._counter(
+            "db_query_error_total", "Total number of DB query errors", (*query, "error_code")
+        )
+        external = ("service", "operation")
+        self._histogram("external_duration_seconds", "Duration of external service calls", external, _SECONDS)
+        self._counter("external_error_total", "Total number of external service errors", (*external, "error_code"))
+
+    def served(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        labels = (method, route, str(status))
+        self._requests.labels(*labels).inc()
+        self._seconds.labels(*labels).observe(seconds)
+
+    def uploaded(self, mime_type: str, size: int) -> None:
+        """A body came in."""
+        self._uploads.labels(mime_type).observe(size)
+
+    def queried(self, statement: str, seconds: float, error_code: str | None) -> None:
+        """A statement was answered, or failed."""
+        labels = _STATEMENTS.get(statement, ("select", "other"))
+        self._queries.labels(*labels).observe(seconds)
+        if error_code is not None:
+            self._query_errors.labels(*labels, error_code).inc()
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+
+def metrics_router(gate: Gate, metrics: Metrics) -> APIRouter:
+    """The page."""
+    router = APIRouter(tags=["health"])
+    may_operate = Depends(gate.requires("operate"))
+
+    @router.get(
+        "/metrics",
+        summary="Figures for Prometheus",
+        response_class=Response,
+        openapi_extra=secured("operate"),
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def page(_caller: Caller = may_operate) -> Response:
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router

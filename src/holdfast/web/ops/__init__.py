@@ -1,0 +1,1 @@
+"""The operators' side: everything about jobs, for those whose key says so."""

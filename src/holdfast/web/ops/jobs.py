@@ -1,0 +1,69 @@
+"""`/ops/jobs`, `/ops/stats`: search, look and count. A key sees its tenant; one with the scope `admin` sees all."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from holdfast.model.key import Caller
+from holdfast.web.auth import secured
+from holdfast.web.control.jobs import job_id_of
+from holdfast.web.ops.cursors import cursor_of, id_of
+from holdfast.web.ops.schemas import AttemptDetails, EventDetails, JobDetails, JobPage, JobSummary, Statistics
+from holdfast.web.state import State
+
+__all__ = ["ops_jobs_router", "tenant_of"]
+
+Limit = Annotated[int, Query(ge=1, le=500, description="how many at most")]
+Cursor = Annotated[str | None, Query(max_length=40, description="`next_cursor` of the page before")]
+Words = Annotated[str, Query(max_length=2000, description="the filter language; see the reference")]
+
+
+def tenant_of(caller: Caller) -> str | None:
+    """Whose jobs a caller sees; None for all."""
+    return None if caller.may("admin") else caller.tenant
+
+
+def ops_jobs_router(state: State) -> APIRouter:
+    """The routes, over what an app shares."""
+    router = APIRouter(prefix="/ops", tags=["ops"])
+    may_operate, extra = Depends(state.gate.requires("operate")), secured("operate")
+
+    @router.get("/jobs", response_model=JobPage, summary="Search jobs, newest first", openapi_extra=extra)
+    async def search(q: Words = "", limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate) -> JobPage:
+        ops = await state.operations()
+        page = await ops.search(q, tenant=tenant_of(caller), before=id_of(cursor), limit=limit)
+        return JobPage(
+            items=[JobSummary.model_validate(job) for job in page.jobs],
+            next_cursor=cursor_of(page.reached),
+            looked_back_to=page.reached_at,
+        )
+
+    @router.get("/jobs/{job_id}", response_model=JobDetails, summary="Everything about a job", openapi_extra=extra)
+    async def read(job_id: str, caller: Caller = may_operate) -> JobDetails:
+        job = await (await state.operations()).job(job_id_of(job_id), tenant=tenant_of(caller))
+        return JobDetails.model_validate(job)
+
+    @router.get(
+        "/jobs/{job_id}/attempts",
+        response_model=list[AttemptDetails],
+        summary="Its ended attempts",
+        openapi_extra=extra,
+    )
+    async def attempts(job_id: str, caller: Caller = may_operate) -> list[AttemptDetails]:
+        found = await (await state.operations()).attempts(job_id_of(job_id), tenant=tenant_of(caller))
+        return [AttemptDetails.model_validate(attempt) for attempt in found]
+
+    @router.get(
+        "/jobs/{job_id}/events", response_model=list[EventDetails], summary="Its rarer moves", openapi_extra=extra
+    )
+    async def events(job_id: str, caller: Caller = may_operate) -> list[EventDetails]:
+        found = await (await state.operations()).events(job_id_of(job_id), tenant=tenant_of(caller))
+        return [EventDetails.model_validate(event) for event in found]
+
+    @router.get("/stats", response_model=Statistics, summary="What stands where", openapi_extra=extra)
+    async def statistics(caller: Caller = may_operate) -> Statistics:
+        return Statistics.model_validate(await (await state.operations()).statistics(tenant=tenant_of(caller)))
+
+    return router

@@ -1,0 +1,202 @@
+"""The shapes of the operators' side, in snake_case."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.model.key import Scope
+
+__all__ = [
+    "AttemptDetails",
+    "AuditPage",
+    "AuditRecord",
+    "EventDetails",
+    "JobDetails",
+    "JobPage",
+    "JobSummary",
+    "KeyDetails",
+    "KeyMade",
+    "KeyPage",
+    "NewKey",
+    "Rotation",
+    "Statistics",
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+
+class JobSummary(_Model):
+    """What a list says of a job."""
+
+    id: UUID
+    type: str
+    queue: str
+    lane: str
+    tenant: str
+    state: str
+    status: str
+    reason: str | None
+    priority: int
+    attempt: int
+    failures: int
+    max_attempts: int
+    target: str | None
+    idempotency_key: str | None
+    dedup_key: str | None
+    correlation_id: str
+    parent_id: UUID | None
+    retry_of: UUID | None
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    last_error: str | None
+    last_error_at: datetime | None
+    target_count: int | None
+    lease_owner: str | None
+    lease_expires_at: datetime | None
+    interrupt: str | None
+    traceparent: str | None
+
+
+class JobDetails(JobSummary):
+    """Everything that is known of a job."""
+
+    payload: dict[str, Any]
+    result: Any
+
+
+class JobPage(_Model):
+    """Jobs, newest first. A page looks at a bounded number of jobs: `looked_back_to` says how far; null: at all."""
+
+    items: list[JobSummary]
+    next_cursor: str | None
+    looked_back_to: datetime | None
+
+
+class AttemptDetails(_Model):
+    """One ended attempt."""
+
+    job_id: UUID
+    attempt: int
+    worker: str
+    started_at: datetime
+    finished_at: datetime
+    queue_ms: int | None
+    duration_ms: int | None
+    outcome: str
+    error_type: str | None
+    error_message: str | None
+    traceback: str | None
+    log_excerpt: str | None
+
+
+class EventDetails(_Model):
+    """One of the rarer moves, with who and why."""
+
+    job_id: UUID
+    at: datetime
+    event: str
+    by: str | None
+    note: str | None
+
+
+class StreamFigures(_Model):
+    """What stands where, for one type in one queue of one tenant."""
+
+    tenant: str
+    queue: str
+    type: str
+    ready: int
+    running: int
+    oldest_ready_at: datetime | None
+
+
+class Statistics(_Model):
+    """What stands where."""
+
+    streams: list[StreamFigures]
+    due: int
+    waiting: int
+    dead: int
+
+
+class KeyDetails(_Model):
+    """A key; its secret was shown once, when it was made."""
+
+    id: UUID
+    tenant: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    requests_per_second: float | None
+    max_waiting: int | None
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    replaced_by: UUID | None
+    last_used_at: datetime | None
+
+
+class KeyMade(KeyDetails):
+    """A new key with its secret, which is not kept anywhere."""
+
+    secret: str
+
+
+class KeyPage(_Model):
+    """All keys."""
+
+    items: list[KeyDetails]
+    next_cursor: str | None = None
+
+
+class NewKey(_Model):
+    """A key to be made."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+    tenant: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$")] = "default"
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=5)]
+    expires_in_seconds: Annotated[int, Field(gt=0, le=10 * 365 * 86400)] | None = None
+    requests_per_second: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    max_waiting: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+
+
+class Rotation(_Model):
+    """How long the old key stays good."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    overlap_seconds: Annotated[int, Field(ge=0, le=30 * 86400)] = 86400
+
+
+class AuditRecord(_Model):
+    """One thing that somebody did."""
+
+    id: int
+    at: datetime
+    actor: str
+    key_id: UUID | None
+    tenant: str | None
+    action: str
+    subject: str | None
+    detail: dict[str, Any] | None
+
+
+class AuditPage(_Model):
+    """What was done, newest first."""
+
+    items: list[AuditRecord]
+    next_cursor: str | None

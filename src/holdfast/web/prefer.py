@@ -1,0 +1,25 @@
+"""`Prefer: wait=N` (RFC 7240): how long a caller would like to wait for the job's end."""
+
+from __future__ import annotations
+
+import re
+
+from fastapi import Request, Response
+
+__all__ = ["applied", "wanted_wait"]
+
+LONGEST_SECONDS = 60
+_WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:;[^,]*)?(?=,|$)', re.IGNORECASE)
+
+
+def wanted_wait(request: Request) -> int:
+    """So many seconds, at most a minute; 0 if nothing is said, or nothing that can be understood."""
+    found = _WAIT.search(",".join(request.headers.getlist("prefer")))
+    return min(LONGEST_SECONDS, int(found.group(1))) if found else 0
+
+
+def applied(response: Response, seconds: int) -> Response:
+    """Say that the wish was heard."""
+    if seconds:
+        response.headers["Preference-Applied"] = f"wait={seconds}"
+    return response

@@ -1,0 +1,79 @@
+"""What the routes of one app share: the doors, the figures, and whether the server is about to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from holdfast.app import Holdfast
+from holdfast.client.control import Control, PublicJob
+from holdfast.client.operations import Operations
+from holdfast.web.auth import Gate
+from holdfast.web.metrics import Metrics
+from holdfast.web.problems import Problem
+
+__all__ = ["State"]
+
+#: How many callers may wait at a time, in streams and long polls, in one process.
+_WAITING = 5000
+
+
+class State:
+    """One app's."""
+
+    def __init__(self, hf: Holdfast, gate: Gate, metrics: Metrics) -> None:
+        self.hf, self.gate, self.metrics = hf, gate, metrics
+        self._stop = asyncio.Event()
+        self._waiting = 0
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server is about to stop."""
+        return self._stop.is_set()
+
+    def drain(self) -> None:
+        """The server is about to stop: whoever waits is answered now."""
+        self._stop.set()
+
+    async def control(self) -> Control:
+        """The verbs of the control plane."""
+        return await self.hf.control()
+
+    async def operations(self) -> Operations:
+        """The verbs of operators."""
+        return await self.hf.operations()
+
+    def begin_to_wait(self) -> None:
+        """Somebody is going to wait; a problem if too many do. `end_to_wait` must follow."""
+        if self._waiting >= _WAITING:
+            raise Problem(503, "unavailable", "Too many callers wait for jobs already.")
+        self._waiting += 1
+
+    def end_to_wait(self) -> None:
+        """They do not any more."""
+        self._waiting -= 1
+
+    async def changed(self, job: PublicJob, seconds: float) -> PublicJob:
+        """The job once it has changed, or as it was when the time is over or the server is about to stop."""
+        control = await self.control()
+        watch = asyncio.ensure_future(control.changed(job, seconds))
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({watch, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return watch.result() if watch.done() else job
+        except TimeoutError:
+            return job
+        finally:
+            watch.cancel()
+            stop.cancel()
+
+    async def ended(self, job: PublicJob, seconds: float) -> PublicJob:
+        """The job when it has ended, or as it stands when the time is over or the server is about to stop."""
+        end = time.monotonic() + seconds
+        self.begin_to_wait()
+        try:
+            while not job.state.terminal and not self.draining and (left := end - time.monotonic()) > 0:
+                job = await self.changed(job, left)
+        finally:
+            self.end_to_wait()
+        return job

@@ -1,0 +1,48 @@
+"""`holdfast keys`: made, listed, rotated and revoked, and what was done is written down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+
+from tests.cli.conftest import Cli
+
+
+async def test_a_key_is_shown_once_and_lives_until_it_is_revoked(cli: Cli) -> None:
+    made = await cli("keys", "create", "my-app", "--tenant", "acme", "--scope", "read", "--expires", "90d")
+    secret = made.stdout.strip()
+    assert secret.startswith("hf_")
+    assert "not shown again" in made.stderr
+    (listed,) = json.loads((await cli("keys", "list", "-o", "json")).stdout)
+    assert (listed["name"], listed["tenant"], listed["scopes"], listed["state"]) == ("my-app", "acme", ["read"], "good")
+    assert secret.startswith(listed["prefix"])
+    assert secret not in (await cli("keys", "list", "-o", "json")).stdout
+
+    turned = json.loads((await cli("keys", "rotate", listed["id"], "--overlap", "1h", "-o", "json")).stdout)
+    assert turned["secret"] != secret
+    states = {key["id"]: key["state"] for key in json.loads((await cli("keys", "list", "-o", "json")).stdout)}
+    assert states == {listed["id"]: "replaced", turned["id"]: "good"}
+
+    assert "--yes" in (await cli("keys", "revoke", turned["id"], code=2)).stderr
+    await cli("keys", "revoke", turned["id"], "--yes")
+    await cli("keys", "revoke", turned["id"], "--yes", code=3)
+    log = json.loads((await cli("keys", "audit", "-o", "json")).stdout)
+    assert [entry["action"] for entry in log] == ["key.revoke", "key.rotate", "key.create", "key.create"]
+    assert all(entry["actor"].startswith("cli") for entry in log)
+
+
+async def test_nothing_is_served_to_others_without_keys(database_url: str) -> None:
+    refused = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "holdfast", "serve", "--host", "0.0.0.0", "--port", "0"],
+        env={**os.environ, "HOLDFAST_DATABASE_URL": database_url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert refused.returncode == 2
+    assert "no keys" in refused.stderr
+    assert "holdfast keys create" in refused.stderr

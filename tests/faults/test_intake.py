@@ -1,0 +1,142 @@
+"""What was answered with 202 exists, and exists once, whoever is killed on the way: servers, or PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+
+from holdfast import Config, Holdfast
+from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.migrate import migrate
+from holdfast.web.server import address, listen
+from tests.faults.test_outage import _crash
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@contextlib.asynccontextmanager
+async def servers(
+    listener: socket.socket, url: str, deaths: list[int]
+) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    """API processes that share a listener; each dies after so many commits (0: never)."""
+    number = listener.fileno()
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.faults.serving",
+            str(number),
+            str(death),
+            pass_fds=[number],
+            env={**os.environ, "HOLDFAST_DATABASE_URL": url},
+        )
+        for death in deaths
+    ]
+    try:
+        await _ready(address(listener))
+        yield processes
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _ready(url: str) -> None:
+    async with httpx.AsyncClient(base_url=url, timeout=5) as client, asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if (await client.get("/readyz")).status_code == 200:
+                    return
+            await asyncio.sleep(0.05)
+
+
+async def post(client: httpx.AsyncClient, body: dict[str, Any]) -> str:
+    """As a careful client does: the same again until there is an answer."""
+    async with asyncio.timeout(90):
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                answer = await client.post("/jobs", json=body)
+                if answer.status_code == 202:
+                    return str(answer.json()["jobId"])
+                assert answer.status_code == 503, answer.text
+            await asyncio.sleep(0.05)
+
+
+async def test_five_hundred_of_one_key_with_servers_killed_between_commit_and_answer(
+    hf: Holdfast, database_url: str
+) -> None:
+    body = {"jobType": "pay", "payload": {"amount": 7}, "idempotencyKey": "order-1"}
+    limits = httpx.Limits(max_connections=500)
+    with listen("127.0.0.1", 0) as listener:
+        url = address(listener)
+        async with servers(listener, database_url, [1, 3, 0]) as processes:
+            async with httpx.AsyncClient(base_url=url, timeout=10, limits=limits) as client:
+                ids = await asyncio.gather(*(post(client, body) for _ in range(500)))
+                async with asyncio.timeout(30):
+                    # Those that are to die must have had their share; the last one lives on.
+                    while processes[0].returncode is None or processes[1].returncode is None:
+                        ids += await asyncio.gather(*(post(client, body) for _ in range(50)))
+                ids += [await post(client, body) for _ in range(3)]
+            assert processes[2].returncode is None
+    assert len(set(ids)) == 1
+    jobs = await hf.find(limit=1000)
+    assert [str(job.id) for job in jobs] == [ids[0]]
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL of the test's own, to be killed."""
+    home = Path(tempfile.mkdtemp(prefix="hf-intake-"))
+    embedded = EmbeddedPostgres(home)
+    embedded.start()
+    yield embedded
+    embedded.stop()
+    shutil.rmtree(home, ignore_errors=True)
+
+
+async def test_every_accepted_job_survives_the_kill_of_postgresql(server: EmbeddedPostgres) -> None:
+    await migrate(Config.load(environment={}, database_url=server.url))
+    accepted: list[str] = []
+    stop = asyncio.Event()
+
+    async def keep_posting(client: httpx.AsyncClient, number: int) -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            key = {"idempotencyKey": f"{number}-{count}"} if number % 2 else {}
+            accepted.append(await post(client, {"jobType": "x", **key}))
+
+    with listen("127.0.0.1", 0) as listener:
+        async with (
+            servers(listener, server.url, [0, 0]),
+            httpx.AsyncClient(base_url=address(listener), timeout=30) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            for number in range(20):
+                group.create_task(keep_posting(client, number))
+            for _ in range(3):
+                before = len(accepted)
+                while len(accepted) < before + 100:
+                    await asyncio.sleep(0.01)
+                await _crash(server)
+            before = len(accepted)
+            while len(accepted) < before + 100:
+                await asyncio.sleep(0.01)
+            stop.set()
+    async with Holdfast(server.url) as hf:
+        stored = {job.id for job in await hf.find(limit=10_000)}
+    assert {UUID(job) for job in accepted} <= stored
+    assert len(accepted) == len(set(accepted))

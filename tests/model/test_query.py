@@ -1,0 +1,85 @@
+"""The filter language: what it understands, and what it says about what it does not."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidInput
+from holdfast.model.query import parse_query
+
+
+def field(name: str, value: Any, op: str = "=") -> dict[str, Any]:
+    return {"field": name, "op": op, "value": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("", {"and": []}),
+        ("   ", {"and": []}),
+        ("state:dead", field("state", ["dead"])),
+        ("state:dead,error", field("state", ["dead", "error"])),
+        ("type:email.*", field("type", ["email.*"])),
+        ('error:"timed out"', field("error", ["timed out"])),
+        (r'error:"a \"b\""', field("error", ['a "b"'])),
+        ("attempt>3", field("attempt", 3, ">")),
+        ("wait>=5m", field("wait", 300, ">=")),
+        ("age<2d", field("age", 172800, "<")),
+        ("created<2026-11-01", field("created", "2026-11-01T00:00:00+00:00", "<")),
+        ("payload.user.id=42", {"json": "payload", "path": ["user", "id"], "op": "=", "value": 42}),
+        ("payload.a:true", {"json": "payload", "path": ["a"], "op": "=", "value": True}),
+        ('payload.a="42"', {"json": "payload", "path": ["a"], "op": "=", "value": "42"}),
+        ("result.a-b>1.5", {"json": "result", "path": ["a-b"], "op": ">", "value": 1.5}),
+        ("-state:success", {"not": field("state", ["success"])}),
+        ("NOT state:success", {"not": field("state", ["success"])}),
+        ("a b", {"and": [{"text": "a"}, {"text": "b"}]}),
+        ('"a b"', {"text": "a b"}),
+        ("a OR b c", {"or": [{"text": "a"}, {"and": [{"text": "b"}, {"text": "c"}]}]}),
+        ("(a OR b) c", {"and": [{"or": [{"text": "a"}, {"text": "b"}]}, {"text": "c"}]}),
+        ("-(a OR b)", {"not": {"or": [{"text": "a"}, {"text": "b"}]}}),
+        ("order-42", {"text": "order-42"}),
+        ("ORDER", {"text": "ORDER"}),
+    ],
+)
+def test_what_is_understood(text: str, tree: dict[str, Any]) -> None:
+    assert parse_query(text) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("colour:red", "unknown field 'colour'; known are id, state"),
+        ("state:ded", "'ded' is none; known are created"),
+        ("state>dead", "use a colon"),
+        ("attempt>many", "whole number"),
+        ("wait>5", "such as 30s, 5m"),
+        ("created<yesterday", "such as 2026-11-16"),
+        ("(a", "a bracket is not closed"),
+        ("a)", "closed that was not opened"),
+        ("()", "something to look for is missing"),
+        ("a OR", "something to look for is missing"),
+        ("OR a", "something to look for is missing"),
+        ("NOT", "missing after NOT"),
+        ('"a', "quotation mark"),
+        ("x" * 2001, "2000 characters"),
+        ("a " * 51, "50 terms"),
+        ("(" * 30 + "a" + ")" * 30, "20 brackets"),
+        ("NOT " * 30 + "a", "20 brackets"),
+        ("a\x00b", "NUL"),
+    ],
+)
+def test_what_is_not_understood_is_explained(text: str, advice: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        parse_query(text)
+    assert advice in str(raised.value)
+
+
+@given(st.text(alphabet='ab:()"-<>=. ORNT\\*,\t', max_size=60))
+def test_anything_is_understood_or_refused(text: str) -> None:
+    with contextlib.suppress(InvalidInput):
+        assert parse_query(text)

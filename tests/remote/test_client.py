@@ -1,0 +1,171 @@
+"""The client of the HTTP API, against a real server on a real port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from holdfast import (
+    AlreadyFinal,
+    Client,
+    Context,
+    Fatal,
+    Forbidden,
+    Holdfast,
+    InvalidInput,
+    KeyConflict,
+    LimitExceeded,
+    NotFound,
+    ServerUnavailable,
+    Status,
+    WaitTimeout,
+)
+from holdfast.remote import RemoteJob
+from holdfast.web.server import Server, address, listen
+
+
+@pytest.fixture
+async def hf(database_url: str) -> AsyncIterator[Holdfast]:
+    """The app behind the server, with some handlers."""
+    app = Holdfast(database_url)
+
+    @app.job("double")
+    async def double(ctx: Context, n: int) -> int:
+        return 2 * n
+
+    @app.job("burst")
+    async def burst(ctx: Context) -> None:
+        raise Fatal("it burst")
+
+    async with app:
+        yield app
+
+
+@pytest.fixture
+async def url(hf: Holdfast) -> AsyncIterator[str]:
+    """A server."""
+    server = Server(hf)
+    with listen("127.0.0.1", 0) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        yield address(listener)
+        server.stop()
+        await serving
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[Client]:
+    """What is tested."""
+    async with Client(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def worker(hf: Holdfast) -> AsyncIterator[None]:
+    """Somebody who runs the jobs."""
+    task = asyncio.create_task(hf.run_worker(poll_interval=0.05))
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_job_is_submitted_awaited_and_answered(client: Client) -> None:
+    job = await client.submit("double", {"n": 21}, priority=5, correlation_id="c")
+    assert job.status == Status.PENDING
+    result = await client.result(job.id, timeout=20)
+    assert (result.status, result.result, result.error_type) == (Status.COMPLETED, 42, None)
+    failed = await client.result((await client.submit("burst")).id, timeout=20)
+    assert (failed.status, failed.error_message) == (Status.FAILED, "it burst")
+
+
+@pytest.mark.usefixtures("worker")
+async def test_changes_are_followed_to_the_end(client: Client) -> None:
+    job = await client.submit("double", {"n": 1}, delay=0.2)
+    async with asyncio.timeout(20):
+        seen = [change.status async for change in client.events(job.id)]
+    assert seen[-1] == Status.COMPLETED
+
+
+async def test_requests_and_their_refusals(client: Client, hf: Holdfast) -> None:
+    job = await client.submit("double", {"n": 1}, delay=3600)
+    async with hf.maintaining():
+        await client.cancel(job.id, reason="no need")
+        assert (await client.wait(job.id, timeout=10)).status == Status.CANCELED
+    with pytest.raises(AlreadyFinal):
+        await client.cancel(job.id)
+    with pytest.raises(NotFound):
+        await client.get(uuid4())
+    with pytest.raises(NotFound):
+        await client.get("../livez")
+    with pytest.raises(InvalidInput, match="/priority"):
+        await client.submit("double", {"n": 1}, priority=-1)
+    with pytest.raises(InvalidInput, match="/colour"):
+        await client.submit("double", {"n": 1}, colour="red")
+    await client.submit("double", {"n": 1}, idempotency_key="k")
+    with pytest.raises(KeyConflict):
+        await client.submit("double", {"n": 2}, idempotency_key="k")
+    with pytest.raises(WaitTimeout):
+        await client.wait((await client.submit("double", {"n": 1}, delay=60)).id, timeout=0.1)
+
+
+async def test_many_are_submitted_each_with_its_answer(client: Client, hf: Holdfast) -> None:
+    answers = await client.submit_many([("double", {"n": n}) for n in range(1200)] + [("", {})])
+    assert sum(isinstance(answer, RemoteJob) for answer in answers) == 1200
+    assert isinstance(answers[-1], InvalidInput)
+    assert len(await hf.find(types=["double"], limit=5000)) == 1200
+
+
+async def test_a_lost_answer_records_nothing_twice(
+    client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = client._transport.http
+    send, lost = http.request, [True, True]
+
+    async def losing(*arguments: object, **options: object) -> httpx.Response:
+        answer = await send(*arguments, **options)  # type: ignore[arg-type]
+        if lost and lost.pop():
+            raise httpx.ReadError("the connection was lost")
+        return answer
+
+    monkeypatch.setattr(http, "request", losing)
+    job = await client.submit("double", {"n": 1})
+    (stored,) = await hf.find(types=["double"])
+    assert stored.id == job.id
+
+
+async def test_a_server_that_is_away_is_waited_for_and_then_said(url: str) -> None:
+    async with Client("http://127.0.0.1:1", patience=0.3) as nobody:
+        with pytest.raises(ServerUnavailable):
+            await nobody.submit("x")
+    async with Client(url, "hf_wrong") as stranger:
+        assert (await stranger.submit("x")).id  # without keys a wrong one does no harm
+
+
+async def test_keys_are_needed_once_there_are_any(url: str, hf: Holdfast) -> None:
+    keys = (await hf.operations()).keys
+    _, secret = await keys.create("slow", scopes=["submit"], requests_per_second=1, by="a test")
+    async with Client(url, secret, patience=0.1) as known, Client(url, "hf_wrong") as stranger:
+        job = await known.submit("x")
+        answers = await asyncio.gather(*(known.submit("x") for _ in range(3)), return_exceptions=True)
+        assert any(isinstance(answer, LimitExceeded) for answer in answers)
+        with pytest.raises(Forbidden):
+            await stranger.submit("x")
+        await asyncio.sleep(1.1)
+        with pytest.raises(Forbidden, match="read"):
+            await known.get(job.id)
+
+
+async def test_the_blocking_client_has_the_same_verbs(url: str, hf: Holdfast) -> None:
+    def use() -> str:
+        with Client(url).sync as blocking:
+            job = blocking.submit("double", {"n": 1}, delay=3600)
+            assert blocking.get(job.id).type == "double"
+            with pytest.raises(NotFound):
+                blocking.get(uuid4())
+            return str(job.id)
+
+    assert (await hf.get(await asyncio.to_thread(use))).payload == {"n": 1}

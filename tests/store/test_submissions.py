@@ -1,0 +1,115 @@
+"""Group commit: together in one statement, each with its own answer, and nothing lost or doubled on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.config import Config
+from holdfast.errors import DatabaseUnavailable, InvalidInput
+from holdfast.model.ids import new_job_id
+from holdfast.model.options import Intent
+from holdfast.store import submissions as module
+from holdfast.store.database import Database
+from holdfast.store.submissions import Submissions
+
+
+@pytest.fixture
+async def database(config: Config) -> AsyncIterator[Database]:
+    """As the control plane connects."""
+    database = Database(config, role="client")
+    await database.open()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def submissions(database: Database) -> Submissions:
+    """What is tested."""
+    return Submissions(database)
+
+
+def intent(job_type: str = "x", tenant: str = "default", **options: Any) -> Intent:
+    return Intent(new_job_id(), job_type, "{}", options, tenant, "me")
+
+
+async def test_what_comes_at_once_shares_statements(
+    submissions: Submissions, database: Database, conn: asyncpg.Connection
+) -> None:
+    statements: list[str] = []
+    database.observe = lambda statement, _seconds, _code: statements.append(statement)
+    intents = [intent(tenant=f"t{n % 5}") for n in range(400)]
+    answers = await asyncio.gather(*(submissions.enqueue([i]) for i in intents))
+    assert [a.job_id for (a,) in answers] == [i.id for i in intents]
+    assert len(statements) <= 4
+    stored = {row["id"]: row["tenant"] for row in await conn.fetch("select id, tenant from jobs")}
+    assert stored == {i.id: i.tenant for i in intents}
+
+
+async def test_one_that_is_refused_takes_no_other_with_it(submissions: Submissions, conn: asyncpg.Connection) -> None:
+    intents = [intent() for _ in range(50)]
+    intents[17] = intent(queue="holdfast")
+    intents[31] = Intent(new_job_id(), "x", '{"a": "\\u0000"}', {}, "default", "me")
+    answers = await asyncio.gather(*(submissions.enqueue([i]) for i in intents), return_exceptions=True)
+    refused = [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)]
+    assert refused == [17, 31]
+    assert all(isinstance(answers[n], InvalidInput) for n in refused)
+    assert await conn.fetchval("select count(*) from jobs") == 48
+
+
+async def test_a_connection_lost_after_the_commit_records_nothing_twice(
+    submissions: Submissions, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is lost once: the same ids are sent again, and answered as existing."""
+    submit, lost = submissions._tenancy.submit, [True]
+
+    async def losing(intents: Any) -> Any:
+        answers = await submit(intents)
+        if lost.pop() if lost else False:
+            raise DatabaseUnavailable("the connection was lost")
+        return answers
+
+    monkeypatch.setattr(submissions._tenancy, "submit", losing)
+    first, second = intent(), intent(idempotency_key="k")
+    answers = await asyncio.gather(submissions.enqueue([first]), submissions.enqueue([second]))
+    assert [a.job_id for (a,) in answers] == [first.id, second.id]
+    assert await conn.fetchval("select count(*) from jobs") == 2
+
+
+async def test_a_key_that_is_not_committed_yet_holds_up_nobody_else(
+    submissions: Submissions, conn: asyncpg.Connection
+) -> None:
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute("select enqueue('x', idempotency_key => 'taken')")
+    held = asyncio.create_task(submissions.enqueue([intent(idempotency_key="taken")]))
+    others = [asyncio.create_task(submissions.enqueue([intent()])) for _ in range(20)]
+    async with asyncio.timeout(4):
+        await asyncio.gather(*others)
+        await asyncio.gather(*(submissions.enqueue([intent()]) for _ in range(20)))
+    assert not held.done()
+    await transaction.commit()
+    (answer,) = await held
+    assert answer.outcome == "existing"
+
+
+async def test_a_database_that_stays_away_is_said(submissions: Submissions, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(_intents: Any) -> Any:
+        raise DatabaseUnavailable("away")
+
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(submissions._tenancy, "submit", away)
+    with pytest.raises(DatabaseUnavailable):
+        await submissions.enqueue([intent()])
+
+
+async def test_who_has_gone_is_not_waited_for(submissions: Submissions, conn: asyncpg.Connection) -> None:
+    gone = asyncio.create_task(submissions.enqueue([intent()]))
+    await asyncio.sleep(0)
+    gone.cancel()
+    (answer,) = await submissions.enqueue([intent()])
+    assert await conn.fetchval("select count(*) from jobs where id = $1", answer.job_id) == 1

@@ -1,0 +1,218 @@
+"""Who may do what: every route of the description, with every scope, and for jobs of another tenant."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from holdfast import Holdfast
+from holdfast.model.key import SCOPES
+from holdfast.web.description import describe
+from holdfast.web.routes import create_app
+from tests.web.conftest import KeyMaker
+from tests.web.test_jobs import is_problem
+
+#: Whom the scope of a route lets in.
+ALLOWED = {
+    "submit": {"submit", "operate", "admin"},
+    "read": {"read", "operate", "admin"},
+    "work": {"work", "admin"},
+    "operate": {"operate", "admin"},
+    "admin": {"admin"},
+}
+#: Routes for everybody: they tell nothing of anybody's jobs.
+OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/problems/{code}")}
+#: What routes with a body are sent.
+BODIES: dict[tuple[str, str], Any] = {
+    ("post", "/jobs"): {"jobType": "x"},
+    ("post", "/jobs/batch"): {"jobs": [{"jobType": "x"}]},
+    ("post", "/ops/keys"): {"name": "n", "scopes": ["read"]},
+    ("post", "/ops/keys/{key_id}/rotate"): {},
+}
+Route = tuple[str, str, str]
+DOCUMENT = describe(create_app(Holdfast("postgresql://127.0.0.1:1/nothing")))
+ROUTES = [
+    (method, path, operation.get("x-scope"))
+    for path, operations in DOCUMENT["paths"].items()
+    for method, operation in operations.items()
+]
+SECURED = [(method, path, scope) for method, path, scope in ROUTES if scope]
+
+
+def test_every_route_names_its_scope_or_is_open() -> None:
+    assert {(method, path) for method, path, scope in ROUTES if scope is None} == OPEN
+    assert {scope for _, _, scope in SECURED} <= set(SCOPES)
+
+
+def test_every_route_that_takes_a_body_has_a_case() -> None:
+    needed = {
+        (method, path)
+        for path, operations in DOCUMENT["paths"].items()
+        for method, operation in operations.items()
+        if operation.get("requestBody", {}).get("required")
+    }
+    assert needed == set(BODIES)
+
+
+async def call(client: httpx.AsyncClient, method: str, path: str, job: Any, headers: dict[str, str]) -> httpx.Response:
+    address = path.replace("{job_id}", str(job)).replace("{key_id}", str(job)).replace("{target}", "t")
+    return await client.request(method, address, json=BODIES.get((method, path)), headers=headers)
+
+
+@pytest.mark.parametrize("route", SECURED, ids=str)
+async def test_only_the_right_scopes_pass(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, route: Route) -> None:
+    method, path, scope = route
+    job = await hf.enqueue("x", {}, hold=True, target="t")
+    client._transport.app.state.holdfast.drain()  # type: ignore[attr-defined]
+    for own in SCOPES:
+        answer = await call(client, method, path, job.id, await key(own))
+        if own in ALLOWED[scope]:
+            assert answer.status_code not in (401, 403), (own, answer.text)
+        else:
+            is_problem(answer, 403, "scope")
+            assert scope in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("route", SECURED, ids=str)
+async def test_nobody_passes_without_a_good_key(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, route: Route
+) -> None:
+    method, path, _ = route
+    keys = (await hf.operations()).keys
+    gone, secret = await keys.create("gone", scopes=["admin"], by="a test")
+    await keys.revoke(gone.id, by="a test")
+    good = await key("admin")
+    job = await hf.enqueue("x", {}, hold=True)
+    for header in (None, "", "Bearer", "Bearer ", f"Basic {good['Authorization'][7:]}", "Bearer hf_wrong", secret):
+        answer = await call(client, method, path, job.id, {} if header is None else {"Authorization": header})
+        is_problem(answer, 401, "no-key" if "hf_wrong" not in (header or "") else "bad-key")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    is_problem(await call(client, method, path, job.id, {"Authorization": f"Bearer {secret}"}), 401, "bad-key")
+    assert (await hf.get(job)).state == "created"
+
+
+@pytest.mark.parametrize("route", [route for route in SECURED if "{job_id}" in route[1]], ids=str)
+async def test_jobs_of_another_tenant_do_not_exist(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, route: Route
+) -> None:
+    method, path, scope = route
+    foreign = await hf.enqueue("x", {"secret": 1}, tenant="theirs", hold=True, target="t")
+    mine = await key(scope, tenant="mine")
+    unknown = await call(client, method, path, uuid4(), mine)
+    theirs = await call(client, method, path, foreign.id, mine)
+    is_problem(theirs, 404, "not-found")
+    assert theirs.json().keys() == unknown.json().keys()
+    assert (await hf.get(foreign)).state == "created"
+
+
+async def test_tenants_see_and_change_their_own(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    mine, theirs = await key("submit", "read", tenant="mine"), await key("operate", tenant="theirs")
+    body = {"jobType": "x", "idempotencyKey": "the-same"}
+    answers = [await client.post("/jobs", json=body, headers=who) for who in (mine, theirs)]
+    jobs = [answer.json().get("jobId", answer.text) for answer in answers]
+    assert jobs[0] != jobs[1]
+    stored = [await hf.get(job) for job in jobs]
+    assert [(job.tenant, job.created_by) for job in stored] == [("mine", "a key"), ("theirs", "a key")]
+    assert (await client.get(f"/jobs/{jobs[0]}", headers=mine)).status_code == 200
+    found = (await client.get("/ops/jobs", headers=theirs)).json()["items"]
+    assert [job["id"] for job in found] == [jobs[1]]
+    found = (await client.get("/ops/jobs", params={"q": "tenant:mine"}, headers=theirs)).json()["items"]
+    assert found == []
+    everybody = (await client.get("/ops/jobs", headers=await key("admin"))).json()["items"]
+    assert {job["id"] for job in everybody} == set(jobs)
+
+
+async def test_without_keys_this_machine_is_open_and_with_one_it_is_not(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
+) -> None:
+    assert (await client.post("/jobs", json={"jobType": "x"})).status_code == 202
+    foreign = {"Host": "evil.example"}
+    is_problem(await client.post("/jobs", json={"jobType": "x"}, headers=foreign), 403, "host")
+    keys = (await hf.operations()).keys
+    only, _ = await keys.create("only", scopes=["read"], by="a test")
+    await keys.revoke(only.id, by="a test")
+    async with asyncio.timeout(5):
+        while (answer := await client.post("/jobs", json={"jobType": "x"})).status_code == 202:
+            await asyncio.sleep(0.05)
+    is_problem(answer, 401, "no-key")
+    assert (await client.post("/jobs", json={"jobType": "x"}, headers=foreign | await key("submit"))).status_code == 202
+
+
+async def test_an_expired_key_is_refused(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    short = await key("read", lifetime=timedelta(seconds=3))
+    job = await hf.enqueue("x", {})
+    assert (await client.get(f"/jobs/{job.id}", headers=short)).status_code == 200
+    async with asyncio.timeout(15):
+        while (answer := await client.get(f"/jobs/{job.id}", headers=short)).status_code == 200:
+            await asyncio.sleep(0.05)
+    is_problem(answer, 401, "bad-key")
+
+
+async def test_keys_are_rotated_without_locking_anybody_out(client: httpx.AsyncClient, hf: Holdfast) -> None:
+    keys = (await hf.operations()).keys
+    root, root_secret = await keys.create("root", scopes=["admin"], by="a test")
+    admin = {"Authorization": f"Bearer {root_secret}"}
+    made = (await client.post("/ops/keys", json={"name": "n", "scopes": ["submit"]}, headers=admin)).json()
+    turned = await client.post(f"/ops/keys/{made['id']}/rotate", json={"overlap_seconds": 60}, headers=admin)
+    assert turned.status_code == 201, turned.text
+    for secret in (made["secret"], turned.json()["secret"]):
+        who = {"Authorization": f"Bearer {secret}"}
+        assert (await client.post("/jobs", json={"jobType": "x"}, headers=who)).status_code == 202
+    listed = {k["id"]: k for k in (await client.get("/ops/keys", headers=admin)).json()["items"]}
+    assert listed[made["id"]]["replaced_by"] == turned.json()["id"]
+    assert listed[made["id"]]["last_used_at"]
+    assert "secret" not in listed[made["id"]]
+    assert (await client.post(f"/ops/keys/{made['id']}/revoke", headers=admin)).status_code == 200
+    is_problem(await client.post(f"/ops/keys/{made['id']}/revoke", headers=admin), 404, "not-found")
+    log = (await client.get("/ops/audit", headers=admin)).json()["items"]
+    assert [entry["action"] for entry in log][:4] == ["key.revoke", "key.rotate", "key.create", "key.create"]
+    assert {entry["actor"] for entry in log} == {"a test", "root"}
+    assert root.name == "root"
+
+
+async def test_a_key_has_its_limits(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    slow = await key("read", requests_per_second=0.05)
+    job = await hf.enqueue("x", {})
+    assert (await client.get(f"/jobs/{job.id}", headers=slow)).status_code == 200
+    refused = await client.get(f"/jobs/{job.id}", headers=slow)
+    is_problem(refused, 429, "rate-limit")
+    assert int(refused.headers["retry-after"]) >= 1
+    full = await key("submit", max_waiting=1)
+    is_problem(await client.post("/jobs", json={"jobType": "x"}, headers=full), 429, "waiting-limit")
+    other = await key("submit", max_waiting=2, tenant="empty")
+    assert (await client.post("/jobs", json={"jobType": "x", "target": "t"}, headers=other)).status_code == 202
+    two = {"jobs": [{"jobType": "x"}, {"jobType": "x"}]}
+    is_problem(await client.post("/jobs/batch", json=two, headers=other), 429, "waiting-limit")
+
+
+async def test_what_is_asked_for_is_written_down(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    admin = await key("admin")
+    job = await hf.enqueue("x", {}, delay=3600)
+    await client.post(f"/jobs/{job.id}/cancel", json={"reason": "a mistake"}, headers=admin)
+    (entry, *_) = (await client.get("/ops/audit", headers=admin)).json()["items"]
+    assert (entry["action"], entry["subject"], entry["actor"], entry["detail"]) == (
+        "job.cancel", str(job.id), "a key", {"note": "a mistake"})  # fmt: skip
+
+
+async def test_pages_of_other_sites_are_let_in_only_where_that_is_configured(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = "https://app.example.com"
+    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+
+    async def allowed() -> str | None:
+        async with Holdfast(database_url) as hf:
+            transport = httpx.ASGITransport(create_app(hf))
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as caller:
+                answer = await caller.options("/jobs", headers=asked)
+                told: str | None = answer.headers.get("access-control-allow-origin")
+                return told
+
+    assert await allowed() is None
+    monkeypatch.setenv("HOLDFAST_CORS_ORIGINS", f"http://localhost:3000, {origin}")
+    assert await allowed() == origin
