@@ -209,12 +209,25 @@ async def test_mounting_another_app_leaves_the_applications_own_in_place(hf: Hol
         assert (await client.get("/other/readyz")).status_code == 200
 
 
+async def test_who_passes_a_guard_is_no_operator_by_that(hf: Holdfast) -> None:
+    app = FastAPI()
+    mount_control_plane(app, "/jobs-api", hf, guard=lambda: True)
+    mount_control_plane(app, "/ops-api", hf, guard=lambda: True, scopes=["operate"])
+    async with serving(app) as client:
+        assert (await client.post("/jobs-api/jobs", json={"jobType": "x"})).status_code == 202
+        assert (await client.get("/jobs-api/ops/jobs")).status_code == 403
+        assert (await client.get("/ops-api/ops/jobs")).status_code == 200
+        assert (await client.get("/ops-api/ops/keys")).status_code == 403
+
+
 async def test_without_a_guard_a_key_is_needed_even_where_there_is_none(hf: Holdfast) -> None:
     app = FastAPI()
     mount_control_plane(app, "/jobs-api", hf)
     body = {"jobType": "x"}
     async with serving(app) as client:
-        assert (await client.post("/jobs-api/jobs", json=body)).status_code == 401
+        refused = await client.post("/jobs-api/jobs", json=body)
+        assert (refused.status_code, refused.json()["type"]) == (401, "/jobs-api/problems/no-key")
+        assert (await client.get(refused.json()["type"])).status_code == 200
         _, secret = await (await hf.operations()).keys.create("first", scopes=["submit"], tenant="acme", by="a test")
         answer = await client.post("/jobs-api/jobs", json=body, headers={"Authorization": f"Bearer {secret}"})
         assert answer.status_code == 202

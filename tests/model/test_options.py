@@ -59,5 +59,5 @@ def test_wrong_options_are_refused(options: dict[str, Any], text: str) -> None:
 def test_every_option_of_the_specification_is_known() -> None:
     assert set(OPTIONS) == {
         "priority", "run_at", "delay", "idempotency_key", "dedup_key", "correlation_id", "parent", "max_attempts",
-        "target", "tenant", "queue", "hold", "target_count", "created_by",
+        "target", "tenant", "queue", "hold", "target_count", "created_by", "traceparent",
     }  # fmt: skip

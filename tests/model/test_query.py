@@ -59,6 +59,8 @@ def test_what_is_understood(text: str, tree: dict[str, Any]) -> None:
         ("attempt>many", "whole number"),
         ("wait>5", "such as 30s, 5m"),
         ("created<yesterday", "such as 2026-11-16"),
+        ("state:", "needs a value"),
+        ("attempt>", "needs a value"),
         ("(a", "a bracket is not closed"),
         ("a)", "closed that was not opened"),
         ("()", "something to look for is missing"),

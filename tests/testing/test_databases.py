@@ -199,6 +199,10 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
     await conn.execute("update settings set value = '1' where name = 'AGEING_SECONDS'")
     await conn.execute("insert into leaders values ('maintenance', 'me', 1, now())")
     await conn.execute("insert into repairs values ('some', 1)")
+    digest = "sha256('a')"
+    await conn.execute(
+        f"select create_key(uuid_v7(), 'default', 'n', 'hf_', {digest}, array['read'], null, null, null, 'me')"
+    )
     await conn.execute(
         "insert into workers (id, host, pid, version, lanes, types) values ('w', 'h', 1, '1', '{}', '{}')"
     )

@@ -34,7 +34,6 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/ops/keys"): {"name": "n", "scopes": ["read"]},
     ("post", "/ops/keys/{key_id}/rotate"): {},
 }
-Route = tuple[str, str, str]
 DOCUMENT = describe(create_app(Holdfast("postgresql://127.0.0.1:1/nothing")))
 ROUTES = [
     (method, path, operation.get("x-scope"))
@@ -64,49 +63,45 @@ async def call(client: httpx.AsyncClient, method: str, path: str, job: Any, head
     return await client.request(method, address, json=BODIES.get((method, path)), headers=headers)
 
 
-@pytest.mark.parametrize("route", SECURED, ids=str)
-async def test_only_the_right_scopes_pass(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, route: Route) -> None:
-    method, path, scope = route
-    job = await hf.enqueue("x", {}, hold=True, target="t")
+async def test_only_the_right_scopes_pass(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    keys = {scope: await key(scope) for scope in SCOPES}
     client._transport.app.state.holdfast.drain()  # type: ignore[attr-defined]
-    for own in SCOPES:
-        answer = await call(client, method, path, job.id, await key(own))
-        if own in ALLOWED[scope]:
-            assert answer.status_code not in (401, 403), (own, answer.text)
-        else:
-            is_problem(answer, 403, "scope")
-            assert scope in answer.json()["detail"]
+    for method, path, scope in SECURED:
+        job = await hf.enqueue("x", {}, hold=True, target="t")
+        for own, headers in keys.items():
+            answer = await call(client, method, path, job.id, headers)
+            if own in ALLOWED[scope]:
+                assert answer.status_code not in (401, 403), (method, path, own, answer.text)
+            else:
+                is_problem(answer, 403, "scope")
+                assert scope in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("route", SECURED, ids=str)
-async def test_nobody_passes_without_a_good_key(
-    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, route: Route
-) -> None:
-    method, path, _ = route
+async def test_nobody_passes_without_a_good_key(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
     keys = (await hf.operations()).keys
     gone, secret = await keys.create("gone", scopes=["admin"], by="a test")
     await keys.revoke(gone.id, by="a test")
     good = await key("admin")
     job = await hf.enqueue("x", {}, hold=True)
-    for header in (None, "", "Bearer", "Bearer ", f"Basic {good['Authorization'][7:]}", "Bearer hf_wrong", secret):
-        answer = await call(client, method, path, job.id, {} if header is None else {"Authorization": header})
-        is_problem(answer, 401, "no-key" if "hf_wrong" not in (header or "") else "bad-key")
-        assert answer.headers["www-authenticate"] == "Bearer"
-    is_problem(await call(client, method, path, job.id, {"Authorization": f"Bearer {secret}"}), 401, "bad-key")
+    for method, path, _ in SECURED:
+        for header in (None, "", "Bearer", "Bearer ", f"Basic {good['Authorization'][7:]}", "Bearer hf_wrong", secret):
+            answer = await call(client, method, path, job.id, {} if header is None else {"Authorization": header})
+            is_problem(answer, 401, "no-key" if "hf_wrong" not in (header or "") else "bad-key")
+            assert answer.headers["www-authenticate"] == "Bearer"
+        is_problem(await call(client, method, path, job.id, {"Authorization": f"Bearer {secret}"}), 401, "bad-key")
     assert (await hf.get(job)).state == "created"
 
 
-@pytest.mark.parametrize("route", [route for route in SECURED if "{job_id}" in route[1]], ids=str)
-async def test_jobs_of_another_tenant_do_not_exist(
-    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, route: Route
-) -> None:
-    method, path, scope = route
+async def test_jobs_of_another_tenant_do_not_exist(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
     foreign = await hf.enqueue("x", {"secret": 1}, tenant="theirs", hold=True, target="t")
-    mine = await key(scope, tenant="mine")
-    unknown = await call(client, method, path, uuid4(), mine)
-    theirs = await call(client, method, path, foreign.id, mine)
-    is_problem(theirs, 404, "not-found")
-    assert theirs.json().keys() == unknown.json().keys()
+    about_jobs = [route for route in SECURED if "{job_id}" in route[1]]
+    assert about_jobs
+    for method, path, scope in about_jobs:
+        mine = await key(scope, tenant="mine")
+        unknown = await call(client, method, path, uuid4(), mine)
+        theirs = await call(client, method, path, foreign.id, mine)
+        is_problem(theirs, 404, "not-found")
+        assert theirs.json().keys() == unknown.json().keys()
     assert (await hf.get(foreign)).state == "created"
 
 
@@ -141,6 +136,31 @@ async def test_without_keys_this_machine_is_open_and_with_one_it_is_not(
             await asyncio.sleep(0.05)
     is_problem(answer, 401, "no-key")
     assert (await client.post("/jobs", json={"jobType": "x"}, headers=foreign | await key("submit"))).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"X-Forwarded-For": "203.0.113.9"}, "host"),
+        ({"Forwarded": "for=203.0.113.9"}, "host"),
+        ({"Origin": "https://evil.example"}, "origin"),
+        ({"Host": "evil.example"}, "host"),
+        ({"Host": "127.0.0.1{"}, "host"),
+        ({"Host": ""}, "host"),
+        ({"Host": "127.0.0.1.evil.example:80"}, "host"),
+    ],
+)
+async def test_without_keys_only_this_machine_is_let_in(
+    client: httpx.AsyncClient, headers: dict[str, str], code: str
+) -> None:
+    assert (await client.post("/jobs", json={"jobType": "x"}, headers={"Host": "[::1]:8080"})).status_code == 202
+    is_problem(await client.post("/jobs", json={"jobType": "x"}, headers=headers), 403, code)
+
+
+async def test_where_only_keys_count_nobody_is_let_in_without(hf: Holdfast) -> None:
+    transport = httpx.ASGITransport(create_app(hf, keys_only=True))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as caller:
+        is_problem(await caller.post("/jobs", json={"jobType": "x"}), 401, "no-key")
 
 
 async def test_an_expired_key_is_refused(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
@@ -195,6 +215,8 @@ async def test_what_is_asked_for_is_written_down(client: httpx.AsyncClient, hf: 
     job = await hf.enqueue("x", {}, delay=3600)
     await client.post(f"/jobs/{job.id}/cancel", json={"reason": "a mistake"}, headers=admin)
     (entry, *_) = (await client.get("/ops/audit", headers=admin)).json()["items"]
+    (mine,) = (await client.get("/ops/keys", headers=admin)).json()["items"]
+    assert entry["key_id"] == mine["id"]
     assert (entry["action"], entry["subject"], entry["actor"], entry["detail"]) == (
         "job.cancel", str(job.id), "a key", {"note": "a mistake"})  # fmt: skip
 

@@ -56,6 +56,8 @@ async def test_what_goes_wrong_inside_stays_inside(
     answer = await client.post("/jobs", json={"jobType": "x"})
     is_problem(answer, 500, "internal")
     assert "secret" not in answer.text
+    figures = (await client.get("/metrics")).text
+    assert 'http_requests_total{method="POST",route="/jobs",status_code="500"} 1.0' in figures
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

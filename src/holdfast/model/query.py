@@ -129,6 +129,8 @@ class _Parser:
             self._next += 1
             return tree
         if token.kind == "text":
+            if re.fullmatch(r"[A-Za-z_][\w.\-]*(?::|[<>]?=|[<>])", token.value):
+                raise InvalidInput(f"at character {token.at + 1}: {token.value} needs a value")
             return {"text": _unquoted(token.value)}
         return _term(token)
 

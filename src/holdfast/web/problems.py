@@ -105,10 +105,10 @@ class Problem(Exception):
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             self.headers.setdefault("Retry-After", _RETRY_AFTER_SECONDS)
 
-    def body(self) -> dict[str, Any]:
-        """What is said."""
+    def body(self, below: str = "") -> dict[str, Any]:
+        """What is said, by an app that is mounted below a path."""
         body: dict[str, Any] = {
-            "type": f"/problems/{self.code}",
+            "type": f"{below}/problems/{self.code}",
             "title": _PHRASES.get(self.status, "Error"),
             "status": self.status,
             "code": self.code,
@@ -119,41 +119,46 @@ class Problem(Exception):
             body["errors"] = list(self.errors)
         return body
 
-    def response(self) -> Response:
-        """The answer."""
-        return JSONResponse(self.body(), self.status, headers=self.headers, media_type="application/problem+json")
+    def response(self, request: Request) -> Response:
+        """The answer to a request."""
+        return JSONResponse(
+            self.body(str(request.scope.get("root_path", ""))),
+            self.status,
+            headers=self.headers,
+            media_type="application/problem+json",
+        )
 
 
 def install_problems(app: FastAPI) -> None:
     """Let every error of an app become a problem."""
 
-    async def problem(_request: Request, error: Exception) -> Response:
+    async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for this class alone
-        return error.response()
+        return error.response(request)
 
-    async def holdfast_error(_request: Request, error: Exception) -> Response:
+    async def holdfast_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HoldfastError)  # noqa: S101 - registered for this class alone
-        return translated(error).response()
+        return translated(error).response(request)
 
-    async def http_error(_request: Request, error: Exception) -> Response:
+    async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class alone
         code = _CODES.get(error.status_code, "bad-request" if error.status_code < 500 else "internal")
-        return Problem(error.status_code, code, headers=error.headers).response()
+        return Problem(error.status_code, code, headers=error.headers).response(request)
 
-    async def wrong_parameters(_request: Request, error: Exception) -> Response:
+    async def wrong_parameters(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
         errors = [
             {"pointer": "".join(f"/{part}" for part in fault["loc"]), "detail": str(fault["msg"])}
             for fault in error.errors()[:20]
         ]
-        return Problem(422, "invalid", "The address does not fit.", errors=errors).response()
+        return Problem(422, "invalid", "The address does not fit.", errors=errors).response(request)
 
-    async def gone(_request: Request, _error: Exception) -> Response:
-        return Problem(400, "bad-request", "The request ended before it was whole.").response()
+    async def gone(request: Request, _error: Exception) -> Response:
+        return Problem(400, "bad-request", "The request ended before it was whole.").response(request)
 
-    async def unexpected(_request: Request, error: Exception) -> Response:
+    async def unexpected(request: Request, error: Exception) -> Response:
         _log.error("a request failed", exc_info=error)
-        return Problem(500, "internal", "Something went wrong here.").response()
+        return Problem(500, "internal", "Something went wrong here.").response(request)
 
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(HoldfastError, holdfast_error)
