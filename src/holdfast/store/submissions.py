@@ -88,6 +88,8 @@ class Submissions(JobStore):
                 self._line.append(waiting)
         self._send_on()
         try:
+            if len(asked) == 1:
+                return [await asked[0].answer]
             return await asyncio.gather(*(waiting.answer for waiting in asked))
         finally:
             for waiting in asked:

@@ -35,6 +35,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        #: The counters of what was served before: looking them up by labels costs more than to count.
+        self._served: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         http = ("method", "route", "status_code")
         self._seconds = self._histogram("http_request_duration_seconds", "Duration of HTTP requests", http, _SECONDS)
         self._requests = self._counter("http_requests_total", "Total number of HTTP requests", http)
@@ -50,9 +52,13 @@ class Metrics:
 
     def served(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered."""
-        labels = (method, route, str(status))
-        self._requests.labels(*labels).inc()
-        self._seconds.labels(*labels).observe(seconds)
+        found = self._served.get((method, route, status))
+        if found is None:
+            labels = (method, route, str(status))
+            found = self._requests.labels(*labels), self._seconds.labels(*labels)
+            self._served[method, route, status] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
     def uploaded(self, mime_type: str, size: int) -> None:
         """A body came in."""
