@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.testing.harness import Fleet
 
 #: Read when collected: the tests themselves see no `HOLDFAST_*`. `make chaos` and `make soak` set it.
@@ -46,3 +49,14 @@ async def hf(database_url: str) -> AsyncIterator[Holdfast]:
     """A client of the same database, which knows no job types."""
     async with Holdfast(database_url) as app:
         yield app
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL of the test's own, to be stopped and killed."""
+    home = Path(tempfile.mkdtemp(prefix="hf-faults-"))
+    embedded = EmbeddedPostgres(home)
+    embedded.start()
+    yield embedded
+    embedded.stop()
+    shutil.rmtree(home, ignore_errors=True)

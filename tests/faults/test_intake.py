@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
@@ -94,17 +91,6 @@ async def test_five_hundred_of_one_key_with_servers_killed_between_commit_and_an
     assert len(set(ids)) == 1
     jobs = await hf.find(limit=1000)
     assert [str(job.id) for job in jobs] == [ids[0]]
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedPostgres]:
-    """A PostgreSQL of the test's own, to be killed."""
-    home = Path(tempfile.mkdtemp(prefix="hf-intake-"))
-    embedded = EmbeddedPostgres(home)
-    embedded.start()
-    yield embedded
-    embedded.stop()
-    shutil.rmtree(home, ignore_errors=True)
 
 
 async def test_every_accepted_job_survives_the_kill_of_postgresql(server: EmbeddedPostgres) -> None:

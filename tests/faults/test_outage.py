@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
@@ -24,17 +22,6 @@ from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 LEASE, AWAY = (10, 20) if CHAOS_SECONDS else (4, 8)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)]
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedPostgres]:
-    """A PostgreSQL of the test's own, to be stopped and killed."""
-    home = Path(tempfile.mkdtemp(prefix="hf-outage-"))
-    embedded = EmbeddedPostgres(home)
-    embedded.start()
-    yield embedded
-    embedded.stop()
-    shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture

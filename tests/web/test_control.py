@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -238,3 +239,29 @@ async def test_a_server_about_to_stop_says_so(client: httpx.AsyncClient) -> None
     async with asyncio.timeout(5):
         assert (await client.get(f"/jobs/{job}", headers={"Prefer": "wait=60"})).status_code == 200
         assert (await client.get(f"/jobs/{job}/events")).status_code == 200
+
+
+async def test_a_body_that_does_not_arrive_is_not_waited_for(
+    gatekeeper: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.bodies._SLOWEST_SECONDS", 0.05)
+
+    async def dripping() -> AsyncIterator[bytes]:
+        yield b'{"jobType":'
+        await asyncio.sleep(30)
+        yield b'"x"}'
+
+    answer = await gatekeeper.post("/jobs", content=dripping(), headers={"content-type": "application/json"})
+    is_problem(answer, 408, "too-slow")
+
+
+async def test_only_so_many_may_wait_and_a_recorded_job_is_told_all_the_same(
+    client: httpx.AsyncClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.state._WAITING", 0)
+    answer = await client.post("/jobs", json={"jobType": "x"}, headers={"Prefer": "wait=5"})
+    assert answer.status_code == 202
+    job = answer.json()["jobId"]
+    is_problem(await client.get(f"/jobs/{job}/events"), 503, "unavailable")
+    is_problem(await client.get(f"/jobs/{job}", headers={"Prefer": "wait=5"}), 503, "unavailable")
+    assert len(await hf.find(types=["x"])) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit, report
+from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, output_option, print_record, print_records
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
@@ -131,7 +131,7 @@ _verb(
 async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: str | None) -> int:
     """Ask for all, whatever becomes of the others; the first failure is the exit code."""
     code = Exit.OK
-    by = f"cli:{getpass.getuser()}"
+    by = operator()
     async with Holdfast() as hf:
         for job_id in job_ids:
             try:

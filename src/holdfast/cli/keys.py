@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import re
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
+from holdfast.cli.operator import operator
 from holdfast.cli.output import as_dict, output_option, print_record, print_records
 from holdfast.model.key import SCOPES, AuditEntry, Key
 
@@ -75,7 +75,7 @@ def create(output: str, **wishes: Any) -> None:
                 lifetime=wishes["expires"],
                 requests_per_second=wishes["rate"],
                 max_waiting=wishes["max_waiting"],
-                by=_me(),
+                by=operator(),
             )
 
     _show_secret(*asyncio.run(make()), output)
@@ -106,7 +106,7 @@ def rotate(key_id: UUID, overlap: timedelta, output: str) -> None:
 
     async def turn() -> tuple[Key, str]:
         async with Holdfast() as hf:
-            return await (await hf.operations()).keys.rotate(key_id, overlap=overlap, by=_me())
+            return await (await hf.operations()).keys.rotate(key_id, overlap=overlap, by=operator())
 
     _show_secret(*asyncio.run(turn()), output)
 
@@ -123,7 +123,7 @@ def revoke(key_id: UUID, yes: bool) -> int:
 
     async def end() -> Key:
         async with Holdfast() as hf:
-            return await (await hf.operations()).keys.revoke(key_id, by=_me())
+            return await (await hf.operations()).keys.revoke(key_id, by=operator())
 
     key = asyncio.run(end())
     click.echo(f"revoked {key.name} ({key.prefix}…)")
@@ -162,11 +162,3 @@ def _record(key: Key) -> dict[str, Any]:
     else:
         state = "good" if key.replaced_by is None else "replaced"
     return {**as_dict(key), "state": state}
-
-
-def _me() -> str:
-    """Who is at the keyboard, for the audit log."""
-    try:
-        return f"cli:{getpass.getuser()}"
-    except OSError:
-        return "cli"

@@ -48,7 +48,8 @@ def up(app_name: str | None, host: str | None, port: int | None) -> int:
     listener = server_module.listen(host or hf.config.host, hf.config.port if port is None else port)
     with listener:
         return run_until_told(
-            lambda shutdown: _Everything(hf, app_name, listener, server_module.address(listener)).run(shutdown)
+            lambda shutdown: _Everything(hf, app_name, listener, server_module.address(listener)).run(shutdown),
+            hf.config.event_loop,
         )
 
 

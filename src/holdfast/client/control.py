@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 from uuid import UUID
 
@@ -40,16 +39,6 @@ class Control:
         for job in await self._store.jobs([(caller.tenant, job_id)]):
             return job
         raise NotFound(f"there is no job {job_id}")
-
-    async def wait(self, job: PublicJob, seconds: float) -> PublicJob:
-        """The job when it has ended, or as it stands when the time is over."""
-        end = time.monotonic() + seconds
-        while not job.state.terminal:
-            try:
-                job = await self._watcher.changed(job, end - time.monotonic())
-            except TimeoutError:
-                break
-        return job
 
     async def changed(self, job: PublicJob, seconds: float) -> PublicJob:
         """The job once it has changed; TimeoutError if that takes longer."""

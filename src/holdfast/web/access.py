@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import RequestServed
 from holdfast.web.metrics import Metrics
 
 __all__ = ["Access"]
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: Methods that a client invents must not become labels without end.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -30,7 +25,7 @@ _GONE, _INTERNAL = 499, 500
 class Access:
     """Counts, times and tells."""
 
-    def __init__(self, app: App, metrics: Metrics, bus: Bus) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, bus: Bus) -> None:
         self._app, self._metrics, self._bus = app, metrics, bus
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,13 +35,13 @@ class Access:
             return
         began, size, status = time.perf_counter(), 0, _GONE
 
-        async def receiving() -> MutableMapping[str, Any]:
+        async def receiving() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
             return message
 
-        async def sending(message: MutableMapping[str, Any]) -> None:
+        async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]

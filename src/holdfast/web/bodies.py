@@ -22,7 +22,7 @@ _MODEL = TypeVar("_MODEL", bound=BaseModel)
 _CLOSE = {"Connection": "close"}
 
 
-async def read_body(request: Request, model: type[_MODEL], limit: int = BODY_LIMIT) -> _MODEL:
+async def read_body(request: Request, model: type[_MODEL]) -> _MODEL:
     """The body of a request as a model, or the problem with it."""
     headers = request.headers
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -30,7 +30,7 @@ async def read_body(request: Request, model: type[_MODEL], limit: int = BODY_LIM
         raise Problem(415, "media-type", "The body must be sent as application/json.")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Problem(415, "media-type", "The body must be sent as it is, without Content-Encoding.")
-    raw = await _read(request, limit)
+    raw = await _read(request)
     try:
         if b"NaN" in raw or b"Infinity" in raw:
             from_json(raw, allow_inf_nan=False)  # the model would let them pass inside a payload
@@ -42,25 +42,25 @@ async def read_body(request: Request, model: type[_MODEL], limit: int = BODY_LIM
         raise problem_of(fault) from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request) -> bytes:
     """Everything that is sent, unless it is too much or takes too long: then the rest is not even read."""
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
-        raise _too_large(limit)
+    if announced.isdigit() and int(announced) > BODY_LIMIT:
+        raise _too_large()
     body = bytearray()
     try:
         async with asyncio.timeout(_SLOWEST_SECONDS):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > limit:
-                    raise _too_large(limit)
+                if len(body) > BODY_LIMIT:
+                    raise _too_large()
     except TimeoutError:
         raise Problem(408, "too-slow", "The body did not arrive in time.", headers=_CLOSE) from None
     return bytes(body)
 
 
-def _too_large(limit: int) -> Problem:
-    return Problem(413, "too-large", f"The body may have {limit} bytes.", headers=_CLOSE)
+def _too_large() -> Problem:
+    return Problem(413, "too-large", f"The body may have {BODY_LIMIT} bytes.", headers=_CLOSE)
 
 
 def problem_of(fault: ValidationError) -> Problem:
