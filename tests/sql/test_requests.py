@@ -12,6 +12,7 @@ from holdfast.model.states import State
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
     claim,
+    claim_by_id,
     dump,
     elect,
     enqueue,
@@ -99,6 +100,22 @@ async def test_a_running_job_is_flagged_at_once_and_moved_when_its_handler_ended
         assert await settle(conn, "stop", [lease], outcomes=[state]) == [state]
 
 
+async def test_a_request_that_flagged_an_attempt_never_hits_what_comes_after_it(conn: asyncpg.Connection) -> None:
+    held = await run_one(conn)
+    await request(conn, "cancel", held.job_id)
+    assert await settle(conn, "fail", [held], kinds=["hold"]) == ["error"]
+    paused = await run_one(conn)
+    await request(conn, "pause", paused.job_id)
+    await settle(conn, "stop", [paused], outcomes=["paused"])
+    # Resumed, and running again, before maintenance comes to the pause.
+    await conn.execute("select carry_out('resume', $1, null, null, null)", paused.job_id)
+    again = await claim_by_id(conn, paused.job_id)
+    await conn.execute("select execute_requests()")
+    assert await state_of(conn, held.job_id) == "error"
+    assert again is not None
+    assert await conn.fetch("select from interrupted('w1', $1, $2)", [again.job_id], [again.attempt]) == []
+
+
 async def test_delete_erases_what_the_job_was_about_and_keeps_the_tombstone(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn, payload={"secret": 1}, idempotency_key="k")
     secret = ["secret"]
@@ -175,8 +192,7 @@ async def test_a_request_that_meets_a_deadlock_is_executed_later_and_not_lost(co
     first, second = await run_one(other, target="a"), await run_one(other, target="b")
     waiting = await enqueue(other, target="a")
     for job_id in (waiting, second.job_id):
-        assert await request(other, "cancel", job_id) == "accepted"
-    await other.execute("update leases set interrupt = null where job_id = $1", second.job_id)
+        assert await request(other, "cancel", job_id, at_once=False) == "accepted"
     await maintenance.execute("set deadlock_timeout = '300ms'")
     await other.execute("set deadlock_timeout = '20s'")
     async with other.transaction():

@@ -115,6 +115,56 @@ CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id
     end
 $$;
 ALTER FUNCTION holdfast.broken_jobs(first uuid, last uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job  jobs;
+  goal text;
+begin
+  for round in 1..5 loop
+    select j.* into job from jobs j where j.id = carry_out.id;
+    if not found then
+      return 'not-found';
+    elsif job.state in ('success', 'dead', 'canceled') then
+      if verb = 'delete' then
+        perform erase(job.id, by);
+        return 'erased';
+      end if;
+      return 'already-final';
+    elsif verb in ('cancel', 'pause') and flagged is not null then
+      return 'flagged';
+    elsif job.state = 'running' then
+      if verb in ('resume', 'retry') then
+        return 'not-possible';
+      elsif flag_attempt(job.id, case when verb = 'pause' then 'pause' else 'cancel' end, by, note) is not null then
+        return case when verb = 'delete' then 'later' else 'flagged' end;
+      end if;
+      continue;
+    end if;
+    goal := case
+      when verb in ('cancel', 'delete') then 'canceled'
+      when verb = 'pause' and job.state in ('scheduled', 'queued', 'retry') then 'paused'
+      when verb in ('resume', 'retry') and job.state = 'error' then 'queued'
+      when verb in ('resume', 'retry') and job.state = 'paused' then
+        case when verb = 'resume' and job.run_at > now() then 'scheduled' else 'queued' end
+      when verb = 'retry' and job.state in ('scheduled', 'retry') then 'queued'
+    end;
+    if goal is null then
+      return 'not-possible';
+    elsif move_waiting(job, goal, by, note) then
+      if verb = 'delete' then
+        perform erase(job.id, by);
+      end if;
+      return goal;
+    end if;
+  end loop;
+  return 'later';
+end
+$$;
+ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -707,54 +757,6 @@ CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
   insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
 $$;
 ALTER FUNCTION holdfast.erase(id uuid, by text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.execute_request(verb text, id uuid, by text, note text) RETURNS text
-    LANGUAGE plpgsql
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-  job  jobs;
-  goal text;
-begin
-  for round in 1..5 loop
-    select j.* into job from jobs j where j.id = execute_request.id;
-    if not found then
-      return 'not-found';
-    elsif job.state in ('success', 'dead', 'canceled') then
-      if verb = 'delete' then
-        perform erase(job.id, by);
-        return 'erased';
-      end if;
-      return 'already-final';
-    elsif job.state = 'running' then
-      if verb in ('resume', 'retry') then
-        return 'not-possible';
-      elsif flag_lease(job.id, case when verb = 'pause' then 'pause' else 'cancel' end, by, note) then
-        return case when verb = 'delete' then 'later' else 'flagged' end;
-      end if;
-      continue;
-    end if;
-    goal := case
-      when verb in ('cancel', 'delete') then 'canceled'
-      when verb = 'pause' and job.state in ('scheduled', 'queued', 'retry') then 'paused'
-      when verb in ('resume', 'retry') and job.state = 'error' then 'queued'
-      when verb in ('resume', 'retry') and job.state = 'paused' then
-        case when verb = 'resume' and job.run_at > now() then 'scheduled' else 'queued' end
-      when verb = 'retry' and job.state in ('scheduled', 'retry') then 'queued'
-    end;
-    if goal is null then
-      return 'not-possible';
-    elsif move_waiting(job, goal, by, note) then
-      if verb = 'delete' then
-        perform erase(job.id, by);
-      end if;
-      return goal;
-    end if;
-  end loop;
-  return 'later';
-end
-$$;
-ALTER FUNCTION holdfast.execute_request(verb text, id uuid, by text, note text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -773,8 +775,9 @@ begin
     join streams s on s.id = c.stream
   loop
     begin
-      verdict := execute_request(
-        substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, ask.payload ->> 'by', ask.payload ->> 'note');
+      verdict := carry_out(
+        substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer,
+        ask.payload ->> 'by', ask.payload ->> 'note');
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -864,21 +867,26 @@ CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, i
     on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
 $$;
 ALTER FUNCTION holdfast.find_key(digest bytea) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) RETURNS boolean
+CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+declare
+  number integer;
 begin
   update leases l
   set interrupt = wish, interrupted_by = by, interrupt_note = note
-  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish = 'cancel'));
+  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish = 'cancel'))
+  returning l.attempt into number;
   if found then
     perform pg_notify(current_schema() || '.interrupt', id::text);
+  else
+    select l.attempt into number from leases l where l.job_id = id;
   end if;
-  return found or exists (select from leases l where l.job_id = id);
+  return number;
 end
 $$;
-ALTER FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2096,6 +2104,7 @@ declare
   wanted  uuid;
   answer  text;
   created uuid;
+  flagged integer;
 begin
   if verb not in ('cancel', 'pause', 'resume', 'delete', 'retry') then
     raise exception 'unknown request %; known are cancel, pause, resume, delete and retry', verb using errcode = 'HF002';
@@ -2121,13 +2130,14 @@ begin
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
-      if verb in ('cancel', 'pause', 'delete') and at_once then
-        perform flag_lease(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note);
-      end if;
+      flagged := case
+        when verb in ('cancel', 'pause', 'delete') and at_once then
+          flag_attempt(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note)
+      end;
       select r.job_id into created
       from record_jobs(
         array['holdfast.' || verb],
-        array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note))],
+        array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note, 'attempt', flagged))],
         array['{"queue": "holdfast"}'::jsonb], job.tenant, by, null) r;
       perform wake('duty', array[0]);
     end if;
@@ -3107,6 +3117,7 @@ REVOKE ALL ON FUNCTION holdfast.backoff_seconds(failures integer, base double pr
 REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
@@ -3138,7 +3149,6 @@ GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uu
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.erase(id uuid, by text) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.execute_request(verb text, id uuid, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.execute_requests(max_requests integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.execute_requests(max_requests integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) FROM PUBLIC;
@@ -3146,7 +3156,7 @@ REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integ
 GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
-REVOKE ALL ON FUNCTION holdfast.flag_lease(id uuid, wish text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) FROM PUBLIC;

@@ -17,6 +17,7 @@ declare
   wanted  uuid;
   answer  text;
   created uuid;
+  flagged integer;
 begin
   if verb not in ('cancel', 'pause', 'resume', 'delete', 'retry') then
     raise exception 'unknown request %; known are cancel, pause, resume, delete and retry', verb using errcode = 'HF002';
@@ -42,13 +43,14 @@ begin
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
-      if verb in ('cancel', 'pause', 'delete') and at_once then
-        perform flag_lease(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note);
-      end if;
+      flagged := case
+        when verb in ('cancel', 'pause', 'delete') and at_once then
+          flag_attempt(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note)
+      end;
       select r.job_id into created
       from record_jobs(
         array['holdfast.' || verb],
-        array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note))],
+        array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note, 'attempt', flagged))],
         array['{"queue": "holdfast"}'::jsonb], job.tenant, by, null) r;
       perform wake('duty', array[0]);
     end if;
@@ -72,19 +74,25 @@ as $$
     job.tenant, coalesce(by, job.created_by), null) r
 $$;
 
--- Ask the worker that runs a job to stop. A cancel outranks a pause; the flag dies with its attempt.
-create or replace function flag_lease(id uuid, wish text, by text, note text) returns boolean
+-- Ask the worker that runs a job to stop. A cancel outranks a pause; the flag dies with its attempt. Answers the
+-- attempt that carries the flag, null when none runs.
+create or replace function flag_attempt(id uuid, wish text, by text, note text) returns integer
 language plpgsql
 set search_path from current
 as $$
+declare
+  number integer;
 begin
   update leases l
   set interrupt = wish, interrupted_by = by, interrupt_note = note
-  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish = 'cancel'));
+  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish = 'cancel'))
+  returning l.attempt into number;
   if found then
     perform pg_notify(current_schema() || '.interrupt', id::text);
+  else
+    select l.attempt into number from leases l where l.job_id = id;
   end if;
-  return found or exists (select from leases l where l.job_id = id);
+  return number;
 end
 $$;
 
@@ -108,8 +116,9 @@ begin
     join streams s on s.id = c.stream
   loop
     begin
-      verdict := execute_request(
-        substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, ask.payload ->> 'by', ask.payload ->> 'note');
+      verdict := carry_out(
+        substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer,
+        ask.payload ->> 'by', ask.payload ->> 'note');
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -131,9 +140,11 @@ end
 $$;
 
 -- One request on one job. The target's head is locked first, then side rows, which are skipped when somebody
--- else has them, then the job's row: nobody who holds a job's row waits for what is held here. Every update names the state it saw, so
--- that a job that moved meanwhile is looked at again.
-create or replace function execute_request(verb text, id uuid, by text, note text) returns text
+-- else has them, then the job's row: nobody who holds a job's row waits for what is held here. Every update names
+-- the state it saw, so that a job that moved meanwhile is looked at again.
+-- A cancel or pause that flagged an attempt when it was recorded was decided by how that attempt ended: a handler
+-- that held itself stays held, and one that was resumed since is not stopped again.
+create or replace function carry_out(verb text, id uuid, flagged integer, by text, note text) returns text
 language plpgsql
 set search_path from current
 as $$
@@ -143,7 +154,7 @@ declare
   goal text;
 begin
   for round in 1..5 loop
-    select j.* into job from jobs j where j.id = execute_request.id;
+    select j.* into job from jobs j where j.id = carry_out.id;
     if not found then
       return 'not-found';
     elsif job.state in ('success', 'dead', 'canceled') then
@@ -152,10 +163,12 @@ begin
         return 'erased';
       end if;
       return 'already-final';
+    elsif verb in ('cancel', 'pause') and flagged is not null then
+      return 'flagged';
     elsif job.state = 'running' then
       if verb in ('resume', 'retry') then
         return 'not-possible';
-      elsif flag_lease(job.id, case when verb = 'pause' then 'pause' else 'cancel' end, by, note) then
+      elsif flag_attempt(job.id, case when verb = 'pause' then 'pause' else 'cancel' end, by, note) is not null then
         return case when verb = 'delete' then 'later' else 'flagged' end;
       end if;
       continue;
