@@ -967,6 +967,11 @@ CREATE TABLE holdfast.job_types (
     version integer DEFAULT 1 NOT NULL,
     payload_schema jsonb,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    limit_count integer,
+    limit_key text,
+    rate_count integer,
+    rate_seconds real,
+    rate_key text,
     CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text])))
 );
 ALTER TABLE holdfast.job_types OWNER TO holdfast_owner;
@@ -2923,6 +2928,24 @@ ALTER TABLE holdfast.calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+CREATE TABLE holdfast.controls (
+    kind text NOT NULL,
+    name text NOT NULL,
+    paused_at timestamp with time zone,
+    paused_by text,
+    paused_note text,
+    limit_count integer,
+    rate_count integer,
+    rate_seconds real,
+    weight real,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_by text,
+    CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
+    CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
+    CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND (rate_seconds > (0)::double precision))),
+    CONSTRAINT controls_weight_check CHECK ((weight > (0)::double precision))
+);
+ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
 CREATE TABLE holdfast.dead_letters (
     job_id uuid NOT NULL,
     tenant text NOT NULL,
@@ -2965,6 +2988,23 @@ CREATE TABLE holdfast.leaders (
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.leaders OWNER TO holdfast_owner;
+CREATE TABLE holdfast.parked (
+    gate text NOT NULL,
+    rank integer NOT NULL,
+    seq bigint NOT NULL,
+    stream integer NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.parked OWNER TO holdfast_owner;
+CREATE TABLE holdfast.permits (
+    gate text NOT NULL,
+    slot integer NOT NULL,
+    job_id uuid,
+    attempt integer,
+    granted_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.permits OWNER TO holdfast_owner;
 CREATE SEQUENCE holdfast.places
     START WITH 1
     INCREMENT BY 1
@@ -3044,7 +3084,8 @@ CREATE TABLE holdfast.workers (
     draining boolean DEFAULT false NOT NULL,
     lanes jsonb NOT NULL,
     types text[] NOT NULL,
-    queues text[]
+    queues text[],
+    tenants text[]
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
@@ -3056,6 +3097,8 @@ ALTER TABLE ONLY holdfast.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.controls
+    ADD CONSTRAINT controls_pkey PRIMARY KEY (kind, name);
 ALTER TABLE ONLY holdfast.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.due
@@ -3074,6 +3117,10 @@ ALTER TABLE ONLY holdfast.leaders
     ADD CONSTRAINT leaders_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY holdfast.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (job_id);
+ALTER TABLE ONLY holdfast.parked
+    ADD CONSTRAINT parked_pkey PRIMARY KEY (gate, rank, seq);
+ALTER TABLE ONLY holdfast.permits
+    ADD CONSTRAINT permits_pkey PRIMARY KEY (gate, slot);
 ALTER TABLE ONLY holdfast.ready
     ADD CONSTRAINT ready_pkey PRIMARY KEY (stream, rank, seq);
 ALTER TABLE ONLY holdfast.repairs
@@ -3091,6 +3138,7 @@ ALTER TABLE ONLY holdfast.waiting
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 CREATE INDEX job_events_job ON holdfast.job_events USING btree (job_id);
+CREATE INDEX job_types_limited ON holdfast.job_types USING btree (name) WHERE ((limit_count IS NOT NULL) OR (rate_count IS NOT NULL));
 CREATE INDEX jobs_correlation ON holdfast.jobs USING btree (correlation_id) WHERE (correlation_id IS NOT NULL);
 CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup_key) WHERE (dedup_key IS NOT NULL);
 CREATE UNIQUE INDEX jobs_idempotency ON holdfast.jobs USING btree (tenant, idempotency_key) WHERE (idempotency_key IS NOT NULL);
