@@ -28,6 +28,7 @@ from holdfast.errors import (
     WaitTimeout,
 )
 from holdfast.model.job import Attempt, Event, Job
+from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.states import State, Status
 from holdfast.remote import Client
@@ -59,11 +60,13 @@ __all__ = [
     "JobRef",
     "KeyConflict",
     "LeaseLost",
+    "Limit",
     "LimitExceeded",
     "Middleware",
     "NewJob",
     "NotFound",
     "NotOpen",
+    "Rate",
     "Retry",
     "RetryPolicy",
     "SchemaError",

@@ -18,7 +18,8 @@ EVERYBODY = {
 }  # fmt: skip
 WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
-    "release_unknown", "stop", "eligible_streams", "work_left", "register_worker", "beat", "unregister_worker",
+    "release_unknown", "stop", "eligible_streams", "open_streams", "work_left", "register_worker",
+    "enlist_worker", "beat", "unregister_worker", "admit", "forget_permits",
     "publish_types", "lead", "resign", "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify",
 }  # fmt: skip

@@ -25,6 +25,7 @@ from holdfast.definitions.registry import Registry
 from holdfast.errors import HoldfastError, InvalidInput, NotOpen, SchemaError
 from holdfast.lifecycle.importing import refuse_while_importing
 from holdfast.maintenance.leader import Maintenance
+from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 from holdfast.store.database import Database, check_schema
 from holdfast.store.embedded import EmbeddedPostgres
@@ -118,9 +119,14 @@ class Holdfast(Verbs):
         on_failure: OnFailure = "retry",
         executor: Executor | None = None,
         version: int = 1,
+        limit: Limit | int | None = None,
+        rate: Rate | str | None = None,
     ) -> Callable[[Callable[Concatenate[C, P], R]], Handler[P, R]]:
         """Declare a job type: an `async def` (run in the event loop) or a `def` (run in a thread, or in a process
         of its own with `executor="process"`).
+
+        `limit` is how many run at once, on all workers; `rate` how many start per time, such as "10/s". Both may be
+        per value of a field of the payload: `limit=Limit(2, key="customer")`.
         """
 
         if not isinstance(name, str):
@@ -139,6 +145,8 @@ class Holdfast(Verbs):
                 on_failure=on_failure,
                 executor=executor,
                 version=version,
+                limit=limit,
+                rate=rate,
             )
             self.registry.add(job_type)
             return Handler(self, job_type, function)

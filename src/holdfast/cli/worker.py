@@ -32,6 +32,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.option("--lanes", metavar="fast=3,general=5", help="Slots per lane, in each process.")
 @click.option("--queues", metavar="A,B", callback=_names, help="Only these queues.")
 @click.option("--types", metavar="A,B", callback=_names, help="Only these job types.")
+@click.option("--tenants", metavar="A,B", callback=_names, help="Only these tenants.")
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes.")
 @click.option(
     "--batch-size",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from holdfast.definitions.payload import Payload
 from holdfast.errors import InvalidInput
+from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 
 __all__ = ["JobType", "declare"]
@@ -33,6 +34,8 @@ class JobType:
     on_failure: OnFailure
     executor: Executor
     version: int
+    limit: Limit | None
+    rate: Rate | None
 
     def published(self) -> dict[str, Any]:
         """The row that workers publish."""
@@ -50,6 +53,11 @@ class JobType:
             "on_failure": self.on_failure,
             "version": self.version,
             "payload_schema": self.payload.schema(),
+            "limit_count": self.limit and self.limit.count,
+            "limit_key": self.limit and self.limit.key,
+            "rate_count": self.rate and self.rate.count,
+            "rate_seconds": self.rate and self.rate.per,
+            "rate_key": self.rate and self.rate.key,
         }
 
 
@@ -65,6 +73,8 @@ def declare(
     on_failure: OnFailure = "retry",
     executor: Executor | None = None,
     version: int = 1,
+    limit: Limit | int | None = None,
+    rate: Rate | str | None = None,
 ) -> JobType:
     """A job type from its declaration; what is wrong with it is said at once."""
     asynchronous = inspect.iscoroutinefunction(handler)
@@ -117,6 +127,8 @@ def declare(
         on_failure=on_failure,
         executor=executor,
         version=version,
+        limit=Limit.of(limit),
+        rate=Rate.of(rate),
     )
 
 

@@ -23,6 +23,8 @@ _UNASKED_SECONDS = 5.0
 _REQUESTS_SECONDS = 2.0
 #: Enqueueing tells of jobs that are due within this time, and is silent about later ones: they must be looked for.
 _PROMOTE_SECONDS = 2.0
+#: How often to look whether what waits for a permit has one, while something does.
+_ADMIT_SECONDS = 0.25
 #: Leases last for many seconds: how late one is found to have lapsed hardly matters.
 _SWEEP_SECONDS = 2.0
 #: Few at a time: their locks are held until the last of them is done.
@@ -52,6 +54,7 @@ class Duties:
             Duty("requests", self._execute_requests),
             Duty("elect", self._elect),
             Duty("promote", self._promote),
+            Duty("admit", self._admit),
             Duty("sweep", self._sweep),
             Duty("reconcile", self._reconcile),
             Duty("age", self._age),
@@ -60,8 +63,8 @@ class Duties:
         ]
 
     def hurry(self) -> None:
-        """Something was asked for: requests, elections and promotions are due now."""
-        for duty in self.all[:3]:
+        """Something was asked for: requests, elections, promotions and permits are due now."""
+        for duty in self.all[:4]:
             duty.due = 0.0
 
     async def _execute_requests(self) -> float:
@@ -88,6 +91,10 @@ class Duties:
             return 0.0
         following = row["next_in_seconds"]
         return _PROMOTE_SECONDS if following is None else min(_PROMOTE_SECONDS, max(0.0, following))
+
+    async def _admit(self) -> float:
+        waited_for = await self._database.value("admit")
+        return _ADMIT_SECONDS if waited_for else _UNASKED_SECONDS
 
     async def _sweep(self) -> float:
         # A sweep must not be what a database that stood still begins with.
@@ -126,6 +133,7 @@ class Duties:
         if dropped or headless:
             self._bus.emit(Mended(what="strays", detail=f"{dropped} dropped, {headless} targets seated"))
         await self._database.value("forget_workers")
+        await self._database.value("forget_permits")
         return 0.0 if dropped >= _BATCH or headless >= _BATCH else 15.0
 
     async def _retire(self) -> float:

@@ -100,6 +100,8 @@ class Stream:
     tenant: str
     queue: str
     type: str
+    #: Somebody limited how many of its jobs run.
+    limited: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -15,11 +15,12 @@ to holdfast_api, holdfast_worker, holdfast_operator;
 grant execute on function
   holdfast.claim, holdfast.claim_from, holdfast.claim_by_id, holdfast.renew, holdfast.interrupted,
   holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.release, holdfast.release_unknown, holdfast.stop,
-  holdfast.eligible_streams, holdfast.work_left, holdfast.register_worker, holdfast.beat,
+  holdfast.eligible_streams, holdfast.open_streams, holdfast.work_left, holdfast.register_worker,
+  holdfast.enlist_worker, holdfast.beat,
   holdfast.unregister_worker, holdfast.publish_types,
   holdfast.lead, holdfast.resign, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
   holdfast.execute_requests, holdfast.reconcile, holdfast.drop_strays, holdfast.headless_targets,
-  holdfast.retire, holdfast.forget_workers
+  holdfast.retire, holdfast.forget_workers, holdfast.admit, holdfast.forget_permits
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that ask for it.

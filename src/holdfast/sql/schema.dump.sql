@@ -1,5 +1,69 @@
 CREATE SCHEMA holdfast;
 ALTER SCHEMA holdfast OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.admit(max_gates integer DEFAULT 200) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  open   record;
+  looked integer := 0;
+begin
+  for open in
+    with recursive line as (
+      (select p.gate, p.stream, p.rank, p.seq from parked p order by p.gate, p.rank, p.seq limit 1)
+      union all
+      select following.gate, following.stream, following.rank, following.seq
+      from line
+      cross join lateral (
+        select p.gate, p.stream, p.rank, p.seq
+        from parked p
+        where p.gate > line.gate
+        order by p.gate, p.rank, p.seq
+        limit 1) following
+    )
+    select line.gate, rule.capacity, rule.seconds
+    from (select * from line limit max_gates) line
+    left join ready r on r.stream = -line.stream and r.rank = line.rank and r.seq = line.seq
+    left join jobs j on j.id = r.job_id
+    left join lateral (
+      select k.capacity, k.seconds from key_gates(j.type, j.tenant, j.payload) k where k.gate = line.gate) rule on true
+  loop
+    looked := looked + 1;
+    perform unpark(array[open.gate], array[greatest(0, case
+      when open.capacity is null then 1000
+      else open.capacity - (
+        select count(*) from permits p
+        where p.gate = open.gate and p.slot <= open.capacity and not permit_free(p, open.seconds))
+    end)]);
+  end loop;
+  return looked;
+end
+$$;
+ALTER FUNCTION holdfast.admit(max_gates integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.adopt(gate text, capacity integer) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with running as (
+    select l.job_id, l.attempt, row_number() over () as number
+    from leases l
+    join streams s on s.id = l.stream
+    where adopt.gate in ('queue:' || s.queue, 'tenant:' || s.tenant, 'type:' || s.type)
+      and not exists (
+        select from permits p where p.gate = adopt.gate and p.job_id = l.job_id and p.attempt = l.attempt)
+  ), free as (
+    select p.slot, row_number() over (order by p.slot) as number
+    from permits p
+    where p.gate = adopt.gate and p.slot <= capacity and permit_free(p, null)
+  )
+  update permits p
+  set job_id = running.job_id, attempt = running.attempt, granted_at = clock_timestamp()
+  from free
+  join running on running.number = free.number
+  where p.gate = adopt.gate and p.slot = free.slot
+$$;
+ALTER FUNCTION holdfast.adopt(gate text, capacity integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -33,7 +97,11 @@ begin
       from ready r
       where r.stream = passed.stream and r.rank = passed.rank
       order by r.seq
-      limit max_jobs) entry
+      limit case
+        when (select count(distinct s.tenant) from line join streams s on s.id = line.stream) > 1 then
+          10 - (select count(*) from (select from ready a where a.stream = passed.stream and a.rank = 0 limit 10) first)
+        else max_jobs
+      end) entry
     where entry.ready_at < oldest
     limit max_jobs
   ), free as materialized (
@@ -92,7 +160,7 @@ CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id
       when 'queued' then
         not exists (
           select from ready r
-          where r.stream = j.stream
+          where r.stream in (j.stream, -j.stream)
             and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
             and r.seq = j.seq)
         and (j.target is null or (
@@ -101,7 +169,7 @@ CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id
             where w.tenant = j.tenant and w.target = j.target and w.turn = 1 and w.place = j.seq)
           and not exists (
             select from heads h
-            join ready r on r.stream = j.stream
+            join ready r on r.stream in (j.stream, -j.stream)
               and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
               and r.seq = h.seq
             where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id)))
@@ -314,7 +382,8 @@ declare
   tied      integer[];
   firsts    bigint[];
   ceiling   integer;
-  share     integer;
+  shares    integer[];
+  bound     integer;
   tids      tid[];
   ids       uuid[];
   origins   integer[];
@@ -322,15 +391,25 @@ declare
   kinds     integer[];
   terms     double precision[];
   started   integer;
+  guarded   boolean := exists (select from controls)
+    or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
+  taken     record;
+  granted   record;
 begin
+  if guarded then
+    select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
+    into streams, from_ranks, from_seqs, to_ranks
+    from unnest(streams, from_ranks, from_seqs, to_ranks) as range (stream, from_rank, from_seq, to_rank)
+    where range.stream <> all (shut_streams(streams));
+  end if;
   for round in 1..16 loop
     exit when wanted <= 0;
     select
       min(head.lowest),
       min(head.rank) filter (where head.rank > head.lowest),
       count(*) filter (where head.rank = head.lowest),
-      (array_agg(head.range order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)],
-      (array_agg(head.seq order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)]
+      array_agg(head.range order by head.seq) filter (where head.rank = head.lowest),
+      array_agg(head.seq order by head.seq) filter (where head.rank = head.lowest)
     into lowest, following, ties, tied, firsts
     from (
       select range.position as range, first.rank, first.seq, min(first.rank) over () as lowest
@@ -346,14 +425,23 @@ begin
         limit 1) first
     ) head;
     exit when lowest is null;
+    if ties > least(8, wanted) then
+      select c.ranges, c.seqs into tied, firsts from fair_choice(tied, firsts, streams, least(8, wanted)) c;
+    end if;
     ceiling := case when ties = 1 then coalesce(following, 2147483647) else lowest end;
-    share := (wanted + cardinality(tied) - 1) / cardinality(tied);
+    shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
+    bound := wanted;
+    if guarded then
+      select * into taken from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares);
+      shares := taken.reach;
+      bound := (select sum(reach) from unnest(shares) reach);
+    end if;
     -- From the first entry that was seen on: what lies before it may be dead, and was walked over once.
     select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.range)
     into tids, ids, origins
     from (
       select locked.tid, locked.job_id, head.range
-      from unnest(tied, firsts) as head (range, seq)
+      from unnest(tied, firsts, shares) as head (range, seq, share)
       cross join lateral (
         select r.ctid as tid, r.job_id
         from ready r
@@ -362,9 +450,16 @@ begin
           and r.rank < to_ranks[head.range]
           and r.rank <= ceiling
         order by r.rank, r.seq
-        limit share
+        limit head.share
         for update skip locked) locked
-      limit wanted) entry;
+      limit bound) entry;
+    if guarded and tids is not null then
+      select * into granted
+      from pass_permits(
+        array(select array_position(tied, origin) from unnest(origins) origin), ids, tids, wanted, taken.streams,
+        taken.allowed, taken.gates, taken.slots, taken.owners);
+      select array_agg(tids[p]), array_agg(ids[p]) into tids, ids from unnest(granted.passed) p;
+    end if;
     if tids is not null then
       if lease_seconds is null then
         select array_agg(s.id), array_agg((select t.lease_seconds from job_types t where t.name = s.type))
@@ -403,15 +498,19 @@ begin
       if started < cardinality(tids) then
         perform note_repair('ready-dropped', cardinality(tids) - started);
       end if;
+      if guarded then
+        perform hand_out(granted.gates, granted.slots, granted.jobs);
+      end if;
       wanted := wanted - cardinality(tids);
     end if;
     exit when wanted <= 0;
     -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
-    exit when ties = 1 and following is null;
+    exit when ties = 1 and following is null and not guarded;
     -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
     -- visible there belongs to others.
-    foreach origin in array tied loop
-      if coalesce(cardinality(array_positions(origins, origin)), 0) < share then
+    for number in 1..cardinality(tied) loop
+      origin := tied[number];
+      if coalesce(cardinality(array_positions(origins, origin)), 0) < greatest(1, shares[number]) then
         from_ranks[origin] := ceiling;
         from_seqs[origin] := 9223372036854775807;
       end if;
@@ -485,6 +584,9 @@ begin
   from ended e;
   if targets is not null then
     perform seat(tenants, targets);
+  end if;
+  if exists (select from parked) then
+    perform make_room(settled);
   end if;
   if cardinality(settled) = cardinality(job_ids) then
     return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
@@ -590,6 +692,20 @@ begin
     perform note_repair('due-dropped', dropped);
   end if;
   total := total + dropped;
+  update ready r
+  set stream = -r.stream
+  where r.ctid in (
+    select s.ctid
+    from ready s
+    where s.stream < 0
+      and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
+    limit max_rows
+    for update skip locked);
+  get diagnostics dropped = row_count;
+  if dropped > 0 then
+    perform note_repair('parked-for-nothing', dropped);
+  end if;
+  total := total + dropped;
   select array_agg(h.tenant), array_agg(h.target) into tenants, targets
   from (
     select h.tenant, h.target
@@ -637,6 +753,17 @@ CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NU
     and (tenants is null or s.tenant = any (tenants))
 $$;
 ALTER FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select register_worker(
+    enlist_worker.id, enlist_worker.host, enlist_worker.pid, enlist_worker.version, enlist_worker.lanes,
+    enlist_worker.types, enlist_worker.queues);
+  update workers w set tenants = enlist_worker.tenants
+  where w.id = enlist_worker.id and w.tenants is distinct from enlist_worker.tenants
+$$;
+ALTER FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.enqueue(type text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay double precision DEFAULT NULL::double precision, idempotency_key text DEFAULT NULL::text, dedup_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, max_attempts integer DEFAULT NULL::integer, target text DEFAULT NULL::text, queue text DEFAULT NULL::text, hold boolean DEFAULT NULL::boolean, target_count bigint DEFAULT NULL::bigint, tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, state text, outcome text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -856,6 +983,47 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) RETURNS TABLE(ranges integer[], seqs bigint[])
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  if 1 = (
+    select count(distinct s.tenant)
+    from streams s
+    where s.id = any (array(select asked[range] from unnest(tied) as range))
+  ) then
+    return query select tied[1:wanted], firsts[1:wanted];
+    return;
+  end if;
+  return query
+  with busy as materialized (
+    select s.tenant, count(*) as running
+    from leases l
+    join streams s on s.id = l.stream
+    group by s.tenant
+  ), head as (
+    select h.range, h.seq, s.tenant,
+      min(h.range) over (partition by s.tenant) as position,
+      row_number() over (partition by s.tenant order by h.seq) as nth
+    from unnest(tied, firsts) as h (range, seq)
+    join streams s on s.id = asked[h.range]
+  ), turn as (
+    select head.range, head.seq,
+      row_number() over (
+        order by (coalesce(busy.running, 0) + head.nth) / coalesce(c.weight, 1), head.position, head.seq) as number
+    from head
+    left join busy on busy.tenant = head.tenant
+    left join controls c on c.kind = 'tenant' and c.name = head.tenant
+  )
+  select array_agg(turn.range order by turn.number), array_agg(turn.seq order by turn.number)
+  from turn
+  where turn.number <= wanted;
+end
+$$;
+ALTER FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -887,6 +1055,23 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.forget_permits(max_permits integer DEFAULT 1000) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with idle as (
+    select p.ctid as tid
+    from permits p
+    where p.granted_at < now() - case when starts_with(p.gate, 'rate') then interval '32 days' else interval '1 hour' end
+      and not exists (select from leases l where l.job_id = p.job_id and l.attempt = p.attempt)
+    limit max_permits
+    for update skip locked
+  ), gone as (
+    delete from permits p using idle where p.ctid = idle.tid returning 1
+  )
+  select count(*)::integer from gone
+$$;
+ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -895,6 +1080,29 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
   select count(*)::integer from gone
 $$;
 ALTER FUNCTION holdfast.forget_workers() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capacity integer, seconds real)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select g.gate, g.capacity, g.seconds
+  from streams s
+  left join job_types t on t.name = s.type
+  left join controls of_type on of_type.kind = 'type' and of_type.name = s.type
+  left join controls of_queue on of_queue.kind = 'queue' and of_queue.name = s.queue
+  left join controls of_tenant on of_tenant.kind = 'tenant' and of_tenant.name = s.tenant
+  cross join lateral (values
+    ('queue:' || s.queue, of_queue.limit_count, null::real),
+    ('tenant:' || s.tenant, of_tenant.limit_count, null),
+    ('type:' || s.type, case when t.limit_key is null then coalesce(of_type.limit_count, t.limit_count) end, null),
+    ('rate of queue:' || s.queue, of_queue.rate_count, of_queue.rate_seconds),
+    ('rate of tenant:' || s.tenant, of_tenant.rate_count, of_tenant.rate_seconds),
+    ('rate of type:' || s.type,
+      case when t.rate_key is null then coalesce(of_type.rate_count, t.rate_count) end,
+      coalesce(of_type.rate_seconds, t.rate_seconds))
+  ) as g (gate, capacity, seconds)
+  where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
+$$;
+ALTER FUNCTION holdfast.gates_of(stream integer) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.job_attempts (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -1075,6 +1283,69 @@ CREATE FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text DEFAULT NULL:
   where d.id = any (job_ids) and (only_tenant is null or d.tenant = only_tenant)
 $$;
 ALTER FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) RETURNS integer[]
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  slots integer[];
+begin
+  for round in 1..2 loop
+    slots := array(
+      select p.slot
+      from permits p
+      where p.gate = grab.gate and p.slot <= capacity and p.slot <> all (ours) and case
+          when seconds is null then
+            not exists (select from leases l where l.job_id = p.job_id and l.attempt = p.attempt)
+          else p.granted_at <= clock_timestamp() - make_interval(secs => seconds)
+        end
+      order by p.slot
+      limit wanted
+      for update skip locked);
+    exit when cardinality(slots) >= wanted or round = 2;
+    insert into permits (gate, slot)
+    select grab.gate, n
+    from generate_series(1, capacity) n
+    where capacity > (select count(*) from permits p where p.gate = grab.gate and p.slot <= capacity)
+    on conflict do nothing;
+    exit when not found;
+    perform adopt(gate, capacity);
+  end loop;
+  -- Somebody may have used one and committed between the look at it and its lock: now that it is ours, look again.
+  return array(
+    select p.slot
+    from permits p
+    where p.gate = grab.gate and p.slot = any (slots) and permit_free(p, seconds)
+    order by p.slot);
+end
+$$;
+ALTER FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  update permits p
+  set job_id = l.job_id, attempt = l.attempt, granted_at = clock_timestamp()
+  from unnest(gates, slots, job_ids) as given (gate, slot, job_id)
+  join leases l on l.job_id = given.job_id
+  where p.gate = given.gate and p.slot = given.slot
+$$;
+ALTER FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.has_keys(stream integer) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (
+    select from streams s
+    join job_types t on t.name = s.type
+    where s.id = has_keys.stream
+      and ((t.limit_key is not null and t.limit_count is not null) or (t.rate_key is not null and t.rate_count is not null)))
+$$;
+ALTER FUNCTION holdfast.has_keys(stream integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.headless_targets(max_targets integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1200,6 +1471,23 @@ CREATE FUNCTION holdfast.job_totals(only_tenant text DEFAULT NULL::text) RETURNS
      where d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant))
 $$;
 ALTER FUNCTION holdfast.job_totals(only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RETURNS TABLE(gate text, capacity integer, seconds real)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select g.kind || job_type || ' of ' || tenant || ' for ' || coalesce(
+      case when length(g.value) > 200 then md5(g.value) else g.value end, 'nobody'),
+    g.capacity, g.seconds
+  from job_types t
+  left join controls c on c.kind = 'type' and c.name = t.name
+  cross join lateral (values
+    ('key:', payload #>> string_to_array(t.limit_key, '.'), t.limit_key, coalesce(c.limit_count, t.limit_count), null::real),
+    ('rate of key:', payload #>> string_to_array(t.rate_key, '.'), t.rate_key, coalesce(c.rate_count, t.rate_count),
+      coalesce(c.rate_seconds, t.rate_seconds))
+  ) as g (kind, value, path, capacity, seconds)
+  where t.name = job_type and g.path is not null and g.capacity is not null
+$$;
+ALTER FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1318,6 +1606,28 @@ CREATE FUNCTION holdfast.list_keys(only_tenant text DEFAULT NULL::text) RETURNS 
   select k.* from api_keys k where only_tenant is null or k.tenant = only_tenant order by k.created_at, k.id
 $$;
 ALTER FUNCTION holdfast.list_keys(only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.make_room(job_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  gates  text[];
+  counts bigint[];
+begin
+  select array_agg(g.gate), array_agg(g.number) into gates, counts
+  from (
+    select k.gate, count(*) as number
+    from jobs j
+    cross join lateral key_gates(j.type, j.tenant, j.payload) k
+    where j.id = any (job_ids) and k.seconds is null
+    group by k.gate) g;
+  if gates is not null then
+    perform unpark(gates, counts);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.make_room(job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.mend(id uuid, fault text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1399,7 +1709,7 @@ begin
       where r.ctid in (
         select e.ctid
         from ready e
-        where e.stream = job.stream
+        where e.stream in (job.stream, -job.stream)
           and e.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
           and e.seq = coalesce(
             (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
@@ -1494,6 +1804,118 @@ CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     set count = r.count + excluded.count, last_at = now()
 $$;
 ALTER FUNCTION holdfast.note_repair(kind text, times bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.id, s.tenant, s.queue, s.type,
+    t.limit_count is not null or t.rate_count is not null or exists (
+      select from controls c
+      where (c.kind, c.name) in (('queue', s.queue), ('type', s.type), ('tenant', s.tenant))
+        and (c.limit_count is not null or c.rate_count is not null))
+  from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
+  left join job_types t on t.name = s.type
+  where not exists (
+    select from controls c
+    where c.paused_at is not null
+      and (c.kind, c.name) in (
+        ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
+        ('everything', '')))
+$$;
+ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.park(entry tid, gate text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with hidden as (
+    update ready r set stream = -r.stream where r.ctid = entry returning r.stream, r.rank, r.seq
+  )
+  insert into parked (stream, rank, seq, gate)
+  select -h.stream, h.rank, h.seq, park.gate from hidden h
+$$;
+ALTER FUNCTION holdfast.park(entry tid, gate text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  line    streams;
+  keyed   boolean;
+  started integer;
+  fits    boolean;
+  wish    record;
+  entry   integer;
+  got   integer[];
+begin
+  passed := '{}';
+  gates := '{}';
+  slots := '{}';
+  jobs := '{}';
+  for number in 1..cardinality(asked) loop
+    select s.* into line from streams s where s.id = asked[number];
+    keyed := has_keys(line.id);
+    started := 0;
+    foreach entry in array array_positions(owner, number) loop
+      exit when started >= allowed[number] or cardinality(passed) >= wanted;
+      fits := true;
+      if keyed then
+        for wish in
+          select g.gate, g.capacity, g.seconds
+          from jobs j
+          cross join lateral key_gates(line.type, line.tenant, j.payload) g
+          where j.id = ids[entry]
+        loop
+          got := grab(
+            wish.gate, wish.capacity, wish.seconds, 1,
+            array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate));
+          fits := cardinality(got) > 0;
+          if not fits then
+            perform park(tids[entry], wish.gate);
+            perform wake('duty', array[0]);
+            exit;
+          end if;
+          gates := gates || wish.gate;
+          slots := slots || got;
+          jobs := jobs || ids[entry];
+        end loop;
+      end if;
+      if fits then
+        started := started + 1;
+        passed := passed || entry;
+        select gates || array_agg(h.gate), slots || array_agg(h.slot), jobs || array_agg(ids[entry])
+        into gates, slots, jobs
+        from (
+          select h.gate, h.slot, row_number() over (partition by h.gate order by h.slot) as nth
+          from unnest(held_gates, held_slots, owners) as h (gate, slot, owner)
+          where h.owner = number) h
+        where h.nth = started;
+      end if;
+    end loop;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.permits (
+    gate text NOT NULL,
+    slot integer NOT NULL,
+    job_id uuid,
+    attempt integer,
+    granted_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.permits OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) RETURNS boolean
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case
+    when seconds is null then
+      not exists (select from leases l where l.job_id = permit.job_id and l.attempt = permit.attempt)
+    else permit.granted_at <= clock_timestamp() - make_interval(secs => seconds)
+  end
+$$;
+ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.promote(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1632,14 +2054,16 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     AS $$
   insert into job_types as t (
     name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
-    lease_seconds, on_failure, version, payload_schema)
+    lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
   select
     d.name, d.queue, d.lane, d.max_attempts, d.backoff_base, d.backoff_factor, d.backoff_max, d.backoff_jitter,
-    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema
+    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema, d.limit_count, d.limit_key,
+    d.rate_count, d.rate_seconds, d.rate_key
   from jsonb_to_recordset(definitions) as d (
     name text, queue text, lane text, max_attempts integer, backoff_base real, backoff_factor real,
     backoff_max real, backoff_jitter real, timeout_seconds real, lease_seconds real, on_failure text,
-    version integer, payload_schema jsonb)
+    version integer, payload_schema jsonb, limit_count integer, limit_key text, rate_count integer,
+    rate_seconds real, rate_key text)
   order by d.name
   on conflict on constraint job_types_pkey do update
     set queue = excluded.queue, lane = excluded.lane, max_attempts = excluded.max_attempts,
@@ -1647,12 +2071,16 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
       backoff_max = excluded.backoff_max, backoff_jitter = excluded.backoff_jitter,
       timeout_seconds = excluded.timeout_seconds, lease_seconds = excluded.lease_seconds,
       on_failure = excluded.on_failure, version = excluded.version,
-      payload_schema = excluded.payload_schema, updated_at = now()
+      payload_schema = excluded.payload_schema, limit_count = excluded.limit_count,
+      limit_key = excluded.limit_key, rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds,
+      rate_key = excluded.rate_key, updated_at = now()
     where (t.queue, t.lane, t.max_attempts, t.backoff_base, t.backoff_factor, t.backoff_max, t.backoff_jitter,
-        t.timeout_seconds, t.lease_seconds, t.on_failure, t.version, t.payload_schema)
+        t.timeout_seconds, t.lease_seconds, t.on_failure, t.version, t.payload_schema, t.limit_count, t.limit_key,
+        t.rate_count, t.rate_seconds, t.rate_key)
       is distinct from (excluded.queue, excluded.lane, excluded.max_attempts, excluded.backoff_base,
         excluded.backoff_factor, excluded.backoff_max, excluded.backoff_jitter, excluded.timeout_seconds,
-        excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema)
+        excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema,
+        excluded.limit_count, excluded.limit_key, excluded.rate_count, excluded.rate_seconds, excluded.rate_key)
     and excluded.version >= t.version
 $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
@@ -2359,7 +2787,7 @@ begin
     select h.job_id, h.place, j.state, j.reason, j.attempt, j.stream, j.priority,
       exists (
         select from ready r
-        where r.stream = j.stream
+        where r.stream in (j.stream, -j.stream)
           and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
           and r.seq = h.seq) as lined,
       h.seq
@@ -2383,7 +2811,7 @@ begin
           where r.ctid in (
             select e.ctid
             from ready e
-            where e.stream = head.stream
+            where e.stream in (head.stream, -head.stream)
               and e.rank in (0, ready_rank(head.priority, true), ready_rank(head.priority, false))
               and e.seq = head.seq
             for update skip locked);
@@ -2544,6 +2972,9 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
+  if exists (select from parked) then
+    perform make_room(settled);
+  end if;
   if woken is not null then
     perform wake('ready', woken);
   end if;
@@ -2583,6 +3014,46 @@ CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  with busy as materialized (
+    select s.tenant, s.queue, s.type, count(*) as running
+    from leases l
+    join streams s on s.id = l.stream
+    where exists (select from controls c where c.limit_count is not null)
+      or exists (select from job_types t where t.limit_count is not null)
+    group by s.tenant, s.queue, s.type
+  ), shut as (
+    select c.kind, c.name
+    from controls c
+    where c.paused_at is not null
+      or c.limit_count <= (
+        select sum(b.running)
+        from busy b
+        where case c.kind when 'queue' then b.queue when 'tenant' then b.tenant when 'type' then b.type end = c.name)
+    union all
+    select 'type', t.name
+    from job_types t
+    left join controls c on c.kind = 'type' and c.name = t.name
+    where t.limit_key is null
+      and coalesce(c.limit_count, t.limit_count) <= (select sum(b.running) from busy b where b.type = t.name)
+  )
+  select array(
+    select s.id
+    from streams s
+    left join job_types t on t.name = s.type
+    where s.id = any (asked)
+      and not starts_with(s.type, 'holdfast.')
+      and exists (
+        select from shut
+        where (shut.kind, shut.name) in (
+          ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
+          ('everything', ''))))
+$$;
+ALTER FUNCTION holdfast.shut_streams(asked integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2673,6 +3144,40 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  wish  record;
+  got integer[];
+begin
+  streams := asked;
+  allowed := weighted_shares(asked, wanted, shares);
+  reach := '{}';
+  gates := '{}';
+  slots := '{}';
+  owners := '{}';
+  for number in 1..cardinality(asked) loop
+    for wish in select g.gate, g.capacity, g.seconds from gates_of(asked[number]) g loop
+      got := grab(
+        wish.gate, wish.capacity, wish.seconds, allowed[number],
+        array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate));
+      allowed[number] := cardinality(got);
+      exit when allowed[number] = 0;
+      gates := gates || array_fill(wish.gate, array[cardinality(got)]);
+      slots := slots || got;
+      owners := owners || array_fill(number, array[cardinality(got)]);
+    end loop;
+    reach[number] := case
+      when allowed[number] > 0 and has_keys(asked[number]) then greatest(64, allowed[number])
+      else allowed[number]
+    end;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2711,6 +3216,41 @@ CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
   where k.id = mine.id
 $$;
 ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.unpark(gates text[], counts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  woken integer[];
+begin
+  with next as (
+    delete from parked k
+    where k.ctid in (
+      select first.tid
+      from unnest(gates, counts) as g (gate, number)
+      cross join lateral (
+        select p.ctid as tid
+        from parked p
+        where p.gate = g.gate
+        order by p.rank, p.seq
+        limit g.number
+        for update skip locked) first)
+    returning k.stream, k.rank, k.seq
+  ), back as (
+    update ready r
+    set stream = next.stream
+    from next
+    where r.stream = -next.stream and r.rank = next.rank and r.seq = next.seq
+    returning r.stream
+  )
+  select array_agg(distinct back.stream) into woken from back;
+  if woken is not null then
+    perform wake('ready', woken);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.unpark(gates text[], counts bigint[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2756,6 +3296,12 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    from ready r
    group by r.job_id
    having count(*) > 1
+   limit max_offences)
+  union all
+  (select 'what is hidden from claims is parked', r.job_id, format('stream %s', -r.stream)
+   from ready r
+   where r.stream < 0
+     and not exists (select from parked p where p.stream = -r.stream and p.rank = r.rank and p.seq = r.seq)
    limit max_offences)
   union all
   (select 'a due entry belongs to a scheduled or retrying job', d.job_id, coalesce(j.state, 'missing')
@@ -2890,12 +3436,29 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.wake(channel text, topics integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.weighted_shares(asked integer[], wanted integer, shares integer[]) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case
+    when not exists (select from controls c where c.kind = 'tenant' and c.weight is not null) then shares
+    else array(
+      select ceil(wanted * line.weight / sum(line.weight) over ())::integer
+      from (
+        select a.position, coalesce(c.weight, 1) / count(*) over (partition by s.tenant) as weight
+        from unnest(asked) with ordinality as a (stream, position)
+        join streams s on s.id = a.stream
+        left join controls c on c.kind = 'tenant' and c.name = s.tenant) line
+      order by line.position)
+  end
+$$;
+ALTER FUNCTION holdfast.weighted_shares(asked integer[], wanted integer, shares integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
-  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
+  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream in (s.id, -s.id) limit 1) r on true)
     or exists (select from leases l where l.stream = any (streams))
     or exists (
       select from (select d.job_id from due d order by d.run_at limit 1000) soon
@@ -2942,7 +3505,7 @@ CREATE TABLE holdfast.controls (
     updated_by text,
     CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
     CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
-    CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND (rate_seconds > (0)::double precision))),
+    CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
     CONSTRAINT controls_weight_check CHECK ((weight > (0)::double precision))
 );
 ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
@@ -2989,22 +3552,13 @@ CREATE TABLE holdfast.leaders (
 WITH (fillfactor='50');
 ALTER TABLE holdfast.leaders OWNER TO holdfast_owner;
 CREATE TABLE holdfast.parked (
-    gate text NOT NULL,
+    stream integer NOT NULL,
     rank integer NOT NULL,
     seq bigint NOT NULL,
-    stream integer NOT NULL
+    gate text NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.parked OWNER TO holdfast_owner;
-CREATE TABLE holdfast.permits (
-    gate text NOT NULL,
-    slot integer NOT NULL,
-    job_id uuid,
-    attempt integer,
-    granted_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
-ALTER TABLE holdfast.permits OWNER TO holdfast_owner;
 CREATE SEQUENCE holdfast.places
     START WITH 1
     INCREMENT BY 1
@@ -3118,7 +3672,7 @@ ALTER TABLE ONLY holdfast.leaders
 ALTER TABLE ONLY holdfast.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.parked
-    ADD CONSTRAINT parked_pkey PRIMARY KEY (gate, rank, seq);
+    ADD CONSTRAINT parked_pkey PRIMARY KEY (stream, rank, seq);
 ALTER TABLE ONLY holdfast.permits
     ADD CONSTRAINT permits_pkey PRIMARY KEY (gate, slot);
 ALTER TABLE ONLY holdfast.ready
@@ -3144,6 +3698,7 @@ CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup
 CREATE UNIQUE INDEX jobs_idempotency ON holdfast.jobs USING btree (tenant, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
+CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, rank, seq);
 CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id);
 CREATE INDEX streams_tenant ON holdfast.streams USING btree (tenant);
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit_log FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_audit_change();
@@ -3155,6 +3710,8 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.admit(max_gates integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
@@ -3184,6 +3741,7 @@ REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.elect(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) TO holdfast_worker;
@@ -3202,11 +3760,14 @@ GRANT ALL ON FUNCTION holdfast.execute_requests(max_requests integer) TO holdfas
 REVOKE ALL ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.gates_of(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_worker;
@@ -3220,6 +3781,9 @@ REVOKE ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) FROM 
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
@@ -3233,6 +3797,7 @@ REVOKE ALL ON FUNCTION holdfast.job_statistics(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_statistics(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.job_totals(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
@@ -3245,12 +3810,17 @@ GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues tex
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_keys(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_keys(only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.park(entry tid, gate text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) FROM PUBLIC;
@@ -3298,6 +3868,7 @@ REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.session_seconds() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.shut_streams(asked integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
@@ -3307,10 +3878,12 @@ REVOKE ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types te
 GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], counts bigint[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unregister_worker(id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unregister_worker(id text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.uuid_v7() FROM PUBLIC;
@@ -3320,6 +3893,7 @@ GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator
 REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.weighted_shares(asked integer[], wanted integer, shares integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;

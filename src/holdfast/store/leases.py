@@ -49,8 +49,8 @@ class LeaseStore:
     async def streams(
         self, types: Sequence[str], queues: Sequence[str] | None, tenants: Sequence[str] | None
     ) -> dict[int, Stream]:
-        """The streams that hold jobs of these types."""
-        rows = await self._database.rows("eligible_streams", types, queues, tenants)
+        """The streams that hold jobs of these types and are not paused."""
+        rows = await self._database.rows("open_streams", types, queues, tenants)
         return {row["id"]: Stream(**dict(row)) for row in rows}
 
     async def work_left(self, streams: Sequence[int]) -> bool:

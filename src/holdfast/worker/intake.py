@@ -10,6 +10,8 @@ get through while a claim is under way, so that they need not idle for a round t
 second is handed back, and none are claimed ahead there until handlers have been short again. All that a worker
 holds, running, claimed ahead or not yet settled, is at most its slots and `AHEAD` batches, of which each lane has
 its share: that is what a crash can make run again.
+Of streams that somebody limited, nothing is claimed ahead, because it would hold permits that others could use; and
+all of them is looked at every time, because what waited for a permit comes back with its old place.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from typing import Literal
 from holdfast.errors import DatabaseUnavailable
 from holdfast.lifecycle.service import Service
 from holdfast.model.hints import Hints, Ranges
-from holdfast.model.job import Stream
 from holdfast.store.leases import LeaseStore
 from holdfast.telemetry.bus import Bus
 from holdfast.worker.held import Held, HeldAttempts
+from holdfast.worker.offer import Offer
 from holdfast.worker.slots import Slots
 
 __all__ = ["AHEAD", "Intake"]
@@ -48,6 +50,9 @@ _STREAMS_EVERY = 4.0
 _LINGER = (0.005, 0.025, 0.1, 0.4)
 #: A claim that met this many ranks may have ended early.
 _ROUNDS_OF_A_CLAIM = 16
+#: How often to look for permits that have fallen free, and for how long after jobs were found.
+_LIMITED_EVERY = 0.1
+_LIMITED_SECONDS = 5.0
 #: With more streams than this, ordinary claims look only at those that had something lately.
 _ALL_STREAMS_UP_TO = 64
 
@@ -77,17 +82,18 @@ class Intake(Service):
     ) -> None:
         super().__init__(bus)
         self._store, self._held, self._slots = store, held, slots
-        self._types, self._fast_types, self._queues, self._tenants = types, set(fast_types), queues, tenants
+        self._types, self._queues, self._tenants = types, queues, tenants
+        self._offer = Offer(fast_types)
         self._batch_size, self._poll_interval = batch_size, poll_interval
         self._start, self._hand_back, self._idle = start, hand_back, idle
         #: How many jobs of each lane may be held beyond its slots.
         self._share = {lane: AHEAD * batch_size * n // max(1, slots.total) for lane, n in slots.capacity.items()}
         self._held_already = held_already
         self._hints = Hints()
-        self._streams: dict[int, Stream] = {}
         self._unknown: set[int] = set()
         self._foreign: set[int] = set()
         self._active: dict[int, float] = {}
+        self._limited_at = float("-inf")
         self._streams_at = self._lately_at = self._recent_at = self._everything_at = float("-inf")
         self._loaded = False
         self._everything_pause = 1.0
@@ -103,7 +109,7 @@ class Intake(Service):
         named = {int(part) for part in payload.split(",") if part.isdigit()} - self._foreign
         if payload and not named:
             return
-        if not payload or named - self._streams.keys():
+        if not payload or named - self._offer.streams.keys():
             self._streams_at = float("-inf")
             self._unknown |= named
         now = time.monotonic()
@@ -149,9 +155,9 @@ class Intake(Service):
         if now - self._streams_at >= _STREAMS_EVERY:
             # What is heard of while this reads may be newer than the answer: it is judged by the next one.
             self._streams_at, unknown, self._unknown = now, self._unknown, set()
-            self._streams = await self._store.streams(self._types, self._queues, self._tenants)
-            self._foreign |= unknown - self._streams.keys()
-        if not self._streams:
+            self._offer.renew(await self._store.streams(self._types, self._queues, self._tenants))
+            self._foreign = (self._foreign | unknown) - self._offer.streams.keys()
+        if not self._offer.streams:
             return await self._nothing()
 
         view = self._view(now)
@@ -167,25 +173,31 @@ class Intake(Service):
         if claimed and claimed >= min(wanted_in_all, _ROUNDS_OF_A_CLAIM):
             return 0.0
         if claimed:
-            return self._linger.pop(0) if self._linger else self._poll_interval
+            return self._pause()
         return await self._nothing() if wanted_in_all else self._poll_interval
 
     async def _nothing(self) -> float:
         if self._idle is not None:
-            if not len(self._held) and not await self._store.work_left(list(self._streams)):
+            if not len(self._held) and not await self._store.work_left(list(self._offer.streams)):
                 self._idle()
                 return 0.0
             return min(0.05, self._poll_interval)
+        return self._pause()
+
+    def _pause(self) -> float:
         if self._linger:
             return self._linger.pop(0)
+        if time.monotonic() - self._limited_at < _LIMITED_SECONDS:
+            return min(_LIMITED_EVERY, self._poll_interval)
         return self._poll_interval
 
     def _wishes(self) -> Iterator[tuple[str, int, list[int]]]:
         """(lane, how many, from which streams); fast slots are filled first, and only with fast types."""
-        fast = [s.id for s in self._streams.values() if s.type in self._fast_types]
-        for lane, streams in (("fast", fast), ("general", list(self._streams))):
+        for lane in ("fast", "general"):
             if self._slots.capacity.get(lane, 0) > 0:
-                yield lane, self._wanted(lane), streams
+                if self._offer.has_limits(lane):
+                    yield lane, min(self._wanted(lane), self._slots.free(lane)), self._offer.every(lane)
+                yield lane, self._wanted(lane), self._offer.unlimited(lane)
 
     def _wanted(self, lane: str) -> int:
         ahead, waiting = self._wanted_ahead(lane), len(self._ahead[lane])
@@ -208,14 +220,17 @@ class Intake(Service):
     async def _claim(self, lane: str, wanted: int, streams: list[int], view: View) -> int:
         asked_at = time.monotonic()
         try:
-            claims = await self._store.claim(self._ranges(streams, view, asked_at), self._streams, wanted, None)
+            claims = await self._store.claim(self._ranges(streams, view, asked_at), self._offer.streams, wanted, None)
         except DatabaseUnavailable:
             # The claim may have been granted, now or in a moment: ask what came of it, and once more later.
             self._unanswered = [0.0, time.monotonic() + 5.0]
             raise
-        self._hints.learn(claims)
+        self._hints.learn([claim for claim in claims if not claim.stream.limited])
         for claim in claims:
             self._active[claim.stream.id] = asked_at
+            self._offer.served(claim.stream, asked_at)
+            if claim.stream.limited:
+                self._limited_at = asked_at
             held = Held(claim, lane, asked_at)
             earlier = self._held.get(claim.job_id)
             # An attempt that has ended may only wait for the answer to its settlement.

@@ -324,7 +324,7 @@ class Worker:
         with contextlib.suppress(DatabaseUnavailable):
             await self._database.value("publish_types", json.dumps([t.published() for t in self._types.values()]))
             await self._database.value(
-                "register_worker",
+                "enlist_worker",
                 self.id,
                 socket.gethostname(),
                 os.getpid(),
@@ -332,6 +332,7 @@ class Worker:
                 json.dumps(self._slots.capacity),
                 list(self._types),
                 self._queues,
+                self._tenants,
             )
 
     def _spawn(self, work: Any) -> None:

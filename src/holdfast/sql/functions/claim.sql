@@ -14,6 +14,9 @@
 --
 -- An entry whose job does not fit, or has a stray lease, is dropped and counted; reconciliation brings back
 -- what deserves it.
+--
+-- Only where somebody paused or limited something is a claim `guarded`: it leaves out streams that are shut, and takes
+-- permits for what has limits (see limits.sql). Where more heads are tied than can be served, tenants take turns.
 
 create or replace function claim_from(
   worker        text,
@@ -47,7 +50,8 @@ declare
   tied      integer[];
   firsts    bigint[];
   ceiling   integer;
-  share     integer;
+  shares    integer[];
+  bound     integer;
   tids      tid[];
   ids       uuid[];
   origins   integer[];
@@ -55,7 +59,18 @@ declare
   kinds     integer[];
   terms     double precision[];
   started   integer;
+  guarded   boolean := exists (select from controls)
+    or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
+  taken     record;
+  granted   record;
 begin
+  if guarded then
+    select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
+    into streams, from_ranks, from_seqs, to_ranks
+    from unnest(streams, from_ranks, from_seqs, to_ranks) as range (stream, from_rank, from_seq, to_rank)
+    where range.stream <> all (shut_streams(streams));
+  end if;
+
   for round in 1..16 loop
     exit when wanted <= 0;
 
@@ -63,8 +78,8 @@ begin
       min(head.lowest),
       min(head.rank) filter (where head.rank > head.lowest),
       count(*) filter (where head.rank = head.lowest),
-      (array_agg(head.range order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)],
-      (array_agg(head.seq order by head.seq) filter (where head.rank = head.lowest))[1:least(8, wanted)]
+      array_agg(head.range order by head.seq) filter (where head.rank = head.lowest),
+      array_agg(head.seq order by head.seq) filter (where head.rank = head.lowest)
     into lowest, following, ties, tied, firsts
     from (
       select range.position as range, first.rank, first.seq, min(first.rank) over () as lowest
@@ -81,15 +96,24 @@ begin
     ) head;
     exit when lowest is null;
 
+    if ties > least(8, wanted) then
+      select c.ranges, c.seqs into tied, firsts from fair_choice(tied, firsts, streams, least(8, wanted)) c;
+    end if;
     ceiling := case when ties = 1 then coalesce(following, 2147483647) else lowest end;
-    share := (wanted + cardinality(tied) - 1) / cardinality(tied);
+    shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
+    bound := wanted;
+    if guarded then
+      select * into taken from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares);
+      shares := taken.reach;
+      bound := (select sum(reach) from unnest(shares) reach);
+    end if;
 
     -- From the first entry that was seen on: what lies before it may be dead, and was walked over once.
     select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.range)
     into tids, ids, origins
     from (
       select locked.tid, locked.job_id, head.range
-      from unnest(tied, firsts) as head (range, seq)
+      from unnest(tied, firsts, shares) as head (range, seq, share)
       cross join lateral (
         select r.ctid as tid, r.job_id
         from ready r
@@ -98,10 +122,17 @@ begin
           and r.rank < to_ranks[head.range]
           and r.rank <= ceiling
         order by r.rank, r.seq
-        limit share
+        limit head.share
         for update skip locked) locked
-      limit wanted) entry;
+      limit bound) entry;
 
+    if guarded and tids is not null then
+      select * into granted
+      from pass_permits(
+        array(select array_position(tied, origin) from unnest(origins) origin), ids, tids, wanted, taken.streams,
+        taken.allowed, taken.gates, taken.slots, taken.owners);
+      select array_agg(tids[p]), array_agg(ids[p]) into tids, ids from unnest(granted.passed) p;
+    end if;
     if tids is not null then
       if lease_seconds is null then
         select array_agg(s.id), array_agg((select t.lease_seconds from job_types t where t.name = s.type))
@@ -142,16 +173,20 @@ begin
       if started < cardinality(tids) then
         perform note_repair('ready-dropped', cardinality(tids) - started);
       end if;
+      if guarded then
+        perform hand_out(granted.gates, granted.slots, granted.jobs);
+      end if;
       wanted := wanted - cardinality(tids);
     end if;
     exit when wanted <= 0;
     -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
-    exit when ties = 1 and following is null;
+    exit when ties = 1 and following is null and not guarded;
 
     -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
     -- visible there belongs to others.
-    foreach origin in array tied loop
-      if coalesce(cardinality(array_positions(origins, origin)), 0) < share then
+    for number in 1..cardinality(tied) loop
+      origin := tied[number];
+      if coalesce(cardinality(array_positions(origins, origin)), 0) < greatest(1, shares[number]) then
         from_ranks[origin] := ceiling;
         from_seqs[origin] := 9223372036854775807;
       end if;

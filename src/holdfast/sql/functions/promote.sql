@@ -142,7 +142,8 @@ begin
 end
 $$;
 
--- A job that waited longer than AGEING_SECONDS goes first. Only jobs that others can pass are touched.
+-- A job that waited longer than AGEING_SECONDS goes first. Only jobs that others can pass are touched. Between tenants
+-- that is a trickle, ten of a stream at a time: or the old backlog of one would hold up the new jobs of all others.
 create or replace function age(max_jobs integer default 500) returns integer
 language plpgsql security definer
 set search_path from current
@@ -176,7 +177,11 @@ begin
       from ready r
       where r.stream = passed.stream and r.rank = passed.rank
       order by r.seq
-      limit max_jobs) entry
+      limit case
+        when (select count(distinct s.tenant) from line join streams s on s.id = line.stream) > 1 then
+          10 - (select count(*) from (select from ready a where a.stream = passed.stream and a.rank = 0 limit 10) first)
+        else max_jobs
+      end) entry
     where entry.ready_at < oldest
     limit max_jobs
   ), free as materialized (

@@ -55,7 +55,7 @@ as $$
       when 'queued' then
         not exists (
           select from ready r
-          where r.stream = j.stream
+          where r.stream in (j.stream, -j.stream)
             and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
             and r.seq = j.seq)
         and (j.target is null or (
@@ -64,7 +64,7 @@ as $$
             where w.tenant = j.tenant and w.target = j.target and w.turn = 1 and w.place = j.seq)
           and not exists (
             select from heads h
-            join ready r on r.stream = j.stream
+            join ready r on r.stream in (j.stream, -j.stream)
               and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
               and r.seq = h.seq
             where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id)))
@@ -129,7 +129,8 @@ end
 $$;
 
 -- Side rows whose job does not fit are dropped: leases of jobs that do not run, entries of jobs that do not
--- wait, heads of jobs that have ended. The hot functions pass over them anyway.
+-- wait, heads of jobs that have ended. The hot functions pass over them anyway. What is hidden from claims without
+-- being parked comes back.
 create or replace function drop_strays(max_rows integer default 500) returns integer
 language plpgsql security definer
 set search_path from current
@@ -169,6 +170,21 @@ begin
   select count(*) into dropped from stray;
   if dropped > 0 then
     perform note_repair('due-dropped', dropped);
+  end if;
+  total := total + dropped;
+
+  update ready r
+  set stream = -r.stream
+  where r.ctid in (
+    select s.ctid
+    from ready s
+    where s.stream < 0
+      and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
+    limit max_rows
+    for update skip locked);
+  get diagnostics dropped = row_count;
+  if dropped > 0 then
+    perform note_repair('parked-for-nothing', dropped);
   end if;
   total := total + dropped;
 

@@ -12,6 +12,20 @@ as $$
   on conflict on constraint workers_pkey do update set heartbeat_at = now()
 $$;
 
+-- The same with the tenants that it serves; null for all.
+create or replace function enlist_worker(
+  id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]
+) returns void
+language sql security definer
+set search_path from current
+as $$
+  select register_worker(
+    enlist_worker.id, enlist_worker.host, enlist_worker.pid, enlist_worker.version, enlist_worker.lanes,
+    enlist_worker.types, enlist_worker.queues);
+  update workers w set tenants = enlist_worker.tenants
+  where w.id = enlist_worker.id and w.tenants is distinct from enlist_worker.tenants
+$$;
+
 create or replace function beat(id text, draining boolean) returns boolean
 language sql security definer
 set search_path from current
@@ -41,14 +55,16 @@ set search_path from current
 as $$
   insert into job_types as t (
     name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
-    lease_seconds, on_failure, version, payload_schema)
+    lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
   select
     d.name, d.queue, d.lane, d.max_attempts, d.backoff_base, d.backoff_factor, d.backoff_max, d.backoff_jitter,
-    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema
+    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema, d.limit_count, d.limit_key,
+    d.rate_count, d.rate_seconds, d.rate_key
   from jsonb_to_recordset(definitions) as d (
     name text, queue text, lane text, max_attempts integer, backoff_base real, backoff_factor real,
     backoff_max real, backoff_jitter real, timeout_seconds real, lease_seconds real, on_failure text,
-    version integer, payload_schema jsonb)
+    version integer, payload_schema jsonb, limit_count integer, limit_key text, rate_count integer,
+    rate_seconds real, rate_key text)
   order by d.name
   on conflict on constraint job_types_pkey do update
     set queue = excluded.queue, lane = excluded.lane, max_attempts = excluded.max_attempts,
@@ -56,12 +72,16 @@ as $$
       backoff_max = excluded.backoff_max, backoff_jitter = excluded.backoff_jitter,
       timeout_seconds = excluded.timeout_seconds, lease_seconds = excluded.lease_seconds,
       on_failure = excluded.on_failure, version = excluded.version,
-      payload_schema = excluded.payload_schema, updated_at = now()
+      payload_schema = excluded.payload_schema, limit_count = excluded.limit_count,
+      limit_key = excluded.limit_key, rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds,
+      rate_key = excluded.rate_key, updated_at = now()
     where (t.queue, t.lane, t.max_attempts, t.backoff_base, t.backoff_factor, t.backoff_max, t.backoff_jitter,
-        t.timeout_seconds, t.lease_seconds, t.on_failure, t.version, t.payload_schema)
+        t.timeout_seconds, t.lease_seconds, t.on_failure, t.version, t.payload_schema, t.limit_count, t.limit_key,
+        t.rate_count, t.rate_seconds, t.rate_key)
       is distinct from (excluded.queue, excluded.lane, excluded.max_attempts, excluded.backoff_base,
         excluded.backoff_factor, excluded.backoff_max, excluded.backoff_jitter, excluded.timeout_seconds,
-        excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema)
+        excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema,
+        excluded.limit_count, excluded.limit_key, excluded.rate_count, excluded.rate_seconds, excluded.rate_key)
     and excluded.version >= t.version
 $$;
 
@@ -80,6 +100,27 @@ as $$
     and (tenants is null or s.tenant = any (tenants))
 $$;
 
+-- The same without what is paused, and with whether somebody limited it.
+create or replace function open_streams(types text[], queues text[] default null, tenants text[] default null)
+returns table (id integer, tenant text, queue text, type text, limited boolean)
+language sql security definer stable
+set search_path from current
+as $$
+  select s.id, s.tenant, s.queue, s.type,
+    t.limit_count is not null or t.rate_count is not null or exists (
+      select from controls c
+      where (c.kind, c.name) in (('queue', s.queue), ('type', s.type), ('tenant', s.tenant))
+        and (c.limit_count is not null or c.rate_count is not null))
+  from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
+  left join job_types t on t.name = s.type
+  where not exists (
+    select from controls c
+    where c.paused_at is not null
+      and (c.kind, c.name) in (
+        ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
+        ('everything', '')))
+$$;
+
 -- Whether anything is left that a worker for these streams could still do: something ready, running,
 -- retrying or snoozed (among the next thousand that are due), a target to be seated, or a request. What is
 -- scheduled for later, or stands behind a paused job, is not.
@@ -88,7 +129,7 @@ language sql security definer stable
 set search_path from current
 set enable_seqscan = off
 as $$
-  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
+  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream in (s.id, -s.id) limit 1) r on true)
     or exists (select from leases l where l.stream = any (streams))
     or exists (
       select from (select d.job_id from due d order by d.run_at limit 1000) soon

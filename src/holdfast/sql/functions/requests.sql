@@ -225,7 +225,7 @@ begin
       where r.ctid in (
         select e.ctid
         from ready e
-        where e.stream = job.stream
+        where e.stream in (job.stream, -job.stream)
           and e.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
           and e.seq = coalesce(
             (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),

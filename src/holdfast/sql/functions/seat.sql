@@ -58,7 +58,7 @@ begin
     select h.job_id, h.place, j.state, j.reason, j.attempt, j.stream, j.priority,
       exists (
         select from ready r
-        where r.stream = j.stream
+        where r.stream in (j.stream, -j.stream)
           and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
           and r.seq = h.seq) as lined,
       h.seq
@@ -85,7 +85,7 @@ begin
           where r.ctid in (
             select e.ctid
             from ready e
-            where e.stream = head.stream
+            where e.stream in (head.stream, -head.stream)
               and e.rank in (0, ready_rank(head.priority, true), ready_rank(head.priority, false))
               and e.seq = head.seq
             for update skip locked);

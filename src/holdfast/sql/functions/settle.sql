@@ -65,6 +65,9 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
+  if exists (select from parked) then
+    perform make_room(settled);
+  end if;
   if cardinality(settled) = cardinality(job_ids) then
     return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
   else
@@ -268,6 +271,9 @@ begin
 
   if targets is not null then
     perform seat(tenants, targets);
+  end if;
+  if exists (select from parked) then
+    perform make_room(settled);
   end if;
   if woken is not null then
     perform wake('ready', woken);

@@ -28,6 +28,12 @@ as $$
    having count(*) > 1
    limit max_offences)
   union all
+  (select 'what is hidden from claims is parked', r.job_id, format('stream %s', -r.stream)
+   from ready r
+   where r.stream < 0
+     and not exists (select from parked p where p.stream = -r.stream and p.rank = r.rank and p.seq = r.seq)
+   limit max_offences)
+  union all
   (select 'a due entry belongs to a scheduled or retrying job', d.job_id, coalesce(j.state, 'missing')
    from due d
    left join jobs j on j.id = d.job_id and j.run_at = d.run_at

@@ -17,7 +17,7 @@ create table controls (
   primary key (kind, name),
   constraint controls_kind_check check (kind in ('queue', 'type', 'lane', 'tenant', 'everything')),
   constraint controls_limit_check check (limit_count between 0 and 10000),
-  constraint controls_rate_check check (rate_count between 1 and 10000 and rate_seconds > 0),
+  constraint controls_rate_check check (rate_count between 1 and 10000 and rate_seconds between 0.001 and 2678400),
   constraint controls_weight_check check (weight > 0)
 );
 
@@ -40,16 +40,18 @@ create table permits (
 -- Jobs that stood in `ready` while the limit of their key was reached. Their entries there wait under the negative
 -- number of their stream, where no claim looks, until a permit falls free.
 create table parked (
-  gate   text not null,
+  stream integer not null,
   rank   integer not null,
   seq    bigint not null,
-  stream integer not null,
-  primary key (gate, rank, seq)
+  gate   text not null,
+  primary key (stream, rank, seq)
 ) with (
   autovacuum_vacuum_scale_factor = 0.01,
   autovacuum_vacuum_threshold = 1000,
   autovacuum_vacuum_cost_delay = 0
 );
+
+create index parked_gate on parked (gate, rank, seq);
 
 -- What a type declares: how many of its jobs run at once, and start per time, in all or per value of a payload's field.
 alter table job_types

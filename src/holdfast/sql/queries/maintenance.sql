@@ -45,3 +45,11 @@ select deleted, reached from holdfast.retire($1, $2);
 -- name: forget_workers
 -- Forget workers that have been silent for a day.
 select holdfast.forget_workers();
+
+-- name: admit
+-- Bring back jobs that were parked and have room.
+select holdfast.admit();
+
+-- name: forget_permits
+-- Forget permits that nobody uses any more.
+select holdfast.forget_permits();

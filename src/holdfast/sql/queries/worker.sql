@@ -4,9 +4,9 @@ select job_id, attempt, stream, rank, seq, payload, correlation_id, target, fail
   lease_seconds_given
 from holdfast.claim_from($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[]);
 
--- name: eligible_streams
--- The streams that a worker may take from.
-select id, tenant, queue, type from holdfast.eligible_streams($1::text[], $2::text[], $3::text[]);
+-- name: open_streams
+-- The streams that a worker may take from now.
+select id, tenant, queue, type, limited from holdfast.open_streams($1::text[], $2::text[], $3::text[]);
 
 -- name: work_left
 -- Whether a worker for these streams could still do something.
@@ -50,9 +50,9 @@ select job_id, attempt, state from holdfast.release($1, $2::uuid[], $3::integer[
 -- running → canceled | paused.
 select job_id, attempt, state from holdfast.stop($1, $2::uuid[], $3::integer[], $4::text[], $5::text[]);
 
--- name: register_worker
+-- name: enlist_worker
 -- Make a worker known.
-select holdfast.register_worker($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[]);
+select holdfast.enlist_worker($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[], $8::text[]);
 
 -- name: beat
 -- A worker is alive.

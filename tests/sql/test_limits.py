@@ -1,0 +1,274 @@
+"""Limits, rates, pauses and the shares of tenants: what a claim may take, and that nothing leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from uuid import UUID
+
+import asyncpg
+
+from tests.conftest import ConnectAs
+from tests.sql.factories import (
+    Lease,
+    claim,
+    claim_by_id,
+    elect,
+    enqueue,
+    enqueue_copies,
+    enqueue_many,
+    execute,
+    expire,
+    offences,
+    publish,
+    settle,
+    state_of,
+    sweep,
+)
+
+
+async def control(conn: asyncpg.Connection, kind: str, name: str, **fields: object) -> None:
+    """Decide something, as the operator's functions do."""
+    await conn.execute(
+        f"insert into controls (kind, name{''.join(f', {field}' for field in fields)}) "
+        f"values ($1, $2{''.join(f', ${i}' for i, _ in enumerate(fields, 3))})",
+        kind, name, *fields.values(),
+    )  # fmt: skip
+
+
+async def pause(conn: asyncpg.Connection, kind: str, name: str) -> None:
+    """Stop claims."""
+    await conn.execute("insert into controls (kind, name, paused_at) values ($1, $2, now())", kind, name)
+
+
+async def admit(conn: asyncpg.Connection) -> None:
+    """What maintenance does for jobs that wait for permits."""
+    await conn.execute("select admit()")
+
+
+async def test_a_limit_of_a_type_a_queue_or_a_tenant_is_never_exceeded_and_heals_by_itself(
+    conn: asyncpg.Connection,
+) -> None:
+    await control(conn, "queue", "narrow", limit_count=3)
+    await control(conn, "tenant", "small", limit_count=1)
+    await publish(conn, "pair", limit_count=2)
+    for job_type, queue, tenant, allowed in (
+        ("pair", "default", "default", 2), ("work", "narrow", "default", 3), ("work", "default", "small", 1),
+    ):  # fmt: skip
+        for _ in range(6):
+            await enqueue(conn, job_type, queue=queue, tenant=tenant)
+        more = {"queues": [queue], "tenants": [tenant]}
+        first = await claim(conn, job_type, limit=10, **more)
+        assert len(first) == allowed
+        assert await claim(conn, job_type, limit=10, **more) == []
+        await settle(conn, "complete", first[:1])
+        again = await claim(conn, job_type, limit=10, **more)
+        assert len(again) == 1
+        # A worker that died gives its permits back by its leases being swept, and by nothing else.
+        running = [*first[1:], *again]
+        for lease in running:
+            await expire(conn, lease.job_id)
+        assert await claim(conn, job_type, limit=10, **more) == []
+        await sweep(conn)
+        assert len(await claim(conn, job_type, limit=10, **more)) == allowed
+    assert await offences(conn) == []
+
+
+async def test_what_runs_when_a_limit_is_set_counts(conn: asyncpg.Connection) -> None:
+    await enqueue_copies(conn, 9)
+    running = await claim(conn, limit=3)
+    await control(conn, "type", "work", limit_count=4)
+    assert len(await claim(conn, limit=9)) == 1
+    await settle(conn, "complete", running)
+    assert len(await claim(conn, limit=9)) == 3
+    await conn.execute("update controls set limit_count = 2")
+    assert await claim(conn, limit=9) == []
+    await conn.execute("delete from controls")
+    assert len(await claim(conn, limit=9)) == 2
+
+
+async def test_several_limits_hold_at_once_and_other_streams_are_served(conn: asyncpg.Connection) -> None:
+    await control(conn, "queue", "shared", limit_count=3)
+    await publish(conn, "pair", limit_count=2)
+    await enqueue_many(
+        conn, [(t, {}, {"queue": "shared"}) for t in ("pair", "other") for _ in range(5)] + [("free", {}, None)] * 5
+    )
+    types = Counter(
+        row["type"] for row in await conn.fetch("select type from claim('w1', array['pair', 'other', 'free'], 20)")
+    )
+    assert types["free"] == 5
+    assert types["pair"] <= 2
+    assert types["pair"] + types["other"] == 3
+
+
+async def test_eight_claimers_at_once_never_exceed_a_limit(connect_as: ConnectAs) -> None:
+    admin = await connect_as("superuser")
+    await publish(admin, "few", limit_count=5)
+    await publish(admin, "keyed", limit_count=2, limit_key="who")
+    await enqueue_copies(admin, 600, "few")
+    await enqueue_many(admin, [("keyed", {"who": n % 7}, None) for n in range(600)])
+    most = Counter[str]()
+    rows = """
+        select j.type || coalesce(j.payload ->> 'who', '') as gate, count(*) as running
+        from leases l join jobs j on j.id = l.job_id group by 1"""
+
+    async def work(conn: asyncpg.Connection, worker: str) -> int:
+        chance, done = random.Random(worker), 0
+        for _ in range(40):
+            leases = await claim(conn, "few", "keyed", limit=chance.randint(1, 8), worker=worker)
+            for row in await conn.fetch(rows):
+                most[row["gate"]] = max(most[row["gate"]], row["running"])
+            if leases:
+                verb = chance.choice(("complete", "complete", "complete", "release"))
+                await settle(conn, verb, leases, worker=worker)
+                done += len(leases)
+        return done
+
+    connections = [await connect_as("superuser") for _ in range(8)]
+    done = await asyncio.gather(*(work(conn, f"w{n}") for n, conn in enumerate(connections)))
+    assert most.pop("few") == 5
+    assert set(most.values()) == {2}
+    assert sum(done) > 100
+    assert await offences(admin) == []
+
+
+async def test_a_rate_counts_starts_within_any_period(conn: asyncpg.Connection) -> None:
+    await publish(conn, "mail", rate_count=3, rate_seconds=60)
+    await enqueue_copies(conn, 10, "mail")
+    first = await claim(conn, "mail", limit=10)
+    assert len(first) == 3
+    await settle(conn, "complete", first)
+    assert await claim(conn, "mail", limit=10) == []
+    await conn.execute("update permits set granted_at = granted_at - interval '59 seconds'")
+    assert await claim(conn, "mail", limit=10) == []
+    await conn.execute("update permits set granted_at = granted_at - interval '1 second' where slot = 2")
+    assert len(await claim(conn, "mail", limit=10)) == 1
+
+
+async def test_a_key_that_is_full_holds_up_nobody_else(conn: asyncpg.Connection) -> None:
+    await publish(conn, "sync", limit_count=2, limit_key="customer.id")
+    flood = [("sync", {"customer": {"id": 1}, "n": n}, None) for n in range(300)]
+    ids = [row["job_id"] for row in await enqueue_many(conn, [*flood, ("sync", {"customer": {"id": 2}}, None)])]
+    other = ids.pop()
+    leases = await claim(conn, "sync", limit=5)
+    assert {lease.job_id for lease in leases} == {ids[0], ids[1], other}
+    assert await claim(conn, "sync", limit=5) == []
+    assert await offences(conn) == []
+
+    # In order, as permits fall free; what was canceled meanwhile is passed over, and a sweep frees, too.
+    assert await execute(conn, "cancel", ids[2]) == "accepted"
+    assert await state_of(conn, ids[2]) == "canceled"
+    await settle(conn, "complete", [lease for lease in leases if lease.job_id == ids[0]])
+    await admit(conn)
+    (third,) = await claim(conn, "sync", limit=5)
+    assert third.job_id == ids[3]
+    await expire(conn, ids[1])
+    await sweep(conn)
+    (lost,) = await claim(conn, "sync", limit=5)
+    assert lost.job_id == ids[1]
+    await conn.execute("update job_types set limit_count = null where name = 'sync'")
+    await admit(conn)
+    assert len(await claim(conn, "sync", limit=500)) == 296
+    assert await offences(conn) == []
+
+
+async def test_a_job_with_a_target_and_a_full_key_keeps_its_place(conn: asyncpg.Connection) -> None:
+    await publish(conn, "sync", limit_count=1, limit_key="customer")
+    first = await enqueue(conn, "sync", {"customer": 1})
+    head = await enqueue(conn, "sync", {"customer": 1}, target="t")
+    behind = await enqueue(conn, "sync", {"customer": 2}, target="t")
+    await elect(conn)
+    (lease,) = await claim(conn, "sync", limit=5)
+    assert lease.job_id == first
+    await elect(conn)
+    await conn.execute("select reconcile()")
+    await conn.execute("select drop_strays()")
+    assert await claim(conn, "sync", limit=5) == []
+    assert await claim_by_id(conn, head) is None
+    assert await execute(conn, "pause", head) == "accepted"
+    assert await state_of(conn, head) == "paused"
+    assert await execute(conn, "resume", head) == "accepted"
+    await settle(conn, "complete", [lease])
+    (lease,) = await claim(conn, "sync", limit=5)
+    assert lease.job_id == head
+    await settle(conn, "complete", [lease])
+    (lease,) = await claim(conn, "sync", limit=5)
+    assert lease.job_id == behind
+    assert await offences(conn) == []
+
+
+async def test_an_entry_hidden_for_nothing_comes_back(conn: asyncpg.Connection) -> None:
+    job_id = await enqueue(conn)
+    await conn.execute("update ready set stream = -stream")
+    assert [offence[0] for offence in await offences(conn)] == ["what is hidden from claims is parked"]
+    await conn.execute("select drop_strays()")
+    assert [lease.job_id for lease in await claim(conn)] == [job_id]
+
+
+async def test_what_is_paused_is_not_claimed_and_requests_obey_no_pause(conn: asyncpg.Connection) -> None:
+    await publish(conn, "quick", lane="fast")
+    for kind, name in (
+        ("queue", "default"), ("type", "quick"), ("lane", "fast"), ("tenant", "default"), ("everything", ""),
+    ):  # fmt: skip
+        job_id = await enqueue(conn, "quick")
+        await pause(conn, kind, name)
+        assert await claim(conn, "quick") == []
+        assert await claim_by_id(conn, job_id) is None
+        assert await conn.fetch("select from open_streams(array['quick'])") == []
+        assert await execute(conn, "pause", job_id) == "accepted"
+        assert await state_of(conn, job_id) == "paused"
+        await conn.execute("delete from controls")
+        assert await execute(conn, "resume", job_id) == "accepted"
+        assert [lease.job_id for lease in await claim(conn, "quick")] == [job_id]
+    await pause(conn, "lane", "general")
+    await enqueue(conn, "quick")
+    await enqueue(conn, "unknown")
+    assert len(await claim(conn, "quick", "unknown", limit=5)) == 1
+
+
+async def test_a_flood_of_one_tenant_leaves_others_their_turn(conn: asyncpg.Connection) -> None:
+    """One slot at a time falls free, as in a busy system."""
+    await enqueue_many(conn, [("work", {}, None)] * 60, tenant="loud")
+    await enqueue_many(conn, [("work", {}, None)] * 20, tenant="quiet")
+    names = {row["job_id"]: row["tenant"] for row in await conn.fetch("select id as job_id, tenant from jobs")}
+
+    async def rounds(slots: int, number: int) -> Counter[str]:
+        running: list[Lease] = []
+        served = Counter[str]()
+        for _ in range(number):
+            while len(running) >= slots:
+                await settle(conn, "complete", [running.pop(0)])
+            (lease,) = await claim(conn)
+            running.append(lease)
+            served[names[lease.job_id]] += 1
+        await settle(conn, "complete", running)
+        return served
+
+    assert await rounds(4, 24) == {"loud": 12, "quiet": 12}
+    await control(conn, "tenant", "loud", weight=3.0)
+    assert await rounds(4, 24) == {"loud": 18, "quiet": 6}
+
+
+async def test_ageing_is_a_trickle_between_tenants(conn: asyncpg.Connection) -> None:
+    await enqueue_many(conn, [("work", {}, {"priority": 200})] * 50, tenant="loud")
+    await conn.execute("update ready set ready_at = ready_at - interval '1 hour'")
+    await conn.execute("select age()")
+    assert await conn.fetchval("select count(*) from ready where rank = 0") == 0, "nobody can pass"
+    await enqueue_many(conn, [("work", {}, None)] * 5, tenant="quiet")
+    for _ in range(3):
+        await conn.execute("select age()")
+    assert await conn.fetchval("select count(*) from ready where rank = 0") == 10
+
+
+async def test_forgotten_permits_are_those_of_nobody(conn: asyncpg.Connection) -> None:
+    await publish(conn, "sync", limit_count=1, limit_key="customer")
+    await publish(conn, "mail", rate_count=1, rate_seconds=86_400)
+    await enqueue_many(conn, [("sync", {"customer": 1}, None), ("sync", {"customer": 2}, None), ("mail", {}, None)])
+    leases = {lease.job_id: lease for lease in await claim(conn, "sync", "mail", limit=5)}
+    running: UUID = next(iter(leases))
+    await settle(conn, "complete", [lease for job_id, lease in leases.items() if job_id != running])
+    await conn.execute("update permits set granted_at = granted_at - interval '2 hours'")
+    await conn.execute("select forget_permits()")
+    kept = {row["gate"] for row in await conn.fetch("select gate from permits")}
+    assert kept == {"key:sync of default for 1", "rate of type:mail"}

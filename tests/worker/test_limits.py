@@ -1,0 +1,62 @@
+"""Limits as handlers see them: never more at once, nothing kept from other workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import asyncpg
+
+from holdfast import Context, Holdfast, Limit
+from holdfast.testing.inprocess import working
+
+
+async def test_a_worker_holds_no_permit_that_it_does_not_use(hf: Holdfast) -> None:
+    """Very short handlers are claimed ahead, but not those of a limited type."""
+    most = 0
+
+    @hf.job("warm.up")
+    async def warm_up(ctx: Context) -> None: ...
+
+    @hf.job("few", limit=50)
+    async def few(ctx: Context) -> None:
+        nonlocal most
+        most = max(most, await admin.fetchval("select count(*) from holdfast.leases l where l.attempt > 0"))
+
+    admin = await asyncpg.connect(hf.config.database_url)
+    await hf.enqueue_many([("warm.up", {})] * 300)
+    await hf.run_worker(burst=True, lanes="general=2")
+    await hf.enqueue_many([("few", {})] * 100)
+    await hf.run_worker(burst=True, lanes="general=2")
+    await admin.close()
+    assert 1 <= most <= 6  # two run, two were settled a moment ago and two follow
+
+
+async def test_keys_share_the_slots_of_two_workers(hf: Holdfast) -> None:
+    running, most = Counter[int](), Counter[int]()
+
+    @hf.job("sync", limit=Limit(2, key="customer"))
+    async def sync(ctx: Context, customer: int) -> None:
+        running[customer] += 1
+        most[customer] = max(most[customer], running[customer])
+        await asyncio.sleep(0.005)
+        running[customer] -= 1
+
+    jobs = await hf.enqueue_many([("sync", {"customer": n % 3}) for n in range(90)])
+    async with working(hf, lanes="general=10"), working(hf, lanes="general=10", maintenance=False):
+        for job in jobs:
+            assert (await hf.wait(job.id, timeout=60)).state == "success"
+    assert most == {0: 2, 1: 2, 2: 2}
+
+
+async def test_a_worker_may_serve_some_tenants_only(hf: Holdfast) -> None:
+    served = []
+
+    @hf.job("work")
+    async def work(ctx: Context) -> None:
+        served.append(ctx.tenant)
+
+    for tenant in ("a", "b", "c"):
+        await work.options(tenant=tenant).enqueue()
+    await hf.run_worker(burst=True, tenants=["a", "c"])
+    assert sorted(served) == ["a", "c"]
