@@ -112,6 +112,12 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(name="host", default="127.0.0.1", parse=_text, description="address that the HTTP server binds"),
     Entry(name="port", default=8080, parse=_whole(0, 65535), description="port of the HTTP server"),
     Entry(
+        name="shutdown_delay_seconds",
+        default=0.0,
+        parse=_number(0, 3600),
+        description="how long the HTTP server goes on after SIGTERM, while /readyz already answers 503",
+    ),
+    Entry(
         name="cors_origins",
         default="",
         parse=_origins,
@@ -203,6 +209,7 @@ class Config:
     schema: str
     host: str
     port: int
+    shutdown_delay_seconds: float
     cors_origins: str
     lanes: str
     batch_size: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from holdfast import Config, Holdfast
+from holdfast import Client, Config, Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.migrate import migrate
 from holdfast.web.server import address, listen
@@ -91,6 +92,33 @@ async def test_five_hundred_of_one_key_with_servers_killed_between_commit_and_an
     assert len(set(ids)) == 1
     jobs = await hf.find(limit=1000)
     assert [str(job.id) for job in jobs] == [ids[0]]
+
+
+async def test_a_server_that_stands_still_costs_patience_but_no_job_twice(hf: Holdfast, database_url: str) -> None:
+    with listen("127.0.0.1", 0) as listener:
+        async with (
+            servers(listener, database_url, [0, 0]) as processes,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            clients = [
+                await stack.enter_async_context(Client(address(listener), timeout=1, patience=60)) for _ in range(20)
+            ]
+
+            async def submit(client: Client, number: int) -> list[UUID]:
+                return [(await client.submit("x", {"n": number})).id for _ in range(10)]
+
+            jobs = await asyncio.gather(*(submit(client, 0) for client in clients))  # each server has some of them
+            frozen = [asyncio.create_task(submit(client, 1)) for client in clients]
+            while not any(task.done() for task in frozen):
+                processes[0].send_signal(signal.SIGSTOP)
+                await asyncio.sleep(0.05)
+            jobs += await asyncio.gather(*frozen)
+            processes[0].send_signal(signal.SIGCONT)
+            jobs += await asyncio.gather(*(submit(client, 2) for client in clients))
+            async with httpx.AsyncClient(base_url=address(listener)) as probe:
+                assert (await probe.get("/readyz")).status_code == 200
+    stored = await hf.find(types=["x"], limit=10_000)
+    assert sorted(job for some in jobs for job in some) == sorted(job.id for job in stored)
 
 
 async def test_every_accepted_job_survives_the_kill_of_postgresql(server: EmbeddedPostgres) -> None:

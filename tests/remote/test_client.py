@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -25,6 +26,7 @@ from holdfast import (
     WaitTimeout,
 )
 from holdfast.remote import RemoteJob
+from holdfast.telemetry.events import RequestServed
 from holdfast.web.server import Server, address, listen
 
 
@@ -135,6 +137,82 @@ async def test_a_lost_answer_records_nothing_twice(
     job = await client.submit("double", {"n": 1})
     (stored,) = await hf.find(types=["double"])
     assert stored.id == job.id
+
+
+async def test_a_repeated_request_that_was_done_already_is_no_failure(
+    client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = client._transport.http
+    send = http.request
+    lose: list[str] = []
+
+    async def losing(method: str, path: str, **options: Any) -> httpx.Response:
+        answer = await send(method, path, **options)
+        if method == "POST" and lose:
+            async with asyncio.timeout(10):
+                while (await hf.get(job.id)).state != lose[-1]:
+                    await asyncio.sleep(0.01)
+            lose.clear()
+            raise httpx.ReadError("the connection was lost")
+        return answer
+
+    monkeypatch.setattr(http, "request", losing)
+    async with hf.maintaining():
+        job = await client.submit("nobody.runs.this", {}, hold=True, delay=3600)
+        for verb, state in (
+            ("release", "scheduled"), ("pause", "paused"), ("resume", "scheduled"), ("cancel", "canceled"),
+        ):  # fmt: skip
+            lose.append(state)
+            await getattr(client, verb)(job.id)
+            assert lose == []
+        with pytest.raises(AlreadyFinal):
+            await client.cancel(job.id)
+        lose.append("canceled")
+        with pytest.raises(AlreadyFinal):
+            await client.resume(job.id)
+        assert lose == []
+
+
+async def test_a_quiet_job_is_followed_on_one_stream(
+    client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.control.events._PING_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.remote.client._QUIET_SECONDS", 0.4)
+    streams: list[int] = []
+    hf.on(RequestServed)(lambda told: streams.append(told.status) if told.route.endswith("/events") else None)
+    job = await client.submit("nobody.runs.this", {}, delay=3600)
+    seen: list[Status] = []
+
+    async def follow() -> None:
+        async for change in client.events(job.id):
+            seen.append(change.status)
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        following = group.create_task(follow())
+        await asyncio.sleep(1.2)
+        assert (seen, streams, following.done()) == ([Status.PENDING], [], False)
+        async with hf.maintaining():
+            await client.cancel(job.id)
+            await following
+    assert (seen, streams) == ([Status.PENDING, Status.CANCELED], [200])
+
+
+async def test_headers_that_do_not_end_are_not_waited_for(
+    url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.impatient.HEADER_SECONDS", 0.3)
+    port = int(url.rpartition(":")[2])
+    whole = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    for first in (b"", b"GET /livez HTTP/1.1\r\nHost: 127", whole + b"GET /livez HTTP/1.1\r\nX-Slow: "):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(first)
+        async with asyncio.timeout(3):
+            told = await reader.read()  # to the end: the server closes
+        assert told.count(b"200 OK") == (1 if first.startswith(whole) else 0)
+        writer.close()
+    job = await client.submit("nobody.runs.this", {}, delay=3600)
+    with pytest.raises(WaitTimeout):  # who waits for an answer is not one who does not ask
+        await client.wait(job.id, timeout=1)
 
 
 async def test_a_server_that_is_away_is_waited_for_and_then_said(url: str) -> None:

@@ -26,7 +26,7 @@ WORKERS = EVERYBODY | {
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
     "revoke_key", "list_keys", "list_audit", "search_jobs", "job_statistics",
-    "job_totals",
+    "job_totals", "attempts_after", "events_after", "keys_after",
 }  # fmt: skip
 CLIENTS = {
     "submit", "public_jobs", "job_result", "tenant_request", "waiting_jobs", "find_key", "touch_keys",

@@ -210,6 +210,39 @@ async def test_a_key_has_its_limits(client: httpx.AsyncClient, hf: Holdfast, key
     is_problem(await client.post("/jobs/batch", json=two, headers=other), 429, "waiting-limit")
 
 
+async def test_keys_of_one_tenant_have_limits_of_their_own(client: httpx.AsyncClient, key: KeyMaker) -> None:
+    narrow, wide = await key("submit", max_waiting=1), await key("submit", max_waiting=3)
+    slow, fast = await key("submit", requests_per_second=0.05), await key("submit", requests_per_second=1000)
+    body = {"jobType": "x", "delay": 3600}  # does not count among those that wait
+    answers = [(await client.post("/jobs", json=body, headers=who)).status_code for who in (slow, fast, slow, fast)]
+    assert answers == [202, 202, 429, 202]
+    body = {"jobType": "x"}
+    answers = [(await client.post("/jobs", json=body, headers=who)).status_code for who in (narrow, narrow, wide)]
+    assert answers == [202, 429, 202]
+
+
+async def test_only_so_many_streams_and_waits_with_one_key(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.state._WAITING_PER_KEY", 1)
+    state = client._transport.app.state.holdfast  # type: ignore[attr-defined]
+    mine, theirs = await key("read"), await key("read")
+    job = await hf.enqueue("x", {}, delay=3600)
+    streams = [asyncio.create_task(client.get(f"/jobs/{job.id}/events", headers=who)) for who in (mine, theirs)]
+    async with asyncio.timeout(10):
+        while state._waiting.total() < 2:
+            await asyncio.sleep(0.01)
+    for path, headers in ((f"/jobs/{job.id}/events", {}), (f"/jobs/{job.id}", {"Prefer": "wait=1"})):
+        refused = await client.get(path, headers=mine | headers)
+        is_problem(refused, 429, "streams-limit")
+        assert int(refused.headers["retry-after"]) > 0
+    assert (await client.get(f"/jobs/{job.id}", headers=mine)).status_code == 200
+    state.drain()
+    assert [answer.status_code for answer in await asyncio.gather(*streams)] == [200, 200]
+    assert state._waiting.total() == 0
+    assert (await client.get(f"/jobs/{job.id}/events", headers=mine)).status_code == 200
+
+
 async def test_what_is_asked_for_is_written_down(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
     admin = await key("admin")
     job = await hf.enqueue("x", {}, delay=3600)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import httpx
 import pytest
 
 from holdfast import Context, Fatal, Holdfast, RetryPolicy
+from holdfast.errors import DatabaseBusy
+from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
 
 
@@ -39,6 +46,7 @@ async def jobs(hf: Holdfast) -> dict[str, str]:
 
 
 ALL = "one two dead later aimed foreign"
+TODAY = datetime.now(UTC).date()
 
 
 QUERIES = [
@@ -57,6 +65,15 @@ QUERIES = [
     ("key:k", "aimed"),
     ('error:"100% full"', "dead"),
     ("error:100_", ""),
+    ("error:disk*full", "dead"),
+    ('error:"disk*full"', ""),
+    ('type:"report.*"', ""),
+    ('type:"mail"', "later aimed foreign"),
+    (f"created:{TODAY}", ALL),
+    (f"created<={TODAY} created>={TODAY}", ALL),
+    (f"created>{TODAY}", ""),
+    (f"created:{TODAY - timedelta(days=1)}", ""),
+    (f"-created:{TODAY}", ""),
     ("payload.n=2", "two"),
     ("payload.n>1", "two"),
     ("payload.n>=1", "one two"),
@@ -111,6 +128,126 @@ async def test_pages_follow_each_other_while_jobs_come_in(client: httpx.AsyncCli
     assert seen == sorted(made, reverse=True)
 
 
+async def test_every_list_comes_in_pages_of_a_stable_order(
+    client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection, key: KeyMaker
+) -> None:
+    admin = await key("admin")
+    job = await hf.enqueue("x", {}, delay=3600)
+    for _ in range(6):
+        await key("read")
+    await conn.execute(
+        "insert into job_attempts (job_id, attempt, started_at, outcome, worker)"
+        " select $1, n, now(), 'failed', 'w' from generate_series(1, 7) n", job.id)  # fmt: skip
+    await conn.execute(
+        "insert into job_events (job_id, event, note) select $1, 'paused', n::text from generate_series(1, 7) n", job.id
+    )
+    for path in (f"/ops/jobs/{job.id}/attempts", f"/ops/jobs/{job.id}/events", "/ops/keys", "/ops/audit"):
+        whole = (await client.get(path, params={"limit": 7}, headers=admin)).json()
+        assert (len(whole["items"]), whole["next_cursor"]) == (7, None), path
+        assert [item async for item in _pages(client, path, 2, admin)] == whole["items"]
+        for wrong in ("x", "é", "LTE", cursor(2**70), cursor(-1)):
+            is_problem(await client.get(path, params={"cursor": wrong}, headers=admin), 422, "invalid")
+
+
+async def _pages(client: httpx.AsyncClient, path: str, limit: int, headers: dict[str, str]) -> AsyncIterator[Any]:
+    following: dict[str, str] = {}
+    while True:
+        page = (await client.get(path, params={"limit": limit, **following}, headers=headers)).json()
+        assert 0 < len(page["items"]) <= limit
+        for item in page["items"]:
+            yield item
+        if page["next_cursor"] is None:
+            return
+        following = {"cursor": page["next_cursor"]}
+
+
+def cursor(position: object) -> str:
+    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
+
+
+async def test_pages_tell_nothing_of_other_tenants(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.client.operations.VISITED", 3)
+    mine: list[UUID] = []
+    for _ in range(8):
+        await hf.enqueue_many([("hay", {}) for _ in range(5)])
+        mine.append((await hf.enqueue("hay", {}, tenant="mine")).id)
+    await hf.enqueue_many([("hay", {}) for _ in range(5)])
+    moments = [(await hf.get(job)).created_at for job in mine]
+    operator = await key("operate", tenant="mine")
+    for query, limit, found in (("", 50, mine), ("", 1, mine), ("type:needle", 50, [])):
+        following: dict[str, str] = {}
+        seen, told = [], 0
+        while True:
+            params: dict[str, Any] = {"q": query, "limit": limit, **following}
+            page = (await client.get("/ops/jobs", params=params, headers=operator)).json()
+            seen += [UUID(item["id"]) for item in page["items"]]
+            if page["next_cursor"] is None:
+                assert page["looked_back_to"] is None
+                break
+            told += 1
+            following = {"cursor": page["next_cursor"]}
+            where = UUID(base64.urlsafe_b64decode(page["next_cursor"] + "==").decode())
+            assert where in mine
+            assert datetime.fromisoformat(page["looked_back_to"]) == moments[mine.index(where)]
+        assert told == (8 if limit == 1 else 2)
+        assert seen == sorted(found, reverse=True)
+
+
+async def test_who_searches_keeps_nobody_from_keys_and_single_jobs(
+    client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.client.operations._TURN_SECONDS", 0.3)
+    job = await hf.enqueue("x", {})
+    await conn.execute(
+        "create or replace function query_condition(tree jsonb) returns text immutable language sql"
+        " as $$ select 'pg_advisory_xact_lock_shared(4711) is not null' $$"
+    )
+    blocked = "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted"
+    async with conn.transaction(), asyncio.timeout(20):
+        await conn.execute("select pg_advisory_xact_lock(4711)")
+        searches = [asyncio.create_task(client.get("/ops/jobs")) for _ in range(8)]
+        while await conn.fetchval(blocked) < 2:
+            await asyncio.sleep(0.01)
+        keys = (await hf.operations()).keys
+        made, _ = await keys.create("made meanwhile", scopes=["admin"], by="a test")
+        assert (await (await hf.operations()).job(job.id)).id == job.id
+        await keys.revoke(made.id, by="a test")
+        refused, _ = await asyncio.wait(searches, return_when=asyncio.FIRST_COMPLETED)
+        while len(refused) < 6:
+            refused |= (await asyncio.wait(set(searches) - refused, return_when=asyncio.FIRST_COMPLETED))[0]
+        for search in refused:
+            problem = is_problem(search.result(), 503, "unavailable")
+            assert "others search" in problem["detail"]
+            assert int(search.result().headers["retry-after"]) > 0
+        assert await conn.fetchval(blocked) == 2
+    answers = await asyncio.gather(*(set(searches) - refused))
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert (await (await hf.operations()).search("")).jobs[0].id == job.id
+
+
+async def test_a_search_that_takes_too_long_ends_in_the_database_too(
+    hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await hf.enqueue("x", {})
+    await conn.execute(
+        "create or replace function query_condition(tree jsonb) returns text immutable language sql"
+        " as $$ select 'pg_sleep(60) is not null' $$"
+    )
+    operations = await hf.operations()
+    monkeypatch.setattr("holdfast.client.operations._SEARCH_SECONDS", 0.3)
+    with pytest.raises(DatabaseBusy):
+        await operations.search("")
+    running = (
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"
+        " and pid <> pg_backend_pid()"
+    )
+    async with asyncio.timeout(10):
+        while await conn.fetchval(running):
+            await asyncio.sleep(0.05)
+
+
 async def test_a_search_says_how_far_back_it_looked(
     client: httpx.AsyncClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,9 +265,9 @@ async def test_a_search_says_how_far_back_it_looked(
 async def test_everything_about_a_job(client: httpx.AsyncClient, jobs: dict[str, str]) -> None:
     job = (await client.get(f"/ops/jobs/{jobs['dead']}")).json()
     assert (job["state"], job["status"], job["last_error"]) == ("dead", "FAILED", "the disk is 100% full")
-    (attempt,) = (await client.get(f"/ops/jobs/{jobs['dead']}/attempts")).json()
+    (attempt,) = (await client.get(f"/ops/jobs/{jobs['dead']}/attempts")).json()["items"]
     assert (attempt["outcome"], attempt["error_message"]) == ("failed", "the disk is 100% full")
-    assert (await client.get(f"/ops/jobs/{jobs['dead']}/events")).json() == []
+    assert (await client.get(f"/ops/jobs/{jobs['dead']}/events")).json() == {"items": [], "next_cursor": None}
     assert (await client.get(f"/ops/jobs/{jobs['two']}")).json()["payload"] == {"n": 2, "who": "bob"}
 
 

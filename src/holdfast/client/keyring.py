@@ -150,9 +150,11 @@ class Keys:
             raise NotFound(f"there is no key {key_id} that could be revoked")
         return key
 
-    async def list(self, tenant: str | None = None) -> Sequence[Key]:
-        """All keys, oldest first, those that have ended too."""
-        return await self._store.list(tenant)
+    async def list(
+        self, tenant: str | None = None, *, after: UUID | None = None, limit: int | None = None
+    ) -> Sequence[Key]:
+        """All keys, or so many behind a given one; oldest first, those that have ended too."""
+        return await self._store.list(tenant, after=after, limit=limit)
 
     async def audit(
         self, tenant: str | None = None, *, before: int | None = None, limit: int = 50

@@ -4,8 +4,8 @@
     payload.user.id=42  created<2026-11-01  "any text"
 
 1. terms stand side by side, and all of them must hold; `OR` between them, `-` or `NOT` before one, brackets;
-2. `field:value` is equality, `a,b` means any of them, `*` stands for any text; numbers, moments and durations
-   (30s 5m 2h 1d) are compared by = > < >= <=;
+2. `field:value` is equality, `a,b` means any of them, `*` stands for any text, in quotes for itself; numbers, moments
+   and durations (30s 5m 2h 1d) are compared by = > < >= <=; a date without a time is that whole day;
 3. `payload.a.b` and `result.a.b` reach into JSON; a bare text is looked for in payload and error.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
 from holdfast.errors import InvalidInput
@@ -146,9 +146,40 @@ def _term(token: _Token) -> Tree:
             "payload.… and result.…"
         )
     try:
-        return {"field": name, "op": op, "value": _value(name, op, token.value)}
+        if name in _MOMENTS:
+            return _moment(name, op, _unquoted(token.value))
+        tree: dict[str, Any] = {"field": name, "op": op, "value": _value(name, op, token.value)}
     except ValueError as fault:
         raise InvalidInput(f"at character {token.at + 1}: {token.field} {fault}") from None
+    if name in _TEXTS and token.value.startswith('"'):
+        tree["exact"] = True
+    return tree
+
+
+def _moment(name: str, op: str, text: str) -> Tree:
+    """A comparison with a moment, or with a whole day: after it is from its end on, until it is to its end."""
+    try:
+        day = datetime.combine(date.fromisoformat(text), time(), UTC)
+        following = day + timedelta(days=1)
+    except (ValueError, OverflowError):
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError("is compared with a moment such as 2026-11-16 or 2026-11-16T09:30:00Z") from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return {"field": name, "op": op, "value": moment.isoformat()}
+    begun: Tree = {"field": name, "op": ">=", "value": day.isoformat()}
+    over: Tree = {"field": name, "op": ">=", "value": following.isoformat()}
+    match op:
+        case ">=":
+            return begun
+        case ">":
+            return over
+        case "<":
+            return {**begun, "op": "<"}
+        case "<=":
+            return {**over, "op": "<"}
+    return {"and": [begun, {**over, "op": "<"}]}
 
 
 def _value(name: str, op: str, text: str) -> Any:
@@ -162,12 +193,6 @@ def _value(name: str, op: str, text: str) -> Any:
         if found is None:
             raise ValueError("is compared with a duration such as 30s, 5m, 2h or 1d")
         return int(found[1]) * _SECONDS[found[2]]
-    if name in _MOMENTS:
-        try:
-            moment = datetime.fromisoformat(plain)
-        except ValueError:
-            raise ValueError("is compared with a moment such as 2026-11-16 or 2026-11-16T09:30:00Z") from None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
     if op != "=":
         raise ValueError("is a text: use a colon")
     values = [plain] if text.startswith('"') else [part for part in plain.split(",") if part]

@@ -10,7 +10,7 @@ import asyncio
 import json as json_module
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import update_wrapper
@@ -36,6 +36,8 @@ _REST_SECONDS = 0.2
 #: The server says something at least every fifteen.
 _QUIET_SECONDS = 45.0
 _ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELED)
+#: What can become of a job that was resumed or released.
+_GOING_ON = (Status.PENDING, Status.RUNNING, Status.COMPLETED, Status.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,26 +188,32 @@ class Client:
 
     async def cancel(self, job_id: JobId, *, reason: str | None = None) -> None:
         """Ask that a job be canceled, for good. AlreadyFinal if it has ended."""
-        await self._ask("POST", f"{_path(job_id)}/cancel", reason)
+        await self._ask("POST", job_id, "/cancel", reason, {Status.CANCELED})
 
     async def pause(self, job_id: JobId, *, reason: str | None = None) -> None:
         """Ask that a job be paused."""
-        await self._ask("POST", f"{_path(job_id)}/pause", reason)
+        await self._ask("POST", job_id, "/pause", reason, {Status.PAUSED})
 
     async def resume(self, job_id: JobId, *, reason: str | None = None) -> None:
         """Ask that a paused or held job go on."""
-        await self._ask("POST", f"{_path(job_id)}/resume", reason)
+        await self._ask("POST", job_id, "/resume", reason, _GOING_ON)
 
     async def release(self, job_id: JobId) -> None:
         """Release a job that was recorded with `hold`."""
-        await self._ask("POST", f"{_path(job_id)}/release", None)
+        await self._ask("POST", job_id, "/release", None, _GOING_ON)
 
     async def delete(self, job_id: JobId, *, reason: str | None = None) -> None:
         """Ask that a job be canceled if it is open, and what it was about be erased."""
-        await self._ask("DELETE", _path(job_id), reason)
+        await self._ask("DELETE", job_id, "", reason, _ENDED)
 
-    async def _ask(self, method: str, path: str, reason: str | None) -> None:
-        await self._transport.call(method, path, json=None if reason is None else {"reason": reason})
+    async def _ask(self, method: str, job_id: JobId, verb: str, reason: str | None, goal: Collection[Status]) -> None:
+        """Refused when repeated, it counts as done if the job stands as it would: the first try was not lost then."""
+
+        async def reached() -> bool:
+            return (await self.get(job_id)).status in goal
+
+        body = None if reason is None else {"reason": reason}
+        await self._transport.call(method, f"{_path(job_id)}{verb}", json=body, reached=reached)
 
 
 def _blocking(

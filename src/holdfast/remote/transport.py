@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
@@ -68,13 +68,24 @@ class Transport:
         return self._http
 
     async def call(
-        self, method: str, path: str, *, json: Any = None, headers: Mapping[str, str] | None = None, wait: float = 0
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+        wait: float = 0,
+        reached: Callable[[], Awaitable[bool]] | None = None,
     ) -> httpx.Response:
-        """The answer; repeated until there is one, for as long as there is patience."""
+        """The answer; repeated until there is one, for as long as there is patience.
+
+        An earlier try whose answer was lost may have done what a later one is refused for, as a conflict: then
+        `reached` is asked whether things are as the caller wants them, which is an answer too.
+        """
         import httpx
 
         http = self.http
-        end, pause = time.monotonic() + self._patience, _FIRST_PAUSE
+        end, pause, repeated = time.monotonic() + self._patience, _FIRST_PAUSE, False
         while True:
             told: float | None = None
             try:
@@ -87,6 +98,8 @@ class Transport:
                 if answer.is_success:
                     return answer
                 error = error_of(answer.status_code, _json(answer))
+                if repeated and reached is not None and isinstance(error, Conflict) and await reached():
+                    return answer
                 if answer.status_code not in AGAIN:
                     raise error
                 told = _retry_after(answer)
@@ -94,6 +107,7 @@ class Transport:
             if time.monotonic() + seconds > end:
                 raise error
             await asyncio.sleep(seconds)
+            repeated = True
             pause = min(_LONGEST_PAUSE, pause * 2)
 
 

@@ -31,7 +31,8 @@ to holdfast_client;
 
 grant execute on function
   holdfast.create_key, holdfast.rotate_key, holdfast.revoke_key, holdfast.list_keys, holdfast.list_audit,
-  holdfast.search_jobs, holdfast.job_statistics, holdfast.job_totals
+  holdfast.search_jobs, holdfast.job_statistics, holdfast.job_totals, holdfast.attempts_after, holdfast.events_after,
+  holdfast.keys_after
 to holdfast_operator;
 
 grant execute on function holdfast.verify to holdfast_worker, holdfast_operator;

@@ -19,7 +19,10 @@ __all__ = ["BrowseStore", "Page"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Jobs that fit, newest first; `reached` is where to look on, and how far back was looked. None: at everything."""
+    """Jobs that fit, newest first; `reached` is where to look on, and how far back was looked. None: at everything.
+
+    It is a job of the tenant that was asked for.
+    """
 
     jobs: list[Job]
     reached: UUID | None
@@ -45,13 +48,13 @@ class BrowseStore:
             return job_of(row)
         return None
 
-    async def attempts(self, job_id: UUID, tenant: str | None) -> Sequence[Attempt]:
-        """Every ended attempt, oldest first."""
-        return [attempt_of(row) for row in await self._session.rows("attempts_of", job_id, tenant)]
+    async def attempts(self, job_id: UUID, tenant: str | None, *, after: int, limit: int) -> Sequence[Attempt]:
+        """Ended attempts, oldest first, behind this number."""
+        return [attempt_of(row) for row in await self._session.rows("attempts_after", job_id, tenant, after, limit)]
 
-    async def events(self, job_id: UUID, tenant: str | None) -> Sequence[Event]:
-        """The rarer moves, oldest first."""
-        return [event_of(row) for row in await self._session.rows("events_of", job_id, tenant)]
+    async def events(self, job_id: UUID, tenant: str | None, *, after: int, limit: int) -> Sequence[Event]:
+        """The rarer moves, oldest first, behind the first so many."""
+        return [event_of(row) for row in await self._session.rows("events_after", job_id, tenant, after, limit)]
 
     async def statistics(self, tenant: str | None) -> dict[str, Any]:
         """What stands where, and the totals of what is not kept by stream."""

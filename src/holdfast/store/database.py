@@ -198,6 +198,9 @@ def connection_arguments(config: Config, *, role: str | None, name: str, direct:
     settings = {"application_name": name, "jit": "off"}
     if role is not None:
         settings["role"] = f"{config.schema}_{role}"
+    if role == "operator":
+        # A search that is given up ends there too, instead of going on for nobody.
+        settings["client_connection_check_interval"] = "1s"
     settings |= config.engine_environment()
     return {
         "dsn": config.direct_url if direct and config.direct_url else config.database_url,

@@ -73,9 +73,9 @@ class KeyStore:
         rows = await self._session.rows("revoke_key", key_id, by, by_key)
         return Key(**dict(rows[0])) if rows else None
 
-    async def list(self, tenant: str | None) -> Sequence[Key]:
-        """All keys, oldest first."""
-        return [Key(**dict(row)) for row in await self._session.rows("list_keys", tenant)]
+    async def list(self, tenant: str | None, *, after: UUID | None, limit: int | None) -> Sequence[Key]:
+        """Keys, oldest first, behind this one."""
+        return [Key(**dict(row)) for row in await self._session.rows("keys_after", tenant, after, limit)]
 
     async def audit(self, tenant: str | None, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
         """What was done, newest first."""

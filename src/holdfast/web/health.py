@@ -25,7 +25,7 @@ def health_router(state: State) -> APIRouter:
 
     @router.get("/readyz", summary="Whether this process can serve")
     async def readyz() -> dict[str, str]:
-        if state.draining:
+        if state.leaving:
             raise Problem(503, "unavailable", "This server is about to stop.")
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):

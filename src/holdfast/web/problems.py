@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from holdfast.errors import (
     AlreadyFinal,
     Conflict,
+    DatabaseBusy,
     DatabaseUnavailable,
     HoldfastError,
     InvalidInput,
@@ -41,6 +42,7 @@ _STATUSES: tuple[tuple[type[HoldfastError], int, bool], ...] = (
     (Conflict, 409, True),
     (InvalidInput, 422, True),
     (NotOpen, 503, False),
+    (DatabaseBusy, 503, True),
     (DatabaseUnavailable, 503, False),
     (SchemaError, 503, False),
 )
@@ -79,6 +81,7 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     "idempotency-key": (422, "The idempotency key belongs to a job of another type or payload. Use a new key."),
     "rate-limit": (429, "The key makes more requests a second than it may. Wait for `Retry-After` seconds."),
     "waiting-limit": (429, "The tenant has as many waiting jobs as the key may cause. Wait until some have run."),
+    "streams-limit": (429, "The key has as many streams and waits open as it may. Wait until some have ended."),
     "internal": (500, "A fault of the server. It was logged there; the request may be repeated."),
     "unavailable": (503, "The database cannot be reached, or this server is about to stop. Repeat the request."),
     "schema": (503, "The database is being set up or upgraded. Repeat the request."),

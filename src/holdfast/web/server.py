@@ -5,6 +5,7 @@ Without keys whoever reaches the server may use it: then it serves on loopback a
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from holdfast.web.routes import create_app
 
 try:
     import uvicorn
+
+    from holdfast.web.impatient import Impatient
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"the HTTP server is not installed ({missing.name} is missing): pip install 'holdfast[server]'",
@@ -67,13 +70,20 @@ def address(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """Serves until told to stop; told again, it does not wait for requests under way."""
+    """Serves until told to stop; told again, it does not wait for requests under way.
+
+    With a delay it first goes on as before and only says on /readyz that it will stop, so that whoever shares out
+    requests has chosen another server before this one refuses any.
+    """
 
     def __init__(self, hf: Holdfast, *, keys_only: bool = False) -> None:
         self._app = create_app(hf, keys_only=keys_only)
+        self._delay = hf.config.shutdown_delay_seconds
+        self._told = False
         super().__init__(
             uvicorn.Config(
                 self._app,
+                http=Impatient,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -85,9 +95,17 @@ class Server(uvicorn.Server):
         )
 
     def stop(self) -> None:
-        """Finish the requests under way; called again, do not."""
+        """After the delay, finish the requests under way; called again, do neither."""
+        self._app.state.holdfast.leave()
+        if self._told or not self._delay:
+            self._drain()
+            self.force_exit = self._told
+        else:
+            asyncio.get_running_loop().call_later(self._delay, self._drain)
+        self._told = True
+
+    def _drain(self) -> None:
         self._app.state.holdfast.drain()
-        self.force_exit = self.should_exit
         self.should_exit = True
 
     @contextlib.contextmanager

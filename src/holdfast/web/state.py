@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from uuid import UUID
 
 from holdfast.app import Holdfast
 from holdfast.client.control import Control, PublicJob
 from holdfast.client.operations import Operations
+from holdfast.model.key import Caller
 from holdfast.web.auth import Gate
 from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
 
 __all__ = ["State"]
 
-#: How many callers may wait at a time, in streams and long polls, in one process.
-_WAITING = 5000
+#: How many callers may wait at a time, in streams and long polls, in one process: in all, and with one key.
+_WAITING, _WAITING_PER_KEY = 5000, 500
 
 
 class State:
@@ -24,15 +27,22 @@ class State:
     def __init__(self, hf: Holdfast, gate: Gate, metrics: Metrics) -> None:
         self.hf, self.gate, self.metrics = hf, gate, metrics
         self._stop = asyncio.Event()
-        self._waiting = 0
+        self._waiting: Counter[UUID | None] = Counter()
+        #: Whether whoever shares out requests should choose another server.
+        self.leaving = False
 
     @property
     def draining(self) -> bool:
         """Whether the server is about to stop."""
         return self._stop.is_set()
 
+    def leave(self) -> None:
+        """The server stops soon: it says so, and goes on as before."""
+        self.leaving = True
+
     def drain(self) -> None:
         """The server is about to stop: whoever waits is answered now."""
+        self.leaving = True
         self._stop.set()
 
     async def control(self) -> Control:
@@ -43,15 +53,20 @@ class State:
         """The verbs of operators."""
         return await self.hf.operations()
 
-    def begin_to_wait(self) -> None:
+    def begin_to_wait(self, caller: Caller) -> None:
         """Somebody is going to wait; a problem if too many do. `end_to_wait` must follow."""
-        if self._waiting >= _WAITING:
+        if self._waiting.total() >= _WAITING:
             raise Problem(503, "unavailable", "Too many callers wait for jobs already.")
-        self._waiting += 1
+        if caller.key_id is not None and self._waiting[caller.key_id] >= _WAITING_PER_KEY:
+            detail = f"This key may have {_WAITING_PER_KEY} streams and waits open."
+            raise Problem(429, "streams-limit", detail, headers={"Retry-After": "5"})
+        self._waiting[caller.key_id] += 1
 
-    def end_to_wait(self) -> None:
+    def end_to_wait(self, caller: Caller) -> None:
         """They do not any more."""
-        self._waiting -= 1
+        self._waiting[caller.key_id] -= 1
+        if not self._waiting[caller.key_id]:
+            del self._waiting[caller.key_id]
 
     async def changed(self, job: PublicJob, seconds: float) -> PublicJob:
         """The job once it has changed, or as it was when the time is over or the server is about to stop."""
@@ -67,13 +82,13 @@ class State:
             watch.cancel()
             stop.cancel()
 
-    async def ended(self, job: PublicJob, seconds: float) -> PublicJob:
+    async def ended(self, caller: Caller, job: PublicJob, seconds: float) -> PublicJob:
         """The job when it has ended, or as it stands when the time is over or the server is about to stop."""
         end = time.monotonic() + seconds
-        self.begin_to_wait()
+        self.begin_to_wait(caller)
         try:
             while not job.state.terminal and not self.draining and (left := end - time.monotonic()) > 0:
                 job = await self.changed(job, left)
         finally:
-            self.end_to_wait()
+            self.end_to_wait(caller)
         return job

@@ -10,6 +10,7 @@ declare
   field   text := tree ->> 'field';
   op      text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
   value   jsonb := tree -> 'value';
+  exact   boolean := coalesce((tree ->> 'exact')::boolean, false);
   operand text;
 begin
   if tree ? 'and' then
@@ -54,13 +55,14 @@ begin
   elsif field = 'error' then
     return (
       select '(' || string_agg(
-        format('j.last_error ilike %L', '%' || replace(like_escaped(part), '*', '%') || '%'), ' or ') || ')'
+        format('j.last_error ilike %L', '%' || case when exact then like_escaped(part)
+          else replace(like_escaped(part), '*', '%') end || '%'), ' or ') || ')'
       from jsonb_array_elements_text(value) part);
   end if;
   return (
     select '(' || string_agg(
       case
-        when strpos(part, '*') > 0 then format('%s like %L', operand, replace(like_escaped(part), '*', '%'))
+        when strpos(part, '*') > 0 and not exact then format('%s like %L', operand, replace(like_escaped(part), '*', '%'))
         else format('%s = %L', operand, part)
       end, ' or ') || ')'
     from jsonb_array_elements_text(value) part);
@@ -74,7 +76,8 @@ as $$
 $$;
 
 -- Jobs that fit, newest first, among the `max_visited` before `before`. `reached` is the oldest that was looked at;
--- null says that there is nothing older.
+-- null says that there is nothing older. With a tenant only its own jobs are looked at and counted: where a page ends
+-- must tell nothing of the jobs of others.
 create or replace function search_jobs(
   tree jsonb, only_tenant text default null, before uuid default null, max_jobs integer default 50,
   max_visited integer default 100000
@@ -98,8 +101,12 @@ begin
     from (
       select j.id
       from (
-        select j.* from jobs j where $2 is null or j.id < $2 order by j.id desc limit $4) j
-      where ($1 is null or j.tenant = $1) and not starts_with(j.type, 'holdfast.') and %s
+        select j.*
+        from jobs j
+        where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
+        order by j.id desc
+        limit $4) j
+      where not starts_with(j.type, 'holdfast.') and %s
       limit $3) page
     $q$, query_condition(tree))
   into found_ids
@@ -110,13 +117,44 @@ begin
   else
     select j.id, j.created_at into last
     from jobs j
-    where before is null or j.id < before
+    where (before is null or j.id < before) and (only_tenant is null or j.tenant = only_tenant)
     order by j.id desc
     offset max_visited - 1
     limit 1;
   end if;
   return query select coalesce(found_ids, '{}'), last.id, last.created_at;
 end
+$$;
+
+-- A page of the ended attempts of a job, oldest first, behind the given number.
+create or replace function attempts_after(id uuid, only_tenant text, after integer, max_attempts integer)
+returns setof job_attempts
+language sql security definer stable
+set search_path from current
+as $$
+  select t.*
+  from job_attempts t
+  where t.job_id = attempts_after.id
+    and t.attempt > attempts_after.after
+    and (only_tenant is null or exists (select from jobs j where j.id = t.job_id and j.tenant = only_tenant))
+  order by t.attempt
+  limit attempts_after.max_attempts
+$$;
+
+-- A page of the rarer moves of a job, oldest first, behind the first so many: an event's own number would tell how
+-- much happens to the jobs of others.
+create or replace function events_after(id uuid, only_tenant text, after bigint, max_events integer)
+returns setof job_events
+language sql security definer stable
+set search_path from current
+as $$
+  select e.*
+  from job_events e
+  where e.job_id = events_after.id
+    and (only_tenant is null or exists (select from jobs j where j.id = e.job_id and j.tenant = only_tenant))
+  order by e.id
+  offset events_after.after
+  limit max_events
 $$;
 
 -- What stands where, per tenant, queue and type.

@@ -100,6 +100,20 @@ as $$
   select k.* from api_keys k where only_tenant is null or k.tenant = only_tenant order by k.created_at, k.id
 $$;
 
+-- A page of keys, oldest first, behind the given one. Keys are never deleted, so it is always found.
+create or replace function keys_after(only_tenant text, after uuid, max_keys integer) returns setof api_keys
+language sql security definer stable
+set search_path from current
+as $$
+  select k.*
+  from api_keys k
+  where (only_tenant is null or k.tenant = only_tenant)
+    and (keys_after.after is null
+      or (k.created_at, k.id) > (select last.created_at, last.id from api_keys last where last.id = keys_after.after))
+  order by k.created_at, k.id
+  limit max_keys
+$$;
+
 -- The key with this digest, if it is good now; and whether there is any key at all, good or not.
 create or replace function find_key(digest bytea)
 returns table (

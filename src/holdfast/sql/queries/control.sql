@@ -47,11 +47,11 @@ select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, creat
   revoked_at, revoked_by, replaced_by, last_used_at
 from holdfast.revoke_key($1, $2, $3);
 
--- name: list_keys
--- All keys, or a tenant's.
+-- name: keys_after
+-- A page of keys.
 select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
   revoked_at, revoked_by, replaced_by, last_used_at
-from holdfast.list_keys($1);
+from holdfast.keys_after($1, $2, $3);
 
 -- name: list_audit
 -- What was done, newest first.
@@ -70,10 +70,10 @@ select tenant, queue, type, ready, running, oldest_ready_at from holdfast.job_st
 -- What is not kept by stream.
 select due, waiting, dead from holdfast.job_totals($1);
 
--- name: attempts_of
--- Every ended attempt of a tenant's job.
-select * from holdfast.get_attempts($1, $2);
+-- name: attempts_after
+-- A page of the ended attempts of a tenant's job.
+select * from holdfast.attempts_after($1, $2, $3, $4);
 
--- name: events_of
--- The rarer moves of a tenant's job.
-select * from holdfast.get_events($1, $2);
+-- name: events_after
+-- A page of the rarer moves of a tenant's job.
+select * from holdfast.events_after($1, $2, $3, $4);

@@ -47,8 +47,8 @@ def events_router(state: State) -> APIRouter:
         known = request.headers.get("last-event-id", "")
         if job.state.terminal and known == _id(job):
             return Response(status_code=204)  # tells a browser not to come back
-        state.begin_to_wait()
-        return _Stream(state, job, known)
+        state.begin_to_wait(caller)
+        return _Stream(state, caller, job, known)
 
     return router
 
@@ -56,17 +56,17 @@ def events_router(state: State) -> APIRouter:
 class _Stream(StreamingResponse):
     """Whoever hears it has a place among those who wait, and leaves it when it ends, however it ends."""
 
-    def __init__(self, state: State, job: PublicJob, known: str) -> None:
+    def __init__(self, state: State, caller: Caller, job: PublicJob, known: str) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(_stream(state, job, known), media_type="text/event-stream", headers=headers)
-        self._state = state
+        self._state, self._caller = state, caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._state.end_to_wait()
+            self._state.end_to_wait(self._caller)
 
 
 async def _stream(state: State, job: PublicJob, known: str) -> AsyncIterator[str]:

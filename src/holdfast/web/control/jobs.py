@@ -96,7 +96,7 @@ def jobs_router(state: State) -> APIRouter:
             # The job is recorded: whatever becomes of the wait, the answer says so.
             with contextlib.suppress(HoldfastError, Problem):
                 control = await state.control()
-                job = await state.ended(await control.job(caller, ref.id), seconds)
+                job = await state.ended(caller, await control.job(caller, ref.id), seconds)
                 status, code = job.status, 200 if job.state.terminal else 202
         response = Response(_accepted(ref.id, status), code, media_type=_JSON)
         response.headers["Location"] = f"{request.scope.get('root_path', '')}/jobs/{ref.id}"
@@ -126,7 +126,7 @@ def jobs_router(state: State) -> APIRouter:
         job = await (await state.control()).job(caller, job_id_of(job_id))
         seconds = wanted_wait(request)
         if seconds:
-            job = await state.ended(job, seconds)
+            job = await state.ended(caller, job, seconds)
         return applied(_answer(JobStatus.of(job)), seconds)
 
     @router.get(
@@ -141,7 +141,7 @@ def jobs_router(state: State) -> APIRouter:
         job = await control.job(caller, wanted)
         seconds = wanted_wait(request)
         if seconds:
-            job = await state.ended(job, seconds)
+            job = await state.ended(caller, job, seconds)
         if not job.state.terminal:
             response = _answer(Accepted(jobId=job.id, status=job.status), 202)
             response.headers["Retry-After"] = _RETRY_AFTER

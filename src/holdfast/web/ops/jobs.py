@@ -9,14 +9,23 @@ from fastapi import APIRouter, Depends, Query
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.control.jobs import job_id_of
-from holdfast.web.ops.cursors import cursor_of, id_of
-from holdfast.web.ops.schemas import AttemptDetails, EventDetails, JobDetails, JobPage, JobSummary, Statistics
+from holdfast.web.ops.cursors import cursor_of, id_of, number_of
+from holdfast.web.ops.schemas import (
+    AttemptDetails,
+    AttemptPage,
+    EventDetails,
+    EventPage,
+    JobDetails,
+    JobPage,
+    JobSummary,
+    Statistics,
+)
 from holdfast.web.state import State
 
-__all__ = ["ops_jobs_router", "tenant_of"]
+__all__ = ["Cursor", "Limit", "ops_jobs_router", "tenant_of"]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="how many at most")]
-Cursor = Annotated[str | None, Query(max_length=40, description="`next_cursor` of the page before")]
+Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before")]
 Words = Annotated[str, Query(max_length=2000, description="the filter language; see the reference")]
 
 
@@ -46,21 +55,25 @@ def ops_jobs_router(state: State) -> APIRouter:
         return JobDetails.model_validate(job)
 
     @router.get(
-        "/jobs/{job_id}/attempts",
-        response_model=list[AttemptDetails],
-        summary="Its ended attempts",
-        openapi_extra=extra,
+        "/jobs/{job_id}/attempts", response_model=AttemptPage, summary="Its ended attempts", openapi_extra=extra
     )
-    async def attempts(job_id: str, caller: Caller = may_operate) -> list[AttemptDetails]:
-        found = await (await state.operations()).attempts(job_id_of(job_id), tenant=tenant_of(caller))
-        return [AttemptDetails.model_validate(attempt) for attempt in found]
+    async def attempts(
+        job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
+    ) -> AttemptPage:
+        found = await (await state.operations()).attempts(
+            job_id_of(job_id), tenant=tenant_of(caller), after=number_of(cursor) or 0, limit=limit + 1
+        )
+        page = [AttemptDetails.model_validate(attempt) for attempt in found[:limit]]
+        return AttemptPage(items=page, next_cursor=cursor_of(page[-1].attempt) if len(found) > limit else None)
 
-    @router.get(
-        "/jobs/{job_id}/events", response_model=list[EventDetails], summary="Its rarer moves", openapi_extra=extra
-    )
-    async def events(job_id: str, caller: Caller = may_operate) -> list[EventDetails]:
-        found = await (await state.operations()).events(job_id_of(job_id), tenant=tenant_of(caller))
-        return [EventDetails.model_validate(event) for event in found]
+    @router.get("/jobs/{job_id}/events", response_model=EventPage, summary="Its rarer moves", openapi_extra=extra)
+    async def events(job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate) -> EventPage:
+        seen = number_of(cursor) or 0
+        found = await (await state.operations()).events(
+            job_id_of(job_id), tenant=tenant_of(caller), after=seen, limit=limit + 1
+        )
+        page = [EventDetails.model_validate(event) for event in found[:limit]]
+        return EventPage(items=page, next_cursor=cursor_of(seen + limit) if len(found) > limit else None)
 
     @router.get("/stats", response_model=Statistics, summary="What stands where", openapi_extra=extra)
     async def statistics(caller: Caller = may_operate) -> Statistics:

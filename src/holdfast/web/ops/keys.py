@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body
 from holdfast.web.control.jobs import job_id_of
+from holdfast.web.ops.cursors import cursor_of, id_of, number_of
+from holdfast.web.ops.jobs import Cursor, Limit
 from holdfast.web.ops.schemas import AuditPage, AuditRecord, KeyDetails, KeyMade, KeyPage, NewKey, Rotation
 from holdfast.web.state import State
 
@@ -23,10 +24,11 @@ def ops_keys_router(state: State) -> APIRouter:
     router = APIRouter(prefix="/ops", tags=["keys"])
     may_manage, extra = Depends(state.gate.requires("admin")), secured("admin")
 
-    @router.get("/keys", response_model=KeyPage, summary="All keys", openapi_extra=extra)
-    async def list_keys(_caller: Caller = may_manage) -> KeyPage:
-        found = await (await state.operations()).keys.list()
-        return KeyPage(items=[KeyDetails.model_validate(key) for key in found])
+    @router.get("/keys", response_model=KeyPage, summary="Keys, oldest first", openapi_extra=extra)
+    async def list_keys(limit: Limit = 50, cursor: Cursor = None, _caller: Caller = may_manage) -> KeyPage:
+        found = await (await state.operations()).keys.list(after=id_of(cursor), limit=limit + 1)
+        page = [KeyDetails.model_validate(key) for key in found[:limit]]
+        return KeyPage(items=page, next_cursor=cursor_of(page[-1].id) if len(found) > limit else None)
 
     @router.post(
         "/keys",
@@ -70,14 +72,11 @@ def ops_keys_router(state: State) -> APIRouter:
         return KeyDetails.model_validate(key)
 
     @router.get("/audit", response_model=AuditPage, summary="What was done, newest first", openapi_extra=extra)
-    async def audit(
-        limit: Annotated[int, Query(ge=1, le=500)] = 50,
-        cursor: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-        _caller: Caller = may_manage,
-    ) -> AuditPage:
-        found = await (await state.operations()).keys.audit(before=cursor, limit=limit)
-        following = str(found[-1].id) if len(found) == limit else None
-        return AuditPage(items=[AuditRecord.model_validate(entry) for entry in found], next_cursor=following)
+    async def audit(limit: Limit = 50, cursor: Cursor = None, _caller: Caller = may_manage) -> AuditPage:
+        before = number_of(cursor, highest=2**63 - 1)
+        found = await (await state.operations()).keys.audit(before=before, limit=limit + 1)
+        page = [AuditRecord.model_validate(entry) for entry in found[:limit]]
+        return AuditPage(items=page, next_cursor=cursor_of(page[-1].id) if len(found) > limit else None)
 
     return router
 

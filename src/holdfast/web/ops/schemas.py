@@ -12,9 +12,11 @@ from holdfast.model.key import Scope
 
 __all__ = [
     "AttemptDetails",
+    "AttemptPage",
     "AuditPage",
     "AuditRecord",
     "EventDetails",
+    "EventPage",
     "JobDetails",
     "JobPage",
     "JobSummary",
@@ -99,6 +101,13 @@ class AttemptDetails(_Model):
     log_excerpt: str | None
 
 
+class AttemptPage(_Model):
+    """Ended attempts, oldest first."""
+
+    items: list[AttemptDetails]
+    next_cursor: str | None
+
+
 class EventDetails(_Model):
     """One of the rarer moves, with who and why."""
 
@@ -107,6 +116,13 @@ class EventDetails(_Model):
     event: str
     by: str | None
     note: str | None
+
+
+class EventPage(_Model):
+    """The rarer moves, oldest first."""
+
+    items: list[EventDetails]
+    next_cursor: str | None
 
 
 class StreamFigures(_Model):
@@ -155,10 +171,10 @@ class KeyMade(KeyDetails):
 
 
 class KeyPage(_Model):
-    """All keys."""
+    """Keys, oldest first."""
 
     items: list[KeyDetails]
-    next_cursor: str | None = None
+    next_cursor: str | None
 
 
 class NewKey(_Model):

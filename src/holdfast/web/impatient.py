@@ -1,0 +1,58 @@
+"""Connections on which no request arrives are not kept: uvicorn waits for the end of a request's headers for ever.
+
+The time runs from the opening of a connection to the end of the first headers, and from the first byte of a later
+request to the end of its headers. Bodies are timed where they are read, idle connections by uvicorn itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+__all__ = ["Impatient"]
+
+HEADER_SECONDS = 15.0
+
+
+class Impatient(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    """The protocol that uvicorn would have chosen, with a limit to its patience."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Somebody has connected."""
+        super().connection_made(transport)
+        self._begin()
+
+    def data_received(self, data: bytes) -> None:
+        """Something came; once the headers are whole there is a request under way."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._end()
+        elif self._timer is None:
+            self._begin()
+
+    def on_response_complete(self) -> None:
+        """Answered: how long the connection may be idle is uvicorn's affair."""
+        self._end()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gone."""
+        self._end()
+        super().connection_lost(exc)
+
+    def _begin(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(HEADER_SECONDS, self._give_up)
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()

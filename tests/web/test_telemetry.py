@@ -1,0 +1,72 @@
+"""What the control plane tells of requests: figures with the names that others rely on, and events without secrets."""
+
+from __future__ import annotations
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast import Holdfast
+from holdfast.telemetry.events import RequestServed
+from tests.web.conftest import KeyMaker
+
+SECONDS = ["0.1", "0.3", "0.5", "1.0", "2.0", "5.0", "10.0", "+Inf"]
+BYTES = [f"{1024 * 2**power}.0" for power in range(11)]
+#: Type, labels and buckets of every figure, as dashboards know them.
+FIGURES = {
+    "http_request_duration_seconds": ("histogram", ["method", "route", "status_code"], SECONDS),
+    "http_requests": ("counter", ["method", "route", "status_code"], None),
+    "upload_size_bytes": ("histogram", ["mime_type"], [*BYTES[:10], "1.048576e+06", "+Inf"]),
+    "db_query_duration_seconds": ("histogram", ["operation", "table"], SECONDS),
+    "db_query_error": ("counter", ["operation", "table", "error_code"], None),
+    "external_duration_seconds": ("histogram", ["service", "operation"], SECONDS),
+    "external_error": ("counter", ["service", "operation", "error_code"], None),
+}
+
+
+async def test_every_figure_has_its_name_labels_and_buckets(client: httpx.AsyncClient) -> None:
+    await client.post("/jobs", json={"jobType": "x"})
+    metrics = client._transport.app.state.holdfast.metrics  # type: ignore[attr-defined]
+    for name, (kind, labels, _) in FIGURES.items():
+        for collector in metrics.registry._names_to_collectors.values():
+            if collector._name == name:
+                sample = collector.labels(*labels)
+                sample.inc() if kind == "counter" else sample.observe(0.2)
+    told = {family.name: family for family in text_string_to_metric_families((await client.get("/metrics")).text)}
+    assert {name for name in told if not name.endswith("_created")} == FIGURES.keys()
+    for name, (kind, labels, buckets) in FIGURES.items():
+        family = told[name]
+        samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+        assert family.type == kind
+        assert samples
+        for sample in samples:
+            assert set(sample.labels) - {"le"} == set(labels), sample
+        if kind == "counter":
+            assert {sample.name for sample in samples} == {f"{name}_total"}
+        else:
+            assert {sample.name for sample in samples} == {f"{name}_{part}" for part in ("bucket", "count", "sum")}
+            steps = list(dict.fromkeys(sample.labels["le"] for sample in samples if "le" in sample.labels))
+            assert steps == buckets
+
+
+async def test_events_tell_who_and_what_and_nothing_that_is_secret(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
+) -> None:
+    heard: list[RequestServed] = []
+    hf.on(RequestServed)(heard.append)
+    mine = await key("submit", "read", tenant="mine")
+    payload = {"jobType": "x", "payload": {"word": "hush"}, "idempotencyKey": "order-4711"}
+    job = (await client.post("/jobs", json=payload, headers=mine)).json()["jobId"]
+    await client.get(f"/jobs/{job}?word=hush", headers=mine)
+    await client.get(f"/jobs/{job}", headers={"Authorization": "Bearer hf_hush"})
+    await client.get("/hush")
+    await client.get("/livez")
+    assert [(told.method, told.route, told.status, told.tenant, told.key) for told in heard] == [
+        ("POST", "/jobs", 202, "mine", "a key"),
+        ("GET", "/jobs/{job_id}", 200, "mine", "a key"),
+        ("GET", "/jobs/{job_id}", 401, None, None),
+        ("GET", "unknown", 404, None, None),
+    ]
+    for told in heard:
+        assert 0 < told.duration_seconds < 10
+        for secret in ("hush", "order-4711", job, mine["Authorization"].removeprefix("Bearer ")):
+            assert secret not in repr(told)
