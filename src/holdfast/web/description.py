@@ -1,14 +1,21 @@
-"""`/openapi.json`: the routes as FastAPI describes them, with every problem that each of them may answer."""
+"""`/openapi.json`: the routes as FastAPI describes them, with the bodies that routes read by themselves, the headers
+of answers, and every problem that each route may answer. A client made from it is complete."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from holdfast.web.problems import CATALOGUE
 
-__all__ = ["describe"]
+__all__ = ["body_of", "describe"]
+
+_REF = "#/components/schemas/"
+#: What routes read by themselves, by name.
+_BODIES: dict[str, type[BaseModel]] = {}
 
 _PROBLEM = {
     "type": "object",
@@ -30,6 +37,18 @@ _PROBLEM = {
         },
     },
 }
+_HEADERS = {
+    name: {"description": text, "schema": {"type": kind}}
+    for name, kind, text in (
+        ("Allow", "string", "the methods that the address knows"),
+        ("Location", "string", "the address of the job"),
+        ("Preference-Applied", "string", "`wait=N`, if a wait was asked for"),
+        ("Retry-After", "integer", "after how many seconds to ask again"),
+        ("WWW-Authenticate", "string", "`Bearer`"),
+    )
+}
+#: The headers that come with answers of a status, whatever the route.
+_WITH_STATUS = {401: "WWW-Authenticate", 405: "Allow", 429: "Retry-After", 503: "Retry-After"}
 _KEY = {"type": "http", "scheme": "bearer", "description": "A key, as `holdfast keys create` makes it."}
 
 
@@ -42,11 +61,22 @@ def describe(app: FastAPI) -> dict[str, Any]:
     schemas = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    _, read = models_json_schema([(model, "validation") for model in _BODIES.values()], ref_template=f"{_REF}{{model}}")
+    schemas.update(read["$defs"])
     schemas["Problem"] = _PROBLEM
+    schemas["Refused"] = {
+        "type": "object",
+        "title": "Refused",
+        "description": "A job of a batch that was not recorded.",
+        "required": ["problem"],
+        "properties": {"problem": {"$ref": f"{_REF}Problem"}},
+    }
     components["securitySchemes"] = {"key": _KEY}
     for path in document["paths"].values():
         for operation in path.values():
             _add_problems(operation)
+            _add_headers(operation)
+            _name_ids(operation)
     document["x-holdfast"] = True
     return document
 
@@ -69,5 +99,28 @@ def _add_problems(operation: dict[str, Any]) -> None:
     for status in statuses:
         responses[str(status)] = {
             "description": ", ".join(code for code, (own, _) in CATALOGUE.items() if own == status),
-            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            "content": {"application/problem+json": {"schema": {"$ref": f"{_REF}Problem"}}},
         }
+
+
+def _add_headers(operation: dict[str, Any]) -> None:
+    waits = any(parameter["name"] == "Prefer" for parameter in operation.get("parameters", ()))
+    for status, response in operation["responses"].items():
+        names = {_WITH_STATUS[int(status)]} if int(status) in _WITH_STATUS else set(response.pop("x-headers", ()))
+        if waits and int(status) < 300:
+            names |= {"Preference-Applied"}
+        if names:
+            response["headers"] = {name: _HEADERS[name] for name in sorted(names)}
+
+
+def _name_ids(operation: dict[str, Any]) -> None:
+    """What is no id is answered as an unknown one, so the routes take any text; clients need not send any."""
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path" and parameter["name"] in ("job_id", "key_id"):
+            parameter["schema"]["format"] = "uuid"
+
+
+def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """How a route that reads its body by itself describes it."""
+    _BODIES[model.__name__] = model
+    return {"required": required, "content": {"application/json": {"schema": {"$ref": f"{_REF}{model.__name__}"}}}}

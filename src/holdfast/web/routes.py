@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.routing import APIRoute
 
 from holdfast.app import Holdfast
 from holdfast.model.key import SCOPES
@@ -44,6 +45,7 @@ def create_app(
         version=__version__,
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=_operation_id,
         openapi_url=None,  # FastAPI's own route would not ask the guard
         dependencies=[] if guard is None else [Depends(_asking(guard))],
     )
@@ -79,6 +81,11 @@ def create_app(
         return {**describe(app), "servers": [{"url": below}]} if below else describe(app)
 
     return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    """What a generated client calls it: `jobs_submit`, `keys_create`."""
+    return "_".join([*map(str, route.tags), route.name])
 
 
 def _asking(guard: Guard) -> Callable[..., Awaitable[None]]:

@@ -39,7 +39,10 @@ def events_router(state: State) -> APIRouter:
         "/jobs/{job_id}/events",
         summary="How a job stands, whenever that changes",
         response_class=StreamingResponse,
-        responses={200: {"content": {"text/event-stream": {}}}, 204: {"description": "The job has ended, as is known"}},
+        responses={
+            200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            204: {"description": "The job has ended, as is known"},
+        },
         openapi_extra=secured("read", parameters=[LAST_EVENT_ID]),
     )
     async def events(request: Request, job_id: str, caller: Caller = may_read) -> Response:

@@ -27,6 +27,7 @@ from holdfast.web.control.schemas import (
     JobStatus,
     Submission,
 )
+from holdfast.web.description import body_of
 from holdfast.web.prefer import applied, wanted_wait
 from holdfast.web.problems import Problem, translated
 from holdfast.web.state import State
@@ -81,9 +82,16 @@ def jobs_router(state: State) -> APIRouter:
         "/jobs",
         status_code=202,
         response_model=Accepted,
-        responses={200: {"model": Accepted, "description": "The job has ended within the time asked for"}},
+        responses={
+            200: {
+                "model": Accepted,
+                "description": "The job has ended within the time asked for",
+                "x-headers": ["Location"],
+            },
+            202: {"x-headers": ["Location"]},
+        },
         summary="Record a job",
-        openapi_extra=secured("submit", requestBody=_body(Submission), parameters=[PREFER, TRACEPARENT]),
+        openapi_extra=secured("submit", requestBody=body_of(Submission), parameters=[PREFER, TRACEPARENT]),
     )
     async def submit(request: Request) -> Response:
         caller = await submitter(request)
@@ -107,7 +115,7 @@ def jobs_router(state: State) -> APIRouter:
         status_code=202,
         response_model=BatchAnswer,
         summary="Record up to a thousand jobs, each by itself",
-        openapi_extra=secured("submit", requestBody=_body(Batch)),
+        openapi_extra=secured("submit", requestBody=body_of(Batch)),
     )
     async def submit_batch(request: Request) -> Response:
         caller = await submitter(request)
@@ -132,7 +140,7 @@ def jobs_router(state: State) -> APIRouter:
     @router.get(
         "/jobs/{job_id}/result",
         response_model=JobResult,
-        responses={202: {"model": Accepted, "description": "The job has not ended yet"}},
+        responses={202: {"model": Accepted, "description": "The job has not ended yet", "x-headers": ["Retry-After"]}},
         summary="How a job ended",
         openapi_extra=secured("read", parameters=[PREFER]),
     )
@@ -193,7 +201,3 @@ def _accepted(job_id: UUID, status: Status) -> str:
 
 def _answer(model: Accepted, status: int = 200) -> Response:
     return Response(model.model_dump_json(by_alias=True), status, media_type=_JSON)
-
-
-def _body(model: type[Submission | Batch]) -> dict[str, Any]:
-    return {"required": True, "content": {_JSON: {"schema": model.model_json_schema()}}}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Depends, Request, Response
 
 from holdfast.model.key import Caller
@@ -11,6 +9,7 @@ from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import Accepted, Reason
+from holdfast.web.description import body_of
 from holdfast.web.state import State
 
 __all__ = ["requests_router"]
@@ -44,7 +43,6 @@ def _add(router: APIRouter, state: State, verb: str, path: str, method: str = "P
     async def for_a_job(request: Request, job_id: str, caller: Caller = may_submit) -> Response:
         return await _ask(state, request, caller, job_id, verb=verb, target=None)
 
-    body: dict[str, Any] = {"required": False, "content": {"application/json": {"schema": Reason.model_json_schema()}}}
     router.add_api_route(
         path,
         for_a_target if "{target}" in path else for_a_job,
@@ -54,7 +52,7 @@ def _add(router: APIRouter, state: State, verb: str, path: str, method: str = "P
         summary=_SUMMARIES[verb],
         operation_id=f"{verb}_of_target" if "{target}" in path else verb,
         include_in_schema=not path.endswith("/"),
-        openapi_extra=secured("submit", requestBody=body),
+        openapi_extra=secured("submit", requestBody=body_of(Reason, required=False)),
     )
 
 

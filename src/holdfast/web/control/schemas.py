@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
 from holdfast.client.control import PublicJob
@@ -88,7 +88,11 @@ class Submission(_Model):
 class Batch(_Model):
     """Many jobs; each is recorded, or refused, by itself."""
 
-    jobs: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=BATCH_LIMIT)]
+    # Each is checked by itself, later: one that does not fit must not spoil the others.
+    jobs: Annotated[
+        list[Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/Submission"})]],
+        Field(min_length=1, max_length=BATCH_LIMIT),
+    ]
 
 
 class Reason(_Model):
@@ -136,4 +140,11 @@ class JobResult(Accepted):
 class BatchAnswer(_Model):
     """What became of each job of a batch, in order: `{jobId, status}`, or `{problem}`."""
 
-    results: list[dict[str, Any]]
+    results: list[
+        Annotated[
+            dict[str, Any],
+            WithJsonSchema(
+                {"anyOf": [{"$ref": "#/components/schemas/Accepted"}, {"$ref": "#/components/schemas/Refused"}]}
+            ),
+        ]
+    ]

@@ -11,6 +11,7 @@ from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body
 from holdfast.web.control.jobs import job_id_of
+from holdfast.web.description import body_of
 from holdfast.web.ops.cursors import cursor_of, id_of, number_of
 from holdfast.web.ops.jobs import Cursor, Limit
 from holdfast.web.ops.schemas import AuditPage, AuditRecord, KeyDetails, KeyMade, KeyPage, NewKey, Rotation
@@ -35,7 +36,7 @@ def ops_keys_router(state: State) -> APIRouter:
         status_code=201,
         response_model=KeyMade,
         summary="Make a key",
-        openapi_extra=secured("admin", requestBody=_body(NewKey)),
+        openapi_extra=secured("admin", requestBody=body_of(NewKey)),
     )
     async def create(request: Request, caller: Caller = may_manage) -> KeyMade:
         new = await read_body(request, NewKey)
@@ -56,7 +57,7 @@ def ops_keys_router(state: State) -> APIRouter:
         status_code=201,
         response_model=KeyMade,
         summary="Make a key in place of another",
-        openapi_extra=secured("admin", requestBody=_body(Rotation)),
+        openapi_extra=secured("admin", requestBody=body_of(Rotation)),
     )
     async def rotate(request: Request, key_id: str, caller: Caller = may_manage) -> KeyMade:
         wanted, rotation = job_id_of(key_id), await read_body(request, Rotation)
@@ -79,7 +80,3 @@ def ops_keys_router(state: State) -> APIRouter:
         return AuditPage(items=page, next_cursor=cursor_of(page[-1].id) if len(found) > limit else None)
 
     return router
-
-
-def _body(model: type[NewKey | Rotation]) -> dict[str, object]:
-    return {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}
