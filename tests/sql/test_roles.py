@@ -14,14 +14,14 @@ ROLES = ("api", "worker", "operator", "client")
 
 EVERYBODY = {
     "enqueue", "enqueue_many", "enqueue_plain", "release_held", "request", "get_jobs", "list_jobs", "get_attempts",
-    "get_events", "backlog",
+    "get_events", "get_progress", "get_items", "backlog",
 }  # fmt: skip
 WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
     "release_unknown", "stop", "eligible_streams", "open_streams", "work_left", "register_worker",
     "enlist_worker", "beat", "unregister_worker", "admit", "forget_permits",
     "publish_types", "lead", "resign", "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
-    "drop_strays", "headless_targets", "retire", "forget_workers", "verify",
+    "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
@@ -29,7 +29,8 @@ OPERATORS = EVERYBODY | {
     "job_totals", "attempts_after", "events_after", "keys_after",
 }  # fmt: skip
 CLIENTS = {
-    "submit", "public_jobs", "job_result", "tenant_request", "waiting_jobs", "find_key", "touch_keys",
+    "submit", "public_jobs", "job_standings", "job_result", "tenant_items", "tenant_request", "waiting_jobs",
+    "find_key", "touch_keys",
 }  # fmt: skip
 GRANTED = {"api": EVERYBODY, "worker": WORKERS, "operator": OPERATORS, "client": CLIENTS}
 

@@ -15,7 +15,9 @@ from tests.sql.factories import enqueue
 CALLS = {
     "submit": "submit(array[$1], array['me'], array['x'], array['{}'::jsonb], array[null::jsonb], array[$2::uuid])",
     "public_jobs": "public_jobs(array[$1], array[$2::uuid])",
+    "job_standings": "job_standings(array[$1], array[$2::uuid])",
     "job_result": "job_result($1, $2)",
+    "tenant_items": "tenant_items($1, $2, null, 10)",
     "tenant_request": "tenant_request($1, 'cancel', $2, 'me', null)",
     "waiting_jobs": "waiting_jobs($1, 10)",
 }
@@ -49,7 +51,7 @@ async def test_the_role_has_no_right_on_any_table(conn: asyncpg.Connection) -> N
 @pytest.mark.parametrize("tenant", [None, ""])
 async def test_without_a_tenant_nothing_is_seen(connect_as: ConnectAs, name: str, tenant: str | None) -> None:
     client = await connect_as("client")
-    if name == "public_jobs" and tenant == "":
+    if name in ("public_jobs", "job_standings") and tenant == "":
         assert await client.fetch(f"select * from {CALLS[name]}", tenant, uuid4()) == []
         return
     arguments: list[Any] = [tenant] if name == "waiting_jobs" else [tenant, uuid4()]
@@ -62,8 +64,8 @@ async def test_what_belongs_to_another_tenant_does_not_exist(connect_as: Connect
     job = await enqueue(conn, "x", tenant="theirs")
     before = await conn.fetchrow("select * from jobs where id = $1", job)
     client = await connect_as("client")
-    assert await client.fetch(f"select * from {CALLS['public_jobs']}", "mine", job) == []
-    assert await client.fetch(f"select * from {CALLS['job_result']}", "mine", job) == []
+    for name in ("public_jobs", "job_standings", "job_result", "tenant_items"):
+        assert await client.fetch(f"select * from {CALLS[name]}", "mine", job) == []
     assert await client.fetchval(f"select {CALLS['tenant_request']}", "mine", job) == "not-found"
     assert await client.fetchval("select waiting_jobs('mine', 10)") == 0
     with pytest.raises(asyncpg.PostgresError, match="belongs to another job"):

@@ -8,13 +8,15 @@ grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operat
 -- Everybody records intents, asks, and reads.
 grant execute on function
   holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.release_held, holdfast.request,
-  holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events, holdfast.backlog
+  holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events, holdfast.get_progress,
+  holdfast.get_items, holdfast.backlog
 to holdfast_api, holdfast_worker, holdfast_operator;
 
 -- Only workers move jobs, and do maintenance.
 grant execute on function
   holdfast.claim, holdfast.claim_from, holdfast.claim_by_id, holdfast.renew, holdfast.interrupted,
   holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.release, holdfast.release_unknown, holdfast.stop,
+  holdfast.report, holdfast.last_cursor,
   holdfast.eligible_streams, holdfast.open_streams, holdfast.work_left, holdfast.register_worker,
   holdfast.enlist_worker, holdfast.beat,
   holdfast.unregister_worker, holdfast.publish_types,
@@ -25,8 +27,8 @@ to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that ask for it.
 grant execute on function
-  holdfast.submit, holdfast.public_jobs, holdfast.job_result, holdfast.tenant_request, holdfast.waiting_jobs,
-  holdfast.find_key, holdfast.touch_keys
+  holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.job_result, holdfast.tenant_items,
+  holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys
 to holdfast_client;
 
 grant execute on function

@@ -78,6 +78,38 @@ as $$
   order by e.id
 $$;
 
+-- What jobs have reported, those that have. Why a job was done is known when it is.
+create or replace function get_progress(job_ids uuid[])
+returns table (
+  job_id uuid, progress_count bigint, result_count bigint, cursor jsonb, last_progress_at timestamptz, done_reason text)
+language sql security definer stable
+set search_path from current
+as $$
+  select p.job_id, p.progress_count, p.result_count, p.cursor, p.last_progress_at,
+    case when j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
+  from job_progress p
+  join jobs j on j.id = p.job_id
+  where p.job_id = any (job_ids)
+$$;
+
+-- What a job has stored, in the order in which it did; `after` is the last id of the page before.
+create or replace function get_items(
+  job_id uuid, after bigint default null, max_items integer default 100, only_tenant text default null
+) returns table (id bigint, collection text, key text, data jsonb, created_at timestamptz)
+language sql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+  select i.id, i.collection, i.key, i.data, i.created_at
+  from job_items i
+  where i.job_id = get_items.job_id
+    and i.id > coalesce(get_items.after, 0)
+    and (only_tenant is null or i.tenant = only_tenant)
+  order by i.job_id, i.id
+  limit max_items
+$$;
+
 -- What stands where, from the small tables: cheap at any number of ended jobs.
 create or replace function backlog() returns table (measure text, count bigint)
 language sql security definer stable

@@ -269,6 +269,12 @@ begin
     order by j.id
     limit max_jobs) chunk;
   if ids is not null then
+    -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.
+    if not drop_items(ids) then
+      return query select 0, coalesce(after, '00000000-0000-0000-0000-000000000000');
+      return;
+    end if;
+    delete from job_progress p where p.job_id = any (ids);
     delete from job_attempts t where t.job_id = any (ids);
     delete from job_events e where e.job_id = any (ids);
     delete from dead_letters d where d.job_id = any (ids);

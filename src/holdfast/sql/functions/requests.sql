@@ -159,8 +159,7 @@ begin
       return 'not-found';
     elsif job.state in ('success', 'dead', 'canceled') then
       if verb = 'delete' then
-        perform erase(job.id, by);
-        return 'erased';
+        return case when forgotten(job.id, by) then 'erased' else 'later' end;
       end if;
       return 'already-final';
     elsif verb in ('cancel', 'pause') and flagged is not null then
@@ -185,8 +184,8 @@ begin
     if goal is null then
       return 'not-possible';
     elsif move_waiting(job, goal, by, note) then
-      if verb = 'delete' then
-        perform erase(job.id, by);
+      if verb = 'delete' and not forgotten(job.id, by) then
+        return 'later';
       end if;
       return goal;
     end if;
@@ -288,6 +287,20 @@ begin
 end
 $$;
 
+-- Erase a job, or as many of its items as one call may; whether it is done.
+create or replace function forgotten(id uuid, by text) returns boolean
+language plpgsql
+set search_path from current
+as $$
+begin
+  if not drop_items(array[id]) then
+    return false;
+  end if;
+  perform erase(id, by);
+  return true;
+end
+$$;
+
 -- Forget what an ended job was about, and keep its tombstone. Moves: none.
 create or replace function erase(id uuid, by text) returns void
 language sql
@@ -300,6 +313,8 @@ as $$
   set error_message = null, traceback = null, log_excerpt = null
   where t.job_id = erase.id;
   update dead_letters d set error_message = null where d.job_id = erase.id;
+  delete from job_items i where i.job_id = erase.id;
+  delete from job_progress p where p.job_id = erase.id;
   update job_events e set note = null where e.job_id = erase.id;
   insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
 $$;

@@ -76,6 +76,44 @@ begin
 end
 $$;
 
+-- The same with what the jobs have reported; a report is a change. Why a job was done is known when it is.
+create or replace function job_standings(tenants text[], job_ids uuid[])
+returns table (
+  id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz,
+  progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamptz, done_reason text)
+language plpgsql security definer stable
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  end if;
+  return query
+  select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
+    p.progress_count, p.result_count, case when p.job_id is not null then j.target_count end, p.last_progress_at,
+    case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
+  from unnest(tenants, job_ids) as asked (tenant, id)
+  join jobs j on j.id = asked.id and j.tenant = asked.tenant
+  left join job_progress p on p.job_id = j.id
+  where not starts_with(j.type, 'holdfast.');
+end
+$$;
+
+-- What a job has stored, page by page.
+create or replace function tenant_items(tenant text, job_id uuid, after bigint, max_items integer)
+returns table (id bigint, collection text, key text, data jsonb, created_at timestamptz)
+language plpgsql security definer stable
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(tenant_items.tenant);
+  return query
+  select i.* from get_items(tenant_items.job_id, after, max_items, tenant_items.tenant) i;
+end
+$$;
+
 -- How a job ended: its result, and the error of its last attempt.
 create or replace function job_result(tenant text, job_id uuid)
 returns table (id uuid, state text, result jsonb, error_type text, error_message text)

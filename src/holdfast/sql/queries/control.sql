@@ -4,9 +4,15 @@ select item, job_id, state, outcome
 from holdfast.submit(
   $1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[], $6::uuid[]);
 
--- name: public_jobs
+-- name: job_standings
 -- What clients may know of jobs.
-select id, tenant, type, state, target, created_at, updated_at from holdfast.public_jobs($1::text[], $2::uuid[]);
+select id, tenant, type, state, target, created_at, updated_at, progress_count, result_count, target_count,
+  last_progress_at, done_reason
+from holdfast.job_standings($1::text[], $2::uuid[]);
+
+-- name: tenant_items
+-- What a job has stored, page by page.
+select id, collection, key, data::text as data, created_at from holdfast.tenant_items($1, $2, $3, $4);
 
 -- name: job_result
 -- How a job ended.

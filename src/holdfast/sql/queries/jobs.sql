@@ -26,17 +26,25 @@ select
   id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
   dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
   finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
-  payload::text as payload, result::text as result, traceparent
-from holdfast.get_jobs($1::uuid[], $2);
+  payload::text as payload, result::text as result, traceparent, progress_count, result_count,
+  cursor::text as cursor, last_progress_at, done_reason
+from holdfast.get_jobs($1::uuid[], $2)
+left join holdfast.get_progress($1::uuid[]) on job_id = id;
 
 -- name: list_jobs
 -- Jobs, newest first, page by page.
+with page as materialized (
+  select * from holdfast.list_jobs($1::text[], $2::text[], $3::text[], $4, $5, $6, $7, $8)
+)
 select
   id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
   dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
   finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
-  payload::text as payload, result::text as result, traceparent
-from holdfast.list_jobs($1::text[], $2::text[], $3::text[], $4, $5, $6, $7, $8);
+  payload::text as payload, result::text as result, traceparent, progress_count, result_count,
+  cursor::text as cursor, last_progress_at, done_reason
+from page
+left join holdfast.get_progress(array(select id from page)) on job_id = id
+order by id desc;
 
 -- name: get_attempts
 -- Every ended attempt of a job.
@@ -45,6 +53,10 @@ select * from holdfast.get_attempts($1);
 -- name: get_events
 -- The rarer moves of a job.
 select * from holdfast.get_events($1);
+
+-- name: get_items
+-- What a job has stored, page by page.
+select id, collection, key, data::text as data, created_at from holdfast.get_items($1, $2, $3);
 
 -- name: backlog
 -- How much stands where.

@@ -1,7 +1,7 @@
 -- name: claim_from
 -- Lease jobs from ranges of streams.
 select job_id, attempt, stream, rank, seq, payload, correlation_id, target, failures, ready_at, claimed_at,
-  lease_seconds_given
+  lease_seconds_given, case when attempt > 1 then holdfast.last_cursor(job_id)::text end as cursor
 from holdfast.claim_from($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[]);
 
 -- name: open_streams
@@ -49,6 +49,11 @@ select job_id, attempt, state from holdfast.release($1, $2::uuid[], $3::integer[
 -- name: stop
 -- running → canceled | paused.
 select job_id, attempt, state from holdfast.stop($1, $2::uuid[], $3::integer[], $4::text[], $5::text[]);
+
+-- name: report
+-- What an attempt says before it ends.
+select state, duplicate, progress_count, result_count, target_count, target_reached
+from holdfast.report($1, $2, $3, $4, $5::text::jsonb, $6, $7::text::jsonb, $8, $9);
 
 -- name: enlist_worker
 -- Make a worker known.

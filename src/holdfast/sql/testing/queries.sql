@@ -42,7 +42,8 @@ select job_id, attempt, state from holdfast.sweep(1e9, 500);
 
 -- name: testing_claim
 -- Lease one job by its id.
-select job_id, attempt, type, queue, tenant, payload, correlation_id, target, lease_expires_at
+select job_id, attempt, type, queue, tenant, payload, correlation_id, target, lease_expires_at,
+  holdfast.last_cursor(job_id)::text as cursor
 from holdfast.claim_by_id($1, $2);
 
 -- name: testing_cut_connections
