@@ -29,6 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.model.job import Attempt, Event, Job
 from holdfast.model.limits import Limit, Rate
+from holdfast.model.progress import Item, Reported
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.states import State, Status
 from holdfast.remote import Client
@@ -56,6 +57,7 @@ __all__ = [
     "Interrupted",
     "InvalidInput",
     "InvalidPayload",
+    "Item",
     "Job",
     "JobRef",
     "KeyConflict",
@@ -67,6 +69,7 @@ __all__ = [
     "NotFound",
     "NotOpen",
     "Rate",
+    "Reported",
     "Retry",
     "RetryPolicy",
     "SchemaError",

@@ -14,7 +14,7 @@
     ├── Conflict               conflict           the request contradicts what is stored
     │   ├── KeyConflict        idempotency-key    the key belongs to a job of another type or payload
     │   └── AlreadyFinal       already-final      the job has ended; nothing can be changed any more
-    ├── LeaseLost              lease-lost         a handler's own transaction came too late; it was rolled back
+    ├── LeaseLost              lease-lost         a handler's transaction or report came too late; it was rolled back
     ├── WaitTimeout            timeout            `wait` ended before the job did
     ├── ServerUnavailable      server-unavailable the HTTP API could not be reached, the call may be repeated
     ├── Forbidden              forbidden          the HTTP API does not know the key, or it lacks a scope
@@ -29,7 +29,7 @@
 
 Codes are stable: they are the `type` of the HTTP problems and the `code` in logs.
 A lost lease and a repeated idempotency key are results, not exceptions; but a handler that is about to commit
-its own writes must be stopped, by LeaseLost.
+its own writes, or reports, must be stopped, by LeaseLost.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class AlreadyFinal(Conflict):
 
 
 class LeaseLost(HoldfastError):
-    """The attempt does not own its job any more, so its transaction was rolled back."""
+    """The attempt does not own its job any more, so its transaction, or report, was rolled back."""
 
     code = "lease-lost"
 

@@ -43,6 +43,10 @@ async def hf(database_url: str) -> AsyncIterator[Holdfast]:
     async def burst(ctx: Context) -> None:
         raise Fatal("it burst")
 
+    @app.job("count")
+    async def count(ctx: Context, to: int) -> None:
+        await ctx.items([{"key": str(n), "data": n} for n in range(to)], collection="numbers")
+
     async with app:
         yield app
 
@@ -90,6 +94,24 @@ async def test_changes_are_followed_to_the_end(client: Client) -> None:
     async with asyncio.timeout(20):
         seen = [change.status async for change in client.events(job.id)]
     assert seen[-1] == Status.COMPLETED
+
+
+@pytest.mark.usefixtures("worker")
+async def test_items_and_counters_are_read(client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.remote.client._PAGE", 2)
+    job = await client.submit("count", {"to": 5}, target_count=5)
+    assert (await client.wait(job.id, timeout=20)).status == Status.COMPLETED
+    assert [(item.key, item.data, item.collection) for item in await client.items(job.id)] == [
+        (str(n), n, "numbers") for n in range(5)
+    ]
+    assert [item.data for item in await client.items(job.id, limit=3)] == [0, 1, 2]
+    assert await asyncio.to_thread(client.sync.items, job.id) == await client.items(job.id)
+    await asyncio.to_thread(client.sync.close)
+    told = await client.get(job.id)
+    assert (told.progress_count, told.result_count, told.target_count) == (5, 5, 5)
+    assert (told.done_reason, told.last_progress_at is None) == ("target_reached", False)
+    with pytest.raises(NotFound):
+        await client.items(uuid4())
 
 
 async def test_requests_and_their_refusals(client: Client, hf: Holdfast) -> None:

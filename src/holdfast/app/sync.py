@@ -136,6 +136,7 @@ class Sync:
     find = _blocking(Verbs.find)
     attempts = _blocking(Verbs.attempts)
     history = _blocking(Verbs.history)
+    items = _blocking(Verbs.items)
     wait = _blocking(Verbs.wait)
     cancel = _blocking(Verbs.cancel)
     pause = _blocking(Verbs.pause)

@@ -15,6 +15,7 @@ from holdfast.client.job_ref import JobRef
 from holdfast.model.filters import Filters
 from holdfast.model.job import Attempt, Event, Job
 from holdfast.model.options import Options
+from holdfast.model.progress import Item
 
 __all__ = ["Verbs"]
 
@@ -56,6 +57,12 @@ class Verbs:
         """The rarer moves of a job, oldest first."""
         return await self.client.events(job_id)
 
+    async def items(
+        self, job_id: JobId, *, limit: int = 100, after: int | None = None, conn: Any = None
+    ) -> Sequence[Item]:
+        """What a job has stored, in the order in which it did; the next page is `after` the last item's `id`."""
+        return await self._over(conn).items(job_id, limit=limit, after=after)
+
     async def wait(self, job_id: JobId, timeout: float | None = None) -> Job:
         """Wait until the job has ended; `WaitTimeout` if it has not within `timeout` seconds."""
         return await self.client.wait(job_id, timeout)
@@ -87,5 +94,5 @@ class Verbs:
     async def delete(
         self, job_id: JobId, *, by: str | None = None, reason: str | None = None, conn: Any = None
     ) -> None:
-        """Ask that a job be canceled if it is open, and its payload, result and logs be erased."""
+        """Ask that a job be canceled if it is open, and its payload, result, items and logs be erased."""
         await self._over(conn).delete(job_id, by=by, reason=reason)

@@ -19,6 +19,7 @@ from holdfast.model.filters import Filters
 from holdfast.model.ids import new_job_ids
 from holdfast.model.job import Attempt, Enqueued, Event, Job
 from holdfast.model.options import Intent, Options, engine_options
+from holdfast.model.progress import Item
 from holdfast.store.jobs import JobStore
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import JobEnqueued
@@ -189,6 +190,15 @@ class Client:
         """The rarer moves of a job, oldest first."""
         return await self._store.events(_uuid(job_id))
 
+    async def items(self, job_id: JobId, *, limit: int = 100, after: int | None = None) -> Sequence[Item]:
+        """What a job has stored, in the order in which it did; the next page is `after` the last item's `id`."""
+        wanted = _uuid(job_id)
+        return await self._store.items(wanted, after=after, limit=limit) or await self._no_items(wanted)
+
+    async def _no_items(self, job_id: UUID) -> Sequence[Item]:
+        await self.get(job_id)
+        return []
+
     async def backlog(self) -> dict[str, int]:
         """How much stands where."""
         return await self._store.backlog()
@@ -220,7 +230,7 @@ class Client:
         await self._request("resume", job_id, by, reason)
 
     async def delete(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Ask that a job be canceled if it is open, and its payload, result and logs be erased."""
+        """Ask that a job be canceled if it is open, and its payload, result, items and logs be erased."""
         await self._request("delete", job_id, by, reason)
 
     async def retry(self, job_id: JobId, *, by: str | None = None, reason: str | None = None) -> UUID:

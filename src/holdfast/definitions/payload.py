@@ -145,12 +145,15 @@ def encode_plain(job_type: str, payload: Any) -> str:
 
 def encode_result(value: Any) -> str | None:
     """What a handler returned, as JSON text."""
-    if value is None:
-        return None
+    return None if value is None else encode_value(value, "the result")
+
+
+def encode_value(value: Any, what: str) -> str:
+    """What a handler gives to be stored, as JSON text."""
     try:
-        return _storable(to_json(value, inf_nan_mode="null").decode(), "the result")
+        return _storable(to_json(value, inf_nan_mode="null").decode(), what)
     except (PydanticSerializationError, UnicodeError, RecursionError) as fault:
-        raise InvalidInput(f"the result cannot be written as JSON: {fault}") from None
+        raise InvalidInput(f"{what} cannot be written as JSON: {fault}") from None
 
 
 def _storable(text: str, what: str) -> str:

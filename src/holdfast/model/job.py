@@ -48,6 +48,12 @@ class Job:
     payload: dict[str, Any]
     result: Any
     traceparent: str | None = None
+    #: What the job has reported (see holdfast.model.progress); None where it has reported nothing.
+    progress_count: int | None = None
+    result_count: int | None = None
+    cursor: Any = None
+    last_progress_at: datetime | None = None
+    done_reason: str | None = None
 
     @property
     def status(self) -> Status:
@@ -120,3 +126,5 @@ class Claim:
     ready_at: datetime
     claimed_at: datetime
     lease_seconds: float
+    #: Where the attempts before it had come to, as JSON text.
+    cursor: str | None = None

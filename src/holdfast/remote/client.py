@@ -24,13 +24,14 @@ from holdfast.lifecycle.portal import Portal
 from holdfast.model.states import Status
 from holdfast.remote.transport import AGAIN, Transport, error_of
 
-__all__ = ["Client", "RemoteJob", "RemoteResult", "SyncClient"]
+__all__ = ["Client", "RemoteItem", "RemoteJob", "RemoteResult", "SyncClient"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 JobId = UUID | str
 
 _LONGEST_WAIT = 30.0
+_PAGE = 1000
 _BATCH, _BATCH_BYTES = 1000, 1_000_000
 _REST_SECONDS = 0.2
 #: The server says something at least every fifteen.
@@ -49,11 +50,27 @@ class RemoteJob:
     type: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    #: What the job has reported; None where it has reported nothing.
+    progress_count: int | None = None
+    result_count: int | None = None
+    target_count: int | None = None
+    last_progress_at: datetime | None = None
+    done_reason: str | None = None
 
     @property
     def ended(self) -> bool:
         """Whether nothing can become of it any more."""
         return self.status in _ENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteItem:
+    """One thing that a job has stored."""
+
+    key: str
+    data: Any
+    collection: str
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +173,28 @@ class Client:
             error_message=error.get("message"),
         )
 
+    async def items(self, job_id: JobId, *, limit: int | None = None) -> list[RemoteItem]:
+        """What a job has stored, in the order in which it did: all of it, or so many at most."""
+        found: list[RemoteItem] = []
+        cursor: str | None = None
+        while limit is None or len(found) < limit:
+            asked = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            path = f"{_path(job_id)}/items?limit={asked}" + ("" if cursor is None else f"&cursor={cursor}")
+            page = (await self._transport.call("GET", path)).json()
+            found += [
+                RemoteItem(
+                    key=item["key"],
+                    data=item["data"],
+                    collection=item["collection"],
+                    created_at=datetime.fromisoformat(item["createdAt"]),
+                )
+                for item in page["items"]
+            ]
+            cursor = page["nextCursor"]
+            if cursor is None:
+                break
+        return found
+
     async def events(self, job_id: JobId) -> AsyncIterator[RemoteJob]:
         """The job whenever it has changed, until it has ended; the stream is taken up again where it ended or broke."""
         import httpx
@@ -242,6 +281,7 @@ class SyncClient:
     get = _blocking(Client.get)
     wait = _blocking(Client.wait)
     result = _blocking(Client.result)
+    items = _blocking(Client.items)
     cancel = _blocking(Client.cancel)
     pause = _blocking(Client.pause)
     resume = _blocking(Client.resume)
@@ -326,6 +366,11 @@ def _job(told: Mapping[str, Any]) -> RemoteJob:
         type=told.get("jobType"),
         created_at=_moment(told.get("createdAt")),
         updated_at=_moment(told.get("updatedAt")),
+        progress_count=told.get("progressCount"),
+        result_count=told.get("resultCount"),
+        target_count=told.get("targetCount"),
+        last_progress_at=_moment(told.get("lastProgressAt")),
+        done_reason=told.get("doneReason"),
     )
 
 

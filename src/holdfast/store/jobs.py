@@ -16,10 +16,11 @@ from holdfast.model.ids import new_job_id_bytes
 from holdfast.model.job import Attempt, Enqueued, Event, Job
 from holdfast.model.names import refuse_unknown
 from holdfast.model.options import Intent
+from holdfast.model.progress import Item
 from holdfast.model.states import State
 from holdfast.store.database import Session
 from holdfast.store.foreign import Foreign
-from holdfast.store.rows import attempt_of, event_of, job_of
+from holdfast.store.rows import attempt_of, event_of, item_of, job_of
 
 __all__ = ["JobStore"]
 
@@ -123,6 +124,10 @@ class JobStore:
     async def events(self, job_id: UUID) -> Sequence[Event]:
         """The rarer moves of a job, oldest first."""
         return [event_of(row) for row in await self._session.rows("get_events", job_id)]
+
+    async def items(self, job_id: UUID, *, after: int | None, limit: int) -> Sequence[Item]:
+        """What a job has stored, in the order in which it did."""
+        return [item_of(row) for row in await self._session.rows("get_items", job_id, after, limit)]
 
     async def backlog(self) -> dict[str, int]:
         """How much stands where."""

@@ -42,6 +42,7 @@ class LeaseStore:
                 ready_at=row[9],
                 claimed_at=row[10],
                 lease_seconds=row[11],
+                cursor=row[12],
             )
             for row in rows
         ]

@@ -12,8 +12,10 @@ from uuid import UUID
 from holdfast.model.job import Enqueued
 from holdfast.model.key import Caller
 from holdfast.model.options import Intent
+from holdfast.model.progress import Item
 from holdfast.model.states import State, Status, public_status
 from holdfast.store.database import Session
+from holdfast.store.rows import item_of
 
 __all__ = ["Ended", "PublicJob", "TenancyStore"]
 
@@ -29,6 +31,12 @@ class PublicJob:
     target: str | None
     created_at: datetime
     updated_at: datetime
+    #: What it has reported; None where it has reported nothing.
+    progress_count: int | None = None
+    result_count: int | None = None
+    target_count: int | None = None
+    last_progress_at: datetime | None = None
+    done_reason: str | None = None
 
     @property
     def status(self) -> Status:
@@ -68,7 +76,7 @@ class TenancyStore:
 
     async def jobs(self, asked: Sequence[tuple[str, UUID]]) -> list[PublicJob]:
         """The jobs that exist among (tenant, id), in no order."""
-        rows = await self._session.rows("public_jobs", [tenant for tenant, _ in asked], [job for _, job in asked])
+        rows = await self._session.rows("job_standings", [tenant for tenant, _ in asked], [job for _, job in asked])
         return [PublicJob(**{**dict(row), "state": State(row["state"])}) for row in rows]
 
     async def result(self, tenant: str, job_id: UUID) -> Ended | None:
@@ -82,6 +90,10 @@ class TenancyStore:
                 error_message=row["error_message"],
             )
         return None
+
+    async def items(self, tenant: str, job_id: UUID, *, after: int | None, limit: int) -> list[Item]:
+        """What a job has stored, in the order in which it did."""
+        return [item_of(row) for row in await self._session.rows("tenant_items", tenant, job_id, after, limit)]
 
     async def request(self, caller: Caller, verb: str, job_id: UUID, *, note: str | None, target: str | None) -> str:
         """Ask for something in a caller's name; the engine's answer."""

@@ -24,6 +24,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.model.states import State
 from holdfast.store.jobs import JobStore
 from holdfast.store.leases import LeaseStore
+from holdfast.store.reports import ReportStore
 from holdfast.store.transactions import Transactions
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptEnded
@@ -85,7 +86,9 @@ class Attempts:
             resources = await stack.enter_async_context(lifespan()) if lifespan is not None else None
             transactions = Transactions(self._app.config, self._worker, size=_TRANSACTIONS)
             stack.push_async_callback(transactions.close)
-            execution = self._new_execution(resources, transactions)
+            reports = ReportStore(self._app.config, self._worker)
+            stack.push_async_callback(reports.close)
+            execution = self._new_execution(resources, transactions, reports)
             stack.callback(execution.shutdown)
             stack.callback(_at_work.reset, _at_work.set((self, execution)))
             yield
@@ -174,7 +177,7 @@ class Attempts:
         owner, execution = _at_work.get() or (None, None)
         return execution if owner is self else None
 
-    def _new_execution(self, resources: Any, transactions: Transactions) -> Execution:
+    def _new_execution(self, resources: Any, transactions: Transactions, reports: ReportStore) -> Execution:
         return Execution(
             self._app.config,
             self._worker,
@@ -185,6 +188,7 @@ class Attempts:
             stuck_after_seconds=3600,
             on_stuck=lambda _held: None,
             transactions=transactions,
+            send=reports.report,
             middleware=self._app.middleware,
         )
 

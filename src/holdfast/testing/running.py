@@ -118,6 +118,7 @@ class Runner:
             ready_at=claimed_at,
             claimed_at=claimed_at,
             lease_seconds=(row["lease_expires_at"] - claimed_at).total_seconds(),
+            cursor=row["cursor"],
         )
 
     @asynccontextmanager

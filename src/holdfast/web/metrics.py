@@ -19,7 +19,8 @@ _BYTES = tuple(1024 * 2**power for power in range(11))
 #: What a named statement does, and to which table.
 _STATEMENTS = {
     "submit": ("insert", "jobs"),
-    "public_jobs": ("select", "jobs"),
+    "job_standings": ("select", "jobs"),
+    "tenant_items": ("select", "job_items"),
     "job_result": ("select", "jobs"),
     "tenant_request": ("insert", "jobs"),
     "waiting_jobs": ("select", "ready"),

@@ -16,6 +16,7 @@ from holdfast.version import __version__
 from holdfast.web.access import Access
 from holdfast.web.auth import Gate
 from holdfast.web.control.events import events_router
+from holdfast.web.control.items import items_router
 from holdfast.web.control.jobs import jobs_router
 from holdfast.web.control.requests import requests_router
 from holdfast.web.description import describe
@@ -58,6 +59,7 @@ def create_app(
         health_router(state),
         jobs_router(state),
         events_router(state),
+        items_router(state),
         requests_router(state),
         ops_jobs_router(state),
         ops_keys_router(state),

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
 from holdfast.client.client import Client
 from holdfast.client.job_ref import JobRef
-from holdfast.errors import HoldfastError
+from holdfast.definitions.items import encode_cursor, encode_items
+from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.lifecycle.portal import immediately
+from holdfast.model.names import refuse_unknown
 from holdfast.model.options import Options
+from holdfast.model.progress import DONE_REASONS, DoneReason, Report, Reported
 from holdfast.store.foreign import is_blocking
 from holdfast.store.transactions import Transactions
 from holdfast.worker.own_attempt import OwnAttempt
 from holdfast.worker.transaction import blocking_transaction, transaction
 
-__all__ = ["Context", "SyncContext"]
+__all__ = ["Context", "SendReport", "SyncContext"]
+
+T = TypeVar("T")
+#: Stores a report: job, attempt, number of the report.
+SendReport = Callable[[UUID, int, int, Report], Awaitable[Reported]]
 
 _log = logging.getLogger("holdfast.job")
 
@@ -43,11 +51,18 @@ class Context:
     """The handler's view of its own attempt."""
 
     def __init__(
-        self, held: OwnAttempt, client: Client, resources: Any, transactions: Transactions | None = None
+        self,
+        held: OwnAttempt,
+        client: Client,
+        resources: Any,
+        transactions: Transactions | None = None,
+        *,
+        send: SendReport | None = None,
     ) -> None:
         self._held = held
         self._client = client
         self._transactions = transactions
+        self._send = send
         #: What the app's `lifespan` yielded.
         self.resources = resources
 
@@ -99,6 +114,44 @@ class Context:
     def result(self, value: Any) -> None:
         self._held.result = value
 
+    @property
+    def cursor(self) -> Any:
+        """Where the attempts before this one had come to: the last cursor that they stored, None if they stored none.
+
+        It stays what it was when the attempt began.
+        """
+        return None if self._held.cursor is None else json.loads(self._held.cursor)
+
+    async def items(
+        self, items: Iterable[Mapping[str, Any]], *, collection: str | None = None, cursor: Any = None
+    ) -> Reported:
+        """Store what was found, and where to go on from, in one transaction; how the job stands then.
+
+        An item is `{"key": "...", "data": ...}`; without a key it is known by its data. Each key is stored once in its
+        collection, which is shared within the tenant; without a name it is the job's own. When the answer's
+        `target_reached` is true, the job has what it was asked for: return. `LeaseLost` if somebody else has the job.
+        """
+        return await self._report(
+            Report(items=encode_items(items), collection=collection, cursor=encode_cursor(cursor))
+        )
+
+    async def progress(self, count: int = 0, *, cursor: Any = None, done_reason: DoneReason | None = None) -> Reported:
+        """Tell that so many more were dealt with, and where to go on from; how the job stands then.
+
+        `done_reason` is shown when the job has succeeded. `LeaseLost` if somebody else has the job.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**53:
+            raise InvalidInput(f"progress is a number of things, 0 or more, not {count!r}")
+        if done_reason is not None:
+            refuse_unknown("done_reason", [done_reason], DONE_REASONS)
+        return await self._report(Report(progress=count, cursor=encode_cursor(cursor), done_reason=done_reason))
+
+    async def _report(self, report: Report) -> Reported:
+        if self._send is None:
+            raise HoldfastError("there is no worker behind this context, so no job that could report")
+        self._held.reports += 1
+        return await self._send(self.job_id, self.attempt, self._held.reports, report)
+
     async def enqueue(
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> JobRef:
@@ -127,7 +180,7 @@ class Context:
 
 
 class SyncContext(Context):
-    """The same for a plain `def` handler: `enqueue` and `transaction` block instead of being awaited."""
+    """The same for a plain `def` handler: what is awaited elsewhere blocks."""
 
     def __init__(
         self,
@@ -136,9 +189,24 @@ class SyncContext(Context):
         resources: Any,
         loop: Callable[[], asyncio.AbstractEventLoop],
         transactions: Transactions | None = None,
+        *,
+        send: SendReport | None = None,
     ) -> None:
-        super().__init__(held, client, resources, transactions)
+        super().__init__(held, client, resources, transactions, send=send)
         self._loop = loop
+
+    def items(  # type: ignore[override]
+        self, items: Iterable[Mapping[str, Any]], *, collection: str | None = None, cursor: Any = None
+    ) -> Reported:
+        """Store what was found, and where to go on from, and wait until it is stored."""
+        # Made into a list in the handler's thread: foreign code may be behind it.
+        return self._wait(super().items(list(items), collection=collection, cursor=cursor))
+
+    def progress(  # type: ignore[override]
+        self, count: int = 0, *, cursor: Any = None, done_reason: DoneReason | None = None
+    ) -> Reported:
+        """Tell how far the job has come, and wait until it is stored."""
+        return self._wait(super().progress(count, cursor=cursor, done_reason=done_reason))
 
     def enqueue(  # type: ignore[override]
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
@@ -148,8 +216,11 @@ class SyncContext(Context):
         call = super().enqueue(job_type, payload, conn=conn, **options)
         if blocking:
             return immediately(call)
-        return asyncio.run_coroutine_threadsafe(call, self._loop()).result()
+        return self._wait(call)
 
     def transaction(self, conn: Any = None) -> AbstractContextManager[Any]:  # type: ignore[override]
         """As for coroutines, but blocking: `with ctx.transaction() as conn: conn.execute(...)`."""
         return blocking_transaction(self._held, self._own_transactions(), conn, self._loop)
+
+    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(call, self._loop()).result()

@@ -24,7 +24,7 @@ from holdfast.definitions.payload import encode_result
 from holdfast.errors import Fatal, HandlerSignal, Hold, InvalidInput, Retry, Snooze
 from holdfast.model.outcome import FailureKind, Outcome, message_of
 from holdfast.store.transactions import Transactions
-from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.endings import Late, Misfit, RemoteFailure
 from holdfast.worker.held import Held
@@ -60,10 +60,12 @@ class Execution:
         stuck_after_seconds: float,
         on_stuck: Callable[[Held], None],
         transactions: Transactions | None = None,
+        send: SendReport | None = None,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self._config, self._worker = config, worker
         self._client, self._resources, self._transactions = client, resources, transactions
+        self._send = send
         self._middleware = middleware
         self._threads = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="holdfast-handler")
         self._processes = ProcessPool()
@@ -134,7 +136,7 @@ class Execution:
         return await call()
 
     def _context(self, held: Held) -> Context:
-        return Context(held, self._client, self._resources, self._transactions)
+        return Context(held, self._client, self._resources, self._transactions, send=self._send)
 
     def given_up(self, held: Held) -> Outcome:
         """The outcome of a handler in a thread that does not return, once its process has been replaced."""
@@ -179,6 +181,7 @@ class Execution:
         # Recorded as it comes: middleware has seen it in the process where the handler runs.
         service = Service(
             record=self._client.record,
+            send=self._send,
             log=self._context(held).logger.log,
             worker=self._worker,
             config=self._config,
@@ -188,7 +191,7 @@ class Execution:
     async def _in_thread(self, held: Held, job_type: JobType, arguments: dict[str, Any], timeout: float | None) -> Any:
         """A handler in a thread is waited for to the very end, even past cancellation and timeout."""
         loop = asyncio.get_running_loop()
-        context = SyncContext(held, self._client, self._resources, lambda: loop, self._transactions)
+        context = SyncContext(held, self._client, self._resources, lambda: loop, self._transactions, send=self._send)
         call = partial(contextvars.copy_context().run, partial(job_type.handler, context, **arguments))
         future = loop.run_in_executor(self._threads, _call, call)
         late = False

@@ -41,6 +41,7 @@ class Held:
         "log",
         "lost",
         "noticed",
+        "reports",
         "result",
         "returned",
         "started",
@@ -79,6 +80,8 @@ class Held:
         self.log: deque[str] | None = None
         #: The database has said that the lease is gone.
         self.lost = False
+        #: How many reports the handler has sent.
+        self.reports = 0
         #: What the handler has set as its result, apart from what it returns.
         self.result: Any = None
         #: It has returned one as well.
@@ -114,6 +117,11 @@ class Held:
     def correlation_id(self) -> str:
         """What ties the job to others."""
         return self.claim.correlation_id
+
+    @property
+    def cursor(self) -> str | None:
+        """Where the attempts before it had come to, as JSON text."""
+        return self.claim.cursor
 
     @property
     def excerpt(self) -> str | None:

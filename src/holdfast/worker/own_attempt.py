@@ -15,6 +15,8 @@ class OwnAttempt(Protocol):
     transacting: bool
     ending: bool
     completed: bool
+    #: How many reports were sent.
+    reports: int
 
     @property
     def job_id(self) -> UUID: ...  # noqa: D102 - see Held
@@ -26,6 +28,8 @@ class OwnAttempt(Protocol):
     def tenant(self) -> str: ...  # noqa: D102 - see Held
     @property
     def correlation_id(self) -> str: ...  # noqa: D102 - see Held
+    @property
+    def cursor(self) -> str | None: ...  # noqa: D102 - see Held
     @property
     def running_ms(self) -> int: ...  # noqa: D102 - see Held
     @property

@@ -28,6 +28,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.store.lifeline import Lifeline
+from holdfast.store.reports import ReportStore
 from holdfast.store.transactions import Transactions
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptStarted, LeaseLost, WorkerChanged
@@ -115,6 +116,8 @@ class Worker:
             await self._register()
             transactions = Transactions(self._config, self.id, size=self._slots.total)
             stack.push_async_callback(transactions.close)
+            reports = ReportStore(self._config, self.id)
+            stack.push_async_callback(reports.close)
             self._execution = Execution(
                 self._config,
                 self.id,
@@ -125,6 +128,7 @@ class Worker:
                 stuck_after_seconds=self._stuck_after,
                 on_stuck=self._on_stuck,
                 transactions=transactions,
+                send=reports.report,
                 middleware=self._middleware,
             )
             self._intake = self._new_intake()

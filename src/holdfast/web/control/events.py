@@ -78,7 +78,7 @@ async def _stream(state: State, job: PublicJob, known: str) -> AsyncIterator[str
     while True:
         if _id(job) != known:
             known = _id(job)
-            yield f"id: {known}\nevent: status\ndata: {JobStatus.of(job).model_dump_json(by_alias=True)}\n\n"
+            yield f"id: {known}\nevent: status\ndata: {JobStatus.of(job).text()}\n\n"
         if job.state.terminal or state.draining or time.monotonic() > end:
             return
         try:

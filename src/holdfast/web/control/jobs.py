@@ -135,7 +135,7 @@ def jobs_router(state: State) -> APIRouter:
         seconds = wanted_wait(request)
         if seconds:
             job = await state.ended(caller, job, seconds)
-        return applied(_answer(JobStatus.of(job)), seconds)
+        return applied(Response(JobStatus.of(job).text(), media_type=_JSON), seconds)
 
     @router.get(
         "/jobs/{job_id}/result",

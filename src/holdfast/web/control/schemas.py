@@ -9,11 +9,24 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import SkipJsonSchema
 
 from holdfast.client.control import PublicJob
+from holdfast.model.progress import DoneReason
 from holdfast.model.states import Status
 
-__all__ = ["Accepted", "Batch", "BatchAnswer", "JobError", "JobResult", "JobStatus", "Reason", "Submission"]
+__all__ = [
+    "Accepted",
+    "Batch",
+    "BatchAnswer",
+    "ItemPage",
+    "JobError",
+    "JobItem",
+    "JobResult",
+    "JobStatus",
+    "Reason",
+    "Submission",
+]
 
 _LONGEST_DELAY_SECONDS = 100 * 365 * 86400
 BATCH_LIMIT = 1000
@@ -109,18 +122,52 @@ class Accepted(_Model):
 
 
 class JobStatus(Accepted):
-    """What clients may know of a job."""
+    """What clients may know of a job. What it reports is absent, never null, where it has reported nothing."""
 
     job_type: str
     created_at: datetime
     updated_at: datetime
+    progress_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items were reported")
+    result_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items were stored, each once")
+    target_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items are wanted")
+    last_progress_at: datetime | SkipJsonSchema[None] = Field(default=None, description="when the job reported last")
+    done_reason: DoneReason | SkipJsonSchema[None] = Field(default=None, description="why the job is completed")
 
     @classmethod
     def of(cls, job: PublicJob) -> JobStatus:
         """A job as clients may see it."""
         return cls(
-            jobId=job.id, status=job.status, jobType=job.type, createdAt=job.created_at, updatedAt=job.updated_at
+            jobId=job.id,
+            status=job.status,
+            jobType=job.type,
+            createdAt=job.created_at,
+            updatedAt=job.updated_at,
+            progressCount=job.progress_count,
+            resultCount=job.result_count,
+            targetCount=job.target_count,
+            lastProgressAt=job.last_progress_at,
+            doneReason=job.done_reason,
         )
+
+    def text(self) -> str:
+        """As JSON, without what was not reported."""
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+class JobItem(_Model):
+    """One thing that a job has stored."""
+
+    key: str
+    data: Any
+    collection: str
+    created_at: datetime
+
+
+class ItemPage(_Model):
+    """What a job has stored, in the order in which it did."""
+
+    items: list[JobItem]
+    next_cursor: str | None
 
 
 class JobError(_Model):

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.control.jobs import job_id_of
-from holdfast.web.ops.cursors import cursor_of, id_of, number_of
+from holdfast.web.cursors import cursor_of, id_of, number_of
 from holdfast.web.ops.schemas import (
     AttemptDetails,
     AttemptPage,

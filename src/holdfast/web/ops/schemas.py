@@ -67,6 +67,10 @@ class JobSummary(_Model):
     lease_expires_at: datetime | None
     interrupt: str | None
     traceparent: str | None
+    progress_count: int | None
+    result_count: int | None
+    last_progress_at: datetime | None
+    done_reason: str | None
 
 
 class JobDetails(JobSummary):
@@ -74,6 +78,7 @@ class JobDetails(JobSummary):
 
     payload: dict[str, Any]
     result: Any
+    cursor: Any
 
 
 class JobPage(_Model):

@@ -3,7 +3,7 @@
 In the worker:
 
 1. `pool` keeps children, hands each of them one attempt at a time, and stops or kills those that are to stop.
-2. `talk` is the conversation with a child about one attempt: order, log lines, new jobs, answer.
+2. `talk` is the conversation with a child about one attempt: order, log lines, new jobs, reports, answer.
 3. `child` is one child as the worker holds it: started, signalled, killed, reaped.
 
 In the child, a fresh interpreter:

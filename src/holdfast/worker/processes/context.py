@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import time
@@ -16,14 +17,15 @@ from holdfast.errors import HoldfastError
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent, Options
 from holdfast.model.outcome import EXCERPT_LIMIT, clean
+from holdfast.model.progress import Report, Reported
 from holdfast.model.states import State
 from holdfast.store.jobs import JobStore
-from holdfast.worker.context import SyncContext
+from holdfast.worker.context import SendReport, SyncContext
 from holdfast.worker.processes.frames import Frame
 from holdfast.worker.processes.interruption import Interruption
 from holdfast.worker.processes.line import Line
 
-__all__ = ["ChildAttempt", "ProcessContext", "RemoteStore", "forward_lines", "set_level"]
+__all__ = ["ChildAttempt", "ProcessContext", "RemoteStore", "forward_lines", "reporting", "set_level"]
 
 _log = logging.getLogger("holdfast.job")
 
@@ -55,6 +57,16 @@ class RemoteStore(JobStore):
         ]
 
 
+def reporting(ask: Callable[[Frame], Awaitable[Frame]]) -> SendReport:
+    """Stores reports by asking the worker to, which knows whose they are."""
+
+    async def send(_job_id: UUID, _attempt: int, seq: int, report: Report) -> Reported:
+        answer = await ask({"kind": "report", "seq": seq, "report": dataclasses.asdict(report)})
+        return Reported(**answer["reported"])
+
+    return send
+
+
 class _NoSession:
     """Knows the schema, for stores on other connections."""
 
@@ -78,6 +90,8 @@ class ChildAttempt:
         self.attempt = int(order["attempt"])
         self.tenant = str(order["tenant"])
         self.correlation_id = str(order["correlation_id"])
+        self.cursor: str | None = order["cursor"]
+        self.reports = 0
         self.result: Any = None
         self._log: deque[str] = deque(maxlen=50)
         self._started = time.monotonic()

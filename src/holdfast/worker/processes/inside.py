@@ -22,7 +22,14 @@ from holdfast.lifecycle.portal import Portal
 from holdfast.model.outcome import message_of
 from holdfast.store.transactions import Transactions
 from holdfast.worker.processes.addresses import Address, find
-from holdfast.worker.processes.context import ChildAttempt, ProcessContext, RemoteStore, forward_lines, set_level
+from holdfast.worker.processes.context import (
+    ChildAttempt,
+    ProcessContext,
+    RemoteStore,
+    forward_lines,
+    reporting,
+    set_level,
+)
 from holdfast.worker.processes.frames import Frame
 from holdfast.worker.processes.interruption import Interruption
 from holdfast.worker.processes.line import Line
@@ -88,11 +95,12 @@ class _Child:
             return _raised(error)
 
     def _context(self, order: Frame, handler: Any, attempt: ChildAttempt) -> ProcessContext:
-        client = handler.app.client.with_store(RemoteStore(partial(self._line.ask, attempt.order), order["schema"]))
+        ask = partial(self._line.ask, attempt.order)
+        client = handler.app.client.with_store(RemoteStore(ask, order["schema"]))
         if self._transactions is None:
             # Its connection is opened when a handler asks for it, and kept for the next.
             self._transactions = Transactions(handler.app.config, order["worker"], size=1)
-        return ProcessContext(attempt, client, self._resources, self._loop, self._transactions)
+        return ProcessContext(attempt, client, self._resources, self._loop, self._transactions, send=reporting(ask))
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         self._line.check()  # a copy of this process has no such thread

@@ -94,7 +94,7 @@ class Line:
     def _listen(self) -> None:
         try:
             while (frame := receive(self._sock)) is not None:
-                if frame["kind"] != "recorded":
+                if frame["kind"] != "answer":
                     self._orders.put(frame)
                 elif (asked := self._asked.get(frame["number"])) is not None:
                     with suppress(InvalidStateError):  # whoever asked was interrupted

@@ -18,6 +18,8 @@ from holdfast.definitions.job_type import JobType
 from holdfast.errors import Fatal, Hold, HoldfastError, Interrupted, InvalidInput, InvalidPayload, Retry, Snooze
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
+from holdfast.model.progress import Report
+from holdfast.worker.context import SendReport
 from holdfast.worker.endings import Misfit, ProcessDied, RemoteFailure
 from holdfast.worker.held import Held
 from holdfast.worker.processes.addresses import address_of
@@ -29,14 +31,17 @@ __all__ = ["Service", "Talk"]
 _END_SECONDS = 2.0
 #: What only a handler that has begun can lead to.
 _OF_THE_HANDLER = ("ending", "completed", "returned")
-_ON_THE_WAY = ("began", "log", "record", "ending", "completed")
+_ON_THE_WAY = ("began", "log", "record", "report", "ending", "completed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What the worker does for a handler in a child, and who it is: it records its jobs and logs its lines."""
+    """What the worker does for a handler in a child, and who it is: it records its jobs, stores its
+    reports and logs its lines.
+    """
 
     record: Callable[[list[Intent]], Awaitable[list[Enqueued]]]
+    send: SendReport | None
     log: Callable[[int, str], None]
     worker: str
     config: Config
@@ -90,6 +95,7 @@ class Talk:
             "attempt": claim.attempt,
             "tenant": claim.stream.tenant,
             "correlation_id": claim.correlation_id,
+            "cursor": claim.cursor,
             "worker": self._service.worker,
             "schema": config.schema,
             "database": {"database_url": config.database_url, "direct_url": config.direct_url, "schema": config.schema},
@@ -110,14 +116,27 @@ class Talk:
             case "log":
                 self._service.log(frame["level"], frame["text"])
             case "record":
-                await self._child.send({"kind": "recorded", "number": frame["number"], **await self._recorded(frame)})
+                await self._answer(frame, self._recorded)
+            case "report":
+                await self._answer(frame, self._reported)
+
+    async def _answer(self, frame: Frame, serve: Callable[[Frame], Awaitable[Frame]]) -> None:
+        try:
+            answer = await serve(frame)
+        except HoldfastError as fault:
+            answer = {"fault": type(fault).__name__, "message": str(fault)}
+        await self._child.send({"kind": "answer", "number": frame["number"], **answer})
 
     async def _recorded(self, frame: Frame) -> Frame:
-        try:
-            answers = await self._service.record([Intent(**{**i, "id": UUID(i["id"])}) for i in frame["intents"]])
-        except HoldfastError as fault:
-            return {"fault": type(fault).__name__, "message": str(fault)}
+        answers = await self._service.record([Intent(**{**i, "id": UUID(i["id"])}) for i in frame["intents"]])
         return {"answers": [(str(a.job_id), a.state.value, a.outcome) for a in answers]}
+
+    async def _reported(self, frame: Frame) -> Frame:
+        if self._service.send is None:
+            raise HoldfastError("there is no worker behind this context, so no job that could report")
+        report = Report(**frame["report"])
+        reported = await self._service.send(self._held.job_id, self._held.attempt, int(frame["seq"]), report)
+        return {"reported": dataclasses.asdict(reported)}
 
     def _ended(self, answer: Frame) -> Any:
         """The value of an answer; or raises what it says."""

@@ -1,0 +1,32 @@
+"""What handlers report, as JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.definitions.payload import encode_value
+from holdfast.errors import InvalidInput
+
+__all__ = ["encode_cursor", "encode_items"]
+
+
+def encode_items(items: Iterable[Mapping[str, Any]]) -> str:
+    """Items as the engine takes them: each `{"key": ..., "data": ...}`, or without a key."""
+    return f"[{','.join(map(_encoded, items))}]"
+
+
+def encode_cursor(cursor: Any) -> str | None:
+    """Where to go on from; None leaves it as it was."""
+    return None if cursor is None else encode_value(cursor, "the cursor")
+
+
+def _encoded(item: Mapping[str, Any]) -> str:
+    if not isinstance(item, Mapping) or "data" not in item or not item.keys() <= {"key", "data"}:
+        raise InvalidInput('an item is {"key": "...", "data": ...}, or {"data": ...}, which is known by its data')
+    key = item.get("key")
+    if key is not None and not isinstance(key, str):
+        raise InvalidInput(f"the key of an item is a text, not {type(key).__name__}")
+    data = encode_value(item["data"], "the data of an item")
+    return f'{{"data":{data}}}' if key is None else f'{{"key":{json.dumps(key)},"data":{data}}}'

@@ -1,0 +1,71 @@
+"""What attempts report while they run, over connections of their own: no claim or settlement waits for them.
+
+A report is numbered, so it is sent again when nobody knows whether it arrived: it counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from holdfast.config import Config
+from holdfast.errors import DatabaseUnavailable, LeaseLost
+from holdfast.model.progress import Report, Reported
+from holdfast.store.database import Database
+
+__all__ = ["ReportStore"]
+
+_CONNECTIONS = 2
+#: How long to wait before each further try.
+_PAUSES = (0.1, 0.5, 2.0)
+
+
+class ReportStore:
+    """The reports of one worker. It connects when there is one."""
+
+    def __init__(self, config: Config, worker: str) -> None:
+        self._database = Database(config, role="worker", size=_CONNECTIONS)
+        self._worker = worker
+        self._opening = asyncio.Lock()
+        self._open = False
+
+    async def report(self, job_id: UUID, attempt: int, seq: int, report: Report) -> Reported:
+        """Store a report; LeaseLost where the job belongs to somebody else by now."""
+        for pause in (*_PAUSES, None):
+            try:
+                return await self._send(job_id, attempt, seq, report)
+            except DatabaseUnavailable:
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._database.close()
+
+    async def _send(self, job_id: UUID, attempt: int, seq: int, report: Report) -> Reported:
+        async with self._opening:
+            if not self._open:
+                await self._database.open()
+                self._open = True
+        (row,) = await self._database.rows(
+            "report",
+            self._worker,
+            job_id,
+            attempt,
+            seq,
+            report.items,
+            report.collection,
+            report.cursor,
+            report.progress,
+            report.done_reason,
+        )
+        if row["state"] == "lease-lost":
+            raise LeaseLost(f"attempt {attempt} of job {job_id} does not own it any more; nothing was stored")
+        return Reported(
+            progress_count=row["progress_count"],
+            result_count=row["result_count"],
+            target_count=row["target_count"],
+            target_reached=row["target_reached"],
+        )

@@ -1,0 +1,45 @@
+"""`GET /jobs/{jobId}/items`: what a job has stored, page by page, also while it goes on storing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from holdfast.model.key import Caller
+from holdfast.web.auth import secured
+from holdfast.web.control.jobs import job_id_of
+from holdfast.web.control.schemas import ItemPage, JobItem
+from holdfast.web.cursors import cursor_of, number_of
+from holdfast.web.state import State
+
+__all__ = ["items_router"]
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
+Cursor = Annotated[str | None, Query(max_length=40, description="`nextCursor` of the page before")]
+
+
+def items_router(state: State) -> APIRouter:
+    """The route, over what an app shares."""
+    router = APIRouter(tags=["jobs"])
+    may_read = Depends(state.gate.requires("read"))
+
+    @router.get(
+        "/jobs/{job_id}/items",
+        response_model=ItemPage,
+        summary="What a job has stored, oldest first",
+        openapi_extra=secured("read"),
+    )
+    async def items(job_id: str, limit: Limit = 100, cursor: Cursor = None, caller: Caller = may_read) -> ItemPage:
+        control = await state.control()
+        found = await control.items(caller, job_id_of(job_id), after=number_of(cursor, highest=2**63 - 1), limit=limit + 1)
+        page = found[:limit]
+        return ItemPage(
+            items=[
+                JobItem(key=item.key, data=item.data, collection=item.collection, createdAt=item.created_at)
+                for item in page
+            ],
+            nextCursor=cursor_of(page[-1].id) if len(found) > limit else None,
+        )
+
+    return router

@@ -1,0 +1,143 @@
+"""What jobs report, as clients and operators see it: counters, items, events; and that it goes with the job."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from holdfast import Context, Holdfast
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import working
+from tests.web.conftest import KeyMaker
+from tests.web.test_control import submitted
+from tests.web.test_jobs import is_problem
+
+PLAIN = {"jobId", "jobType", "status", "createdAt", "updatedAt"}
+REPORTED = {"progressCount", "resultCount", "lastProgressAt"}
+
+
+class Steps:
+    """A handler's next steps, one by one."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._allowed, self._done = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+        @hf.job("crawl")
+        async def crawl(ctx: Context, steps: int) -> None:
+            for step in range(steps):
+                await self._allowed.acquire()
+                items = [{"key": f"{step}-{n}", "data": {"step": step, "n": n}} for n in range(3)]
+                await ctx.items([*items, items[0]], cursor={"step": step + 1})
+                self._done.release()
+
+    async def allow(self) -> None:
+        """Let the handler take one, and wait until it has."""
+        self._allowed.release()
+        await self._done.acquire()
+
+
+@pytest.fixture
+def steps(hf: Holdfast) -> Steps:
+    return Steps(hf)
+
+
+async def test_pages_are_stable_while_items_are_added(client: httpx.AsyncClient, hf: Holdfast, steps: Steps) -> None:
+    job = await submitted(client, jobType="crawl", payload={"steps": 3})
+    address = f"/jobs/{job}/items"
+    assert (await client.get(address)).json() == {"items": [], "nextCursor": None}
+    keys: list[str] = []
+    cursor: str | None = None
+    async with working(hf):
+        await steps.allow()
+        for more in range(5):
+            query: dict[str, Any] = {"limit": 2} if cursor is None else {"limit": 2, "cursor": cursor}
+            page = (await client.get(address, params=query)).json()
+            keys += [item["key"] for item in page["items"]]
+            cursor = page["nextCursor"]
+            if more < 2:
+                await steps.allow()
+        await hf.wait(job, timeout=20)
+    assert keys == [f"{step}-{n}" for step in range(3) for n in range(3)]
+    assert cursor is None
+    (item,) = (await client.get(address, params={"limit": 1})).json()["items"]
+    assert (item["data"], item["collection"], set(item)) == (
+        {"step": 0, "n": 0}, job, {"key", "data", "collection", "createdAt"})  # fmt: skip
+
+
+async def test_counters_are_shown_where_the_job_reports_them(
+    client: httpx.AsyncClient, hf: Holdfast, steps: Steps
+) -> None:
+    plain = await submitted(client, jobType="other", targetCount=5)
+    job = await submitted(client, jobType="crawl", payload={"steps": 2}, targetCount=6)
+    for unreported in (plain, job):
+        assert set((await client.get(f"/jobs/{unreported}")).json()) == PLAIN
+    async with working(hf):
+        await steps.allow()
+        told = (await client.get(f"/jobs/{job}")).json()
+        assert set(told) == PLAIN | REPORTED | {"targetCount"}
+        assert [told[name] for name in ("status", "progressCount", "resultCount", "targetCount")] == [
+            "RUNNING",
+            4,
+            3,
+            6,
+        ]
+        assert told["updatedAt"] == told["lastProgressAt"] > told["createdAt"]
+        detail = (await client.get(f"/ops/jobs/{job}")).json()
+        assert (detail["cursor"], detail["progress_count"], detail["done_reason"]) == ({"step": 1}, 4, None)
+        await steps.allow()
+        await hf.wait(job, timeout=20)
+    told = (await client.get(f"/jobs/{job}")).json()
+    assert [told[name] for name in ("status", "resultCount", "doneReason")] == ["COMPLETED", 6, "target_reached"]
+    (listed,) = (await client.get("/ops/jobs", params={"q": "type:crawl"})).json()["items"]
+    assert (listed["result_count"], listed["done_reason"], "cursor" in listed) == (6, "target_reached", False)
+
+
+async def test_events_tell_of_every_report(client: httpx.AsyncClient, hf: Holdfast, steps: Steps) -> None:
+    job = await submitted(client, jobType="crawl", payload={"steps": 2})
+    async with working(hf), asyncio.timeout(30):
+        await steps.allow()
+        stream = asyncio.create_task(client.get(f"/jobs/{job}/events"))
+        state = client._transport.app.state.holdfast  # type: ignore[attr-defined]
+        await until(lambda: state._waiting == 1, what="the stream has begun")
+        await steps.allow()
+        whole = (await stream).text
+    blocks = [block for block in whole.split("\n\n") if block.startswith("id: ")]
+    told = [json.loads(block.split("data: ")[1]) for block in blocks]
+    assert (told[0]["status"], told[0]["progressCount"]) == ("RUNNING", 4)
+    assert (told[-1]["status"], told[-1]["progressCount"], told[-1]["doneReason"]) == ("COMPLETED", 8, "worker_done")
+    assert len({block.split("\n")[0] for block in blocks}) == len(blocks)
+
+
+async def test_items_of_another_tenant_do_not_exist_and_of_a_deleted_job_neither(
+    client: httpx.AsyncClient, hf: Holdfast, steps: Steps, key: KeyMaker
+) -> None:
+    mine, theirs = await key("submit", "read", tenant="mine"), await key("submit", "read", tenant="theirs")
+    body = {"jobType": "crawl", "payload": {"steps": 1}}
+    job = (await client.post("/jobs", json=body, headers=mine)).json()["jobId"]
+    async with working(hf):
+        await steps.allow()
+        await hf.wait(job, timeout=20)
+        address = f"/jobs/{job}/items"
+        assert len((await client.get(address, headers=mine)).json()["items"]) == 3
+        is_problem(await client.get(address, headers=theirs), 404, "not-found")
+        is_problem(await client.get(f"/jobs/{uuid4()}/items", headers=mine), 404, "not-found")
+        assert (await client.delete(f"/jobs/{job}", headers=mine)).status_code == 202
+
+        async def erased() -> bool:
+            return any(event.event == "erased" for event in await hf.history(job))
+
+        await until(erased, what="the job is erased")
+        assert (await client.get(address, headers=mine)).json() == {"items": [], "nextCursor": None}
+        assert set((await client.get(f"/jobs/{job}", headers=mine)).json()) == PLAIN
+        assert (await hf.get(job)).cursor is None
+
+
+async def test_a_cursor_that_was_not_given_out_is_refused(client: httpx.AsyncClient) -> None:
+    job = await submitted(client, jobType="x")
+    for query in ({"cursor": "nonsense"}, {"cursor": "é"}, {"cursor": "A" * 22}, {"limit": 0}, {"limit": 1001}):
+        is_problem(await client.get(f"/jobs/{job}/items", params=query), 422, "invalid")
