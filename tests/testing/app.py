@@ -55,6 +55,14 @@ async def poll(ctx: Context) -> None:
         raise Snooze(60)
 
 
+@hf.job("crawl")
+async def crawl(ctx: Context) -> Any:
+    await ctx.items([{"key": str(ctx.attempt), "data": {}}], cursor=[ctx.attempt])
+    if ctx.attempt < 2:
+        raise Snooze(60)
+    return ctx.cursor
+
+
 @hf.job("for-ever")
 async def for_ever(ctx: Context) -> None:
     ran.append("for-ever")

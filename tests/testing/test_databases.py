@@ -186,6 +186,7 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
     hf.sync.enqueue("email.send", {"to": "nobody"}, max_attempts=1)
     held = hf.sync.enqueue("email.send", {"to": "a"}, delay=60)
     hf.sync.pause(held.id)
+    hf.sync.enqueue("crawl")
     await jobs.run_due()
     hf.sync.enqueue("email.send", {"to": "b"})
     hf.sync.enqueue("email.send", {"to": "c"}, delay=60)

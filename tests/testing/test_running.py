@@ -184,6 +184,15 @@ async def test_a_handler_may_complete_its_job_in_its_own_transaction(jobs: Jobs,
             await conn.close()
 
 
+async def test_a_handler_reports_and_goes_on_from_its_cursor(jobs: Jobs) -> None:
+    job = await hf.enqueue("crawl")
+    await jobs.run_due()
+    jobs.advance(61)
+    await jobs.run_due()
+    done = await hf.get(job)
+    assert (done.result, done.cursor, done.result_count) == ([1], [2], 2)
+
+
 async def test_middleware_stands_around_the_handlers(jobs: Jobs) -> None:
     class Seen(Middleware):
         async def run(self, ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> Any:

@@ -93,7 +93,8 @@ async def test_a_stale_attempt_reports_nothing(hf: Holdfast, conn: asyncpg.Conne
 
 
 async def test_a_report_whose_answer_was_lost_counts_once(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, lost = Database.rows, []
+    real = Database.rows
+    lost: list[str] = []
 
     async def rows(self: Database, statement: str, *arguments: object) -> list[asyncpg.Record]:
         answer = await real(self, statement, *arguments)
