@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -98,18 +98,22 @@ async def test_counters_are_shown_where_the_job_reports_them(
 
 
 async def test_events_tell_of_every_report(client: httpx.AsyncClient, hf: Holdfast, steps: Steps) -> None:
-    job = await submitted(client, jobType="crawl", payload={"steps": 2})
+    job = await submitted(client, jobType="crawl", payload={"steps": 3})
+    control = await hf.control()
     async with working(hf), asyncio.timeout(30):
         await steps.allow()
         stream = asyncio.create_task(client.get(f"/jobs/{job}/events"))
-        state = client._transport.app.state.holdfast  # type: ignore[attr-defined]
-        await until(lambda: state._waiting == 1, what="the stream has begun")
+        await until(lambda: bool(control._watcher._waiting), what="the stream has begun")
+        (standing,) = await control._store.jobs([("default", UUID(job))])
+        seen = asyncio.create_task(control.changed(standing, 20))
+        await steps.allow()
+        assert (await seen).progress_count == 8  # and the stream has seen it in the same look
         await steps.allow()
         whole = (await stream).text
     blocks = [block for block in whole.split("\n\n") if block.startswith("id: ")]
     told = [json.loads(block.split("data: ")[1]) for block in blocks]
-    assert (told[0]["status"], told[0]["progressCount"]) == ("RUNNING", 4)
-    assert (told[-1]["status"], told[-1]["progressCount"], told[-1]["doneReason"]) == ("COMPLETED", 8, "worker_done")
+    assert [(t["status"], t["progressCount"]) for t in told][:2] == [("RUNNING", 4), ("RUNNING", 8)]
+    assert (told[-1]["status"], told[-1]["progressCount"], told[-1]["doneReason"]) == ("COMPLETED", 12, "worker_done")
     assert len({block.split("\n")[0] for block in blocks}) == len(blocks)
 
 
