@@ -1,0 +1,359 @@
+-- Why a job does not run, in one sentence that names the culprit. Moves: none. Roles: operator.
+
+create or replace function explain(job_id uuid, only_tenant text default null)
+returns table (code text, sentence text, culprit jsonb)
+language plpgsql security definer stable
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  job  jobs;
+  head jobs;
+begin
+  select j.* into job from jobs j where j.id = explain.job_id and (only_tenant is null or j.tenant = only_tenant);
+  if not found then
+    return query select 'unknown', format('There is no job %s.', explain.job_id), null::jsonb;
+    return;
+  end if;
+  if job.state = 'queued' and job.target is not null then
+    select j.* into head
+    from heads h
+    join jobs j on j.id = h.job_id
+    where h.tenant = job.tenant and h.target = job.target and j.state not in ('success', 'dead', 'canceled');
+    if head.id is null then
+      return query select 'seating', 'The job ' || case
+        when is_maintained() then 'is called to the head of its target in a moment.'
+        else 'waits to be called to the head of its target, but no process does maintenance.' end,
+        jsonb_build_object('kind', 'maintenance');
+      return;
+    elsif head.id <> job.id then
+      return query
+      select 'target', format('The job waits behind job %s of its target %s, which %s.', head.id, quoted(job.target), s.text),
+        jsonb_build_object('kind', 'job', 'id', head.id, 'state', head.state, 'target', job.target, 'code', s.code,
+          'culprit', s.culprit)
+      from situation(head) s;
+      return;
+    end if;
+  end if;
+  return query select s.code, format('The job %s.', s.text), s.culprit from situation(job) s;
+end
+$$;
+
+-- What a job does or waits for, as the rest of a sentence about it. A queued one is the head of its target.
+create or replace function situation(job jobs) returns table (code text, text text, culprit jsonb)
+language plpgsql stable
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  lease leases;
+  who   text;
+  why   text;
+begin
+  if job.state = 'queued' then
+    return query select r.code, r.text, r.culprit from reason_to_wait(job) r;
+    return;
+  end if;
+  select e.by, e.note into who, why
+  from job_events e
+  where e.job_id = job.id and e.event = job.state
+  order by e.id desc
+  limit 1;
+  case job.state
+    when 'created' then
+      code := 'held';
+      text := format('is held since %s%s until somebody releases it', moment(job.created_at), ' by ' || job.created_by);
+      culprit := jsonb_build_object('kind', 'client', 'by', job.created_by, 'since', job.created_at);
+    when 'scheduled' then
+      code := case when job.reason = 'snoozed' then 'snoozed' else 'scheduled' end;
+      text := due_text(job.run_at, case code
+        when 'snoozed' then 'was put off by its handler until %s' else 'is scheduled for %s' end);
+      culprit := jsonb_build_object('kind', 'time', 'until', job.run_at);
+    when 'retry' then
+      code := 'retry';
+      text := due_text(job.run_at, format(
+        'failed %s of %s times, last with %s, and runs again at %%s', job.failures, budget_of(job),
+        replace(quoted(coalesce(job.last_error, job.reason)), '%', '%%')));
+      culprit := jsonb_build_object('kind', 'time', 'until', job.run_at, 'error', job.last_error);
+    when 'paused' then
+      code := 'paused';
+      text := format('was paused%s until somebody resumes it', told(who, job.updated_at, why));
+      culprit := jsonb_build_object('kind', 'person', 'by', who, 'note', why, 'since', job.updated_at);
+    when 'error' then
+      code := 'error';
+      text := format('failed with %s at %s and is held until somebody resumes or resolves it',
+        quoted(coalesce(job.last_error, why, job.reason)), moment(job.updated_at));
+      culprit := jsonb_build_object('kind', 'error', 'error', job.last_error, 'since', job.updated_at);
+    when 'running' then
+      select l.* into lease from leases l where l.job_id = job.id and l.attempt = job.attempt;
+      code := case
+        when lease.job_id is null then 'misplaced'
+        when lease.expires_at < now() then 'lapsed'
+        when lease.interrupt is not null then 'interrupted'
+        else 'running' end;
+      text := case code
+        when 'misplaced' then 'runs without a lease, which maintenance mends'
+        when 'lapsed' then format('ran on worker %s, whose lease lapsed at %s, %s', lease.worker, moment(lease.expires_at),
+          case when is_maintained() then 'and is taken back by the next sweep'
+            else 'but no process does maintenance that would take it back' end)
+        else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
+          || case when code = 'interrupted' then format(' and was told to %s%s', lease.interrupt,
+            told(lease.interrupted_by, null, lease.interrupt_note)) else '' end
+        end;
+      culprit := jsonb_build_object('kind', 'worker', 'id', lease.worker, 'since', lease.claimed_at,
+        'interrupt', lease.interrupt, 'by', lease.interrupted_by, 'note', lease.interrupt_note);
+    when 'success' then
+      code := 'ended';
+      text := format('succeeded at %s', moment(job.finished_at));
+    when 'dead' then
+      code := 'ended';
+      text := format('died at %s of %s', moment(job.finished_at), quoted(coalesce(job.last_error, job.reason)));
+      culprit := jsonb_build_object('kind', 'error', 'error', job.last_error);
+    else
+      code := 'ended';
+      text := format('was canceled%s', told(who, job.finished_at, why));
+      culprit := jsonb_build_object('kind', 'person', 'by', who, 'note', why);
+  end case;
+  culprit := nullif(jsonb_strip_nulls(culprit), '{}');
+  return next;
+end
+$$;
+
+-- Why a queued job, which is the head of its target if it has one, was not claimed yet: the first of all that apply.
+create or replace function reason_to_wait(job jobs) returns table (code text, text text, culprit jsonb)
+language plpgsql stable
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  own_lane text := coalesce((select t.lane from job_types t where t.name = job.type), 'general');
+  pause    controls;
+  entry    ready;
+begin
+  if starts_with(job.type, 'holdfast.') then
+    return query select 'request', case
+      when is_maintained() then 'is a request that maintenance carries out in a moment'
+      else 'is a request, but no process does maintenance that would carry it out' end,
+      jsonb_build_object('kind', 'maintenance');
+    return;
+  end if;
+
+  select c.* into pause
+  from unnest(array['everything', 'tenant', 'queue', 'type', 'lane'], array['', job.tenant, job.queue, job.type, own_lane])
+    with ordinality as scope (kind, name, position)
+  join controls c on c.kind = scope.kind and c.name = scope.name and c.paused_at is not null
+  order by scope.position
+  limit 1;
+  if found then
+    return query select pause.kind || '-paused', format('waits because %s%s', case
+        when pause.kind = 'everything' then 'claiming was stopped everywhere'
+        else format('its %s %s was paused', pause.kind, quoted(pause.name)) end,
+        told(pause.paused_by, pause.paused_at, pause.paused_note)),
+      jsonb_strip_nulls(jsonb_build_object('kind', pause.kind, 'name', pause.name, 'by', pause.paused_by,
+        'note', pause.paused_note, 'since', pause.paused_at));
+    return;
+  end if;
+
+  select r.* into entry
+  from ready r
+  where r.stream in (job.stream, -job.stream)
+    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
+    and r.seq = coalesce(
+      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id), job.seq)
+    and r.job_id = job.id;
+  if not found then
+    return query select 'misplaced', 'has lost its place in the line, which maintenance mends',
+      jsonb_build_object('kind', 'maintenance');
+    return;
+  end if;
+  return query select u.code, u.text, u.culprit from unserved(job, own_lane) u;
+  if not found then
+    return query select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq) b;
+  end if;
+end
+$$;
+
+-- No row if some live worker could run the job, whatever it does now.
+create or replace function unserved(job jobs, lane text) returns table (code text, text text, culprit jsonb)
+language sql stable
+set search_path from current
+as $$
+  with able as (
+    select
+      job.type = any (w.types) as knows,
+      coalesce(job.queue = any (w.queues), true) as queue,
+      coalesce(job.tenant = any (w.tenants), true) as tenant,
+      usable_slots(w.lanes, unserved.lane) > 0 as lane,
+      not w.draining as stays
+    from live_workers() w
+  ), counted as (
+    select
+      count(*) as alive,
+      count(*) filter (where knows) as knowing,
+      count(*) filter (where knows and queue) as of_queue,
+      count(*) filter (where knows and queue and tenant) as of_tenant,
+      count(*) filter (where knows and queue and tenant and lane) as of_lane,
+      count(*) filter (where knows and queue and tenant and lane and stays) as staying
+    from able
+  )
+  select fault.code, 'waits because ' || fault.text, fault.culprit
+  from counted c
+  cross join lateral (
+    values
+      (c.alive, 'no-worker', 'no worker is alive', jsonb_build_object('kind', 'workers')),
+      (c.knowing, 'type-unserved', format('no live worker knows its type %s', quoted(job.type)),
+        jsonb_build_object('kind', 'type', 'name', job.type)),
+      (c.of_queue, 'queue-unserved', format('no live worker that knows its type serves its queue %s', quoted(job.queue)),
+        jsonb_build_object('kind', 'queue', 'name', job.queue)),
+      (c.of_tenant, 'tenant-unserved',
+        format('no live worker that knows its type serves its tenant %s', quoted(job.tenant)),
+        jsonb_build_object('kind', 'tenant', 'name', job.tenant)),
+      (c.of_lane, 'lane-unserved', format('no live worker that knows its type has slots for its lane %s', unserved.lane),
+        jsonb_build_object('kind', 'lane', 'name', unserved.lane)),
+      (c.staying, 'draining', 'every live worker that could run it drains', jsonb_build_object('kind', 'workers'))
+  ) as fault (workers, code, text, culprit)
+  where fault.workers = 0
+  limit 1
+$$;
+
+-- General slots run anything, fast ones only types declared fast.
+create or replace function usable_slots(lanes jsonb, lane text) returns integer
+language sql immutable
+as $$
+  select coalesce((lanes ->> 'general')::integer, 0)
+    + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
+$$;
+
+-- Whether the workers that could run the job are busy, and how many of its lane stand before it, counted up to 10 000.
+create or replace function behind_others(job jobs, lane text, rank integer, seq bigint)
+returns table (code text, text text, culprit jsonb)
+language plpgsql stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  slots  bigint;
+  free   bigint;
+  hosts  bigint;
+  before bigint;
+  crowd  text;
+begin
+  with host as (
+    select w.id, w.lanes, usable_slots(w.lanes, behind_others.lane) as slots
+    from live_workers() w
+    where job.type = any (w.types)
+      and coalesce(job.queue = any (w.queues), true)
+      and coalesce(job.tenant = any (w.tenants), true)
+      and not w.draining
+  ), held as (
+    select l.worker, count(*) as all_lanes, count(*) filter (where t.lane = 'fast') as fast
+    from leases l
+    join streams s on s.id = l.stream
+    left join job_types t on t.name = s.type
+    group by l.worker
+  )
+  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - case
+      when behind_others.lane = 'fast' then coalesce(held.all_lanes, 0)
+      else coalesce(held.all_lanes - least(held.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
+  into slots, hosts, free
+  from host
+  left join held on held.worker = host.id
+  where host.slots > 0;
+
+  select count(*) into before
+  from (
+    select
+    from streams s
+    cross join lateral (
+      select
+      from ready r
+      where r.stream = s.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
+    where s.queue <> 'holdfast'
+      and coalesce((select t.lane from job_types t where t.name = s.type), 'general') = behind_others.lane
+      and exists (
+        select from live_workers() w
+        where s.type = any (w.types)
+          and coalesce(s.queue = any (w.queues), true)
+          and coalesce(s.tenant = any (w.tenants), true))
+    limit 10001) counted;
+  crowd := case
+    when before = 0 then null
+    when before = 1 then '1 job stands before it'
+    when before > 10000 then 'more than 10000 jobs stand before it'
+    else before || ' jobs stand before it' end;
+
+  if free <= 0 then
+    return query select 'busy', concat_ws(' and ', format('waits because %s busy', case
+        when slots = 1 then 'the one slot of the worker that may run it is'
+        else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd),
+      jsonb_build_object('kind', 'lane', 'name', behind_others.lane, 'slots', slots, 'before', before);
+  elsif before > 0 then
+    return query select 'behind', 'waits because ' || crowd,
+      jsonb_build_object('kind', 'lane', 'name', behind_others.lane, 'slots', slots, 'before', before);
+  else
+    return query select 'starting', 'will start in a moment', null::jsonb;
+  end if;
+end
+$$;
+
+create or replace function budget_of(job jobs) returns integer
+language sql stable
+set search_path from current
+as $$
+  select coalesce(
+    job.max_attempts, (select t.max_attempts from job_types t where t.name = job.type),
+    setting('MAX_ATTEMPTS_DEFAULT')::integer)
+$$;
+
+-- Whether some process leads, and so promotes, sweeps and carries out requests.
+create or replace function is_maintained() returns boolean
+language sql stable
+set search_path from current
+as $$
+  select exists (select from leaders l where l.expires_at > now())
+$$;
+
+-- What is to happen at a time; or should have happened.
+create or replace function due_text(run_at timestamptz, template text) returns text
+language sql stable
+set search_path from current
+as $$
+  select case
+    when run_at > now() then format(template, moment(run_at))
+    when is_maintained() then format(template, moment(run_at)) || ', which is now'
+    else format(template, moment(run_at)) || ', but no process does maintenance'
+  end
+$$;
+
+-- Who did something, when and why, as far as it is known.
+create or replace function told(by text, at timestamptz, note text) returns text
+language sql immutable
+set search_path from current
+as $$
+  select coalesce(' by ' || single_line(by), '') || coalesce(' at ' || moment(at), '')
+    || coalesce(' (' || quoted(nullif(note, '')) || ')', '')
+$$;
+
+create or replace function moment(at timestamptz) returns text
+language sql immutable
+as $$
+  select to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
+$$;
+
+create or replace function quoted(value text) returns text
+language sql immutable
+set search_path from current
+as $$
+  select '"' || single_line(value) || '"'
+$$;
+
+-- Enough of a text for a sentence.
+create or replace function single_line(value text) returns text
+language sql immutable
+as $$
+  select case when length(line) > 200 then left(line, 199) || '…' else line end
+  from split_part(btrim(replace(value, e'\r', '')), e'\n', 1) as line
+$$;

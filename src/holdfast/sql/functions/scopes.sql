@@ -1,0 +1,173 @@
+-- Queues, types, lanes and tenants as operators see them. Moves: none. Roles: operator.
+--
+-- Counts of what waits end at 10 000 and then say so: a flood must not make the answer dear. They count what stands in
+-- line for a worker; jobs behind the head of their target are counted with the target.
+
+-- What was decided and still holds.
+create or replace function list_controls() returns setof controls
+language sql security definer stable
+set search_path from current
+as $$
+  select c.* from controls c order by c.kind, c.name
+$$;
+
+-- Workers that were heard of within the last 15 seconds.
+create or replace function live_workers() returns setof workers
+language sql stable
+set search_path from current
+as $$
+  select w.* from workers w where w.heartbeat_at > now() - interval '15 seconds'
+$$;
+
+-- One kind of scope by name, page by page; of one tenant only what concerns its jobs.
+create or replace function scope_figures(
+  kind text, only_tenant text, only_name text, after text, max_names integer
+) returns table (
+  name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
+  paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
+language sql stable
+set search_path from current
+set jit = off
+as $$
+  with line as (
+    select s.id, case scope_figures.kind
+        when 'queue' then s.queue when 'type' then s.type when 'tenant' then s.tenant
+        else coalesce((select t.lane from job_types t where t.name = s.type), 'general')
+      end as name
+    from streams s
+    where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant)
+  ), known as (
+    select line.name from line
+    union
+    select unnest(array['fast', 'general']) where scope_figures.kind = 'lane'
+    union
+    select t.queue from job_types t where scope_figures.kind = 'queue' and only_tenant is null
+    union
+    select t.name from job_types t where scope_figures.kind = 'type' and only_tenant is null
+    union
+    select k.tenant from api_keys k
+    where scope_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
+    union
+    select c.name from controls c
+    where c.kind = scope_figures.kind
+      and (only_tenant is null or (c.kind = 'tenant' and c.name = only_tenant) or c.name = only_name)
+    union
+    select only_name where only_name is not null
+  ), page as (
+    select known.name
+    from known
+    where (only_name is null or known.name = only_name) and (after is null or known.name > after)
+    order by known.name
+    limit max_names
+  ), streamed as materialized (
+    select page.name, array_agg(line.id) as ids
+    from page
+    join line on line.name = page.name
+    group by page.name
+  ), leased as materialized (
+    select l.stream, count(*) as count from leases l group by l.stream
+  )
+  select page.name, least(counted.count, 10000), counted.count > 10000,
+    coalesce((select sum(leased.count) from leased where leased.stream = any (streamed.ids)), 0)::bigint,
+    c.paused_at, c.paused_by, c.paused_note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
+  from page
+  left join streamed on streamed.name = page.name
+  left join controls c on c.kind = scope_figures.kind and c.name = page.name
+  cross join lateral (select count_ready(streamed.ids, 10001) as count) counted
+  order by page.name
+$$;
+
+-- How many entries stand in these streams, those that wait for a permit of their key too, counted no further than asked.
+create or replace function count_ready(streams integer[], up_to integer) returns bigint
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  select count(*)
+  from (
+    select
+    from unnest(streams) as s (id)
+    cross join lateral (
+      select from ready r where r.stream = s.id
+      union all
+      select from ready r where r.stream = -s.id) entry
+    limit up_to) counted
+$$;
+
+create or replace function list_queues(
+  only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
+) returns table (
+  name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
+  paused_note text, limit_count integer, rate_count integer, rate_seconds real)
+language sql security definer stable
+set search_path from current
+as $$
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
+    f.rate_count, f.rate_seconds
+  from scope_figures('queue', only_tenant, only_name, after, max_names) f
+$$;
+
+-- With what the workers published of a type, and how many live ones know it.
+create or replace function list_types(
+  only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
+) returns table (
+  name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
+  paused_note text, limit_count integer, rate_count integer, rate_seconds real, queue text, lane text, version integer,
+  declared_limit integer, declared_limit_key text, declared_rate_count integer, declared_rate_seconds real,
+  declared_rate_key text, workers bigint)
+language sql security definer stable
+set search_path from current
+as $$
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
+    f.rate_count, f.rate_seconds, coalesce(t.queue, 'default'), coalesce(t.lane, 'general'), t.version, t.limit_count,
+    t.limit_key, t.rate_count, t.rate_seconds, t.rate_key,
+    (select count(*) from live_workers() w where f.name = any (w.types) and not w.draining)
+  from scope_figures('type', only_tenant, only_name, after, max_names) f
+  left join job_types t on t.name = f.name
+  order by f.name
+$$;
+
+-- With the slots of the workers that live and do not drain. Jobs count for the lane of their type, so that a fast job in
+-- a general slot, and what workers claimed ahead, may make `running` more than `slots`.
+create or replace function list_lanes(only_tenant text default null, only_name text default null)
+returns table (
+  name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
+  paused_note text, slots bigint, utilisation double precision)
+language sql security definer stable
+set search_path from current
+as $$
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, offered.slots,
+    round(f.running::numeric / nullif(offered.slots, 0), 3)::double precision
+  from scope_figures('lane', only_tenant, only_name, null, 100) f
+  cross join lateral (
+    select coalesce(sum((w.lanes ->> f.name)::integer), 0) as slots from live_workers() w where not w.draining) offered
+  order by f.name
+$$;
+
+create or replace function list_tenants(
+  only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
+) returns table (
+  name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
+  paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
+language sql security definer stable
+set search_path from current
+as $$
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
+    f.rate_count, f.rate_seconds, f.weight
+  from scope_figures('tenant', only_tenant, only_name, after, max_names) f
+$$;
+
+-- Whether claiming is stopped everywhere, and how many jobs still run.
+create or replace function drain_state(only_tenant text default null)
+returns table (paused_at timestamptz, paused_by text, paused_note text, running bigint)
+language sql security definer stable
+set search_path from current
+as $$
+  select c.paused_at, c.paused_by, c.paused_note,
+    (select count(*) from leases l join streams s on s.id = l.stream
+     where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant))
+  from (values (true)) as always (row)
+  left join controls c on c.kind = 'everything' and c.name = ''
+$$;

@@ -1,0 +1,189 @@
+"""Every situation of a job has a sentence that names the culprit, and only one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from tests.sql.factories import (
+    claim_by_id,
+    elect,
+    enqueue,
+    enqueue_copies,
+    enqueue_many,
+    expire,
+    job_in,
+    make_due,
+    publish,
+    request,
+    run_one,
+    settle,
+)
+from tests.sql.test_steering import register
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
+
+
+class Asking:
+    """What is told of jobs, with times as `T` and known ids by name."""
+
+    def __init__(self, conn: asyncpg.Connection) -> None:
+        self._conn = conn
+        self.culprit: Any = None
+
+    async def __call__(self, job_id: UUID, tenant: str | None = None, **names: UUID) -> tuple[str, str]:
+        row = await self._conn.fetchrow("select * from explain($1, $2)", job_id, tenant)
+        assert row is not None
+        sentence = _MOMENT.sub("T", row["sentence"])
+        for name, known in {**names, "ID": job_id}.items():
+            sentence = sentence.replace(str(known), name)
+        unquoted = re.sub(r'"[^"]*"', "", row["sentence"])
+        assert unquoted.endswith(".")
+        assert unquoted.count(". ") == 0
+        assert "\n" not in row["sentence"]
+        self.culprit = None if row["culprit"] is None else json.loads(row["culprit"])
+        return row["code"], sentence
+
+
+async def test_what_does_not_wait_in_line(conn: asyncpg.Connection) -> None:
+    asking = Asking(conn)
+    assert await asking(uuid4()) == ("unknown", "There is no job ID.")
+    created = await job_in(conn, "created", created_by="ada")
+    assert await asking(created) == ("held", "The job is held since T by ada until somebody releases it.")
+    assert await asking(created, "another") == ("unknown", "There is no job ID.")
+    anonymous = await job_in(conn, "created")
+    assert await asking(anonymous) == ("held", "The job is held since T until somebody releases it.")
+
+    scheduled = await job_in(conn, "scheduled")
+    assert await asking(scheduled) == ("scheduled", "The job is scheduled for T.")
+    assert asking.culprit["kind"] == "time"
+    await make_due(conn, scheduled)
+    unled = "The job is scheduled for T, but no process does maintenance."
+    assert await asking(scheduled) == ("scheduled", unled)
+    lapsed = (await run_one(conn)).job_id
+    await expire(conn, lapsed)
+    told = "The job ran on worker w1, whose lease lapsed at T, but no process does maintenance that would take it back."
+    assert await asking(lapsed) == ("lapsed", told)
+    unseated = await enqueue(conn, target="new")
+    told = "The job waits to be called to the head of its target, but no process does maintenance."
+    assert await asking(unseated) == ("seating", told)
+    await request(conn, "pause", unseated)
+    asked = await conn.fetchval("select id from jobs where type = 'holdfast.pause'")
+    told = "The job is a request, but no process does maintenance that would carry it out."
+    assert await asking(asked) == ("request", told)
+    await conn.execute("select lead('maintenance', 'me', 600)")
+    assert await asking(scheduled) == ("scheduled", "The job is scheduled for T, which is now.")
+    told = "The job ran on worker w1, whose lease lapsed at T, and is taken back by the next sweep."
+    assert await asking(lapsed) == ("lapsed", told)
+    assert await asking(unseated) == ("seating", "The job is called to the head of its target in a moment.")
+    assert await asking(asked) == ("request", "The job is a request that maintenance carries out in a moment.")
+
+    retry = await job_in(conn, "retry")
+    told = 'The job failed 1 of 3 times, last with "boom", and runs again at T.'
+    assert await asking(retry) == ("retry", told)
+    snoozed = await run_one(conn)
+    await settle(conn, "snooze", [snoozed], delays=[60.0])
+    assert await asking(snoozed.job_id) == ("snoozed", "The job was put off by its handler until T.")
+    paused = await enqueue(conn)
+    await request(conn, "pause", paused, by="ada", note="the disk is full. Wait!\nMore tomorrow.")
+    await conn.execute("select execute_requests()")
+    told = 'The job was paused by ada at T ("the disk is full. Wait!") until somebody resumes it.'
+    assert await asking(paused) == ("paused", told)
+    assert asking.culprit["by"] == "ada"
+    error = await job_in(conn, "error")
+    told = 'The job failed with "boom" at T and is held until somebody resumes or resolves it.'
+    assert await asking(error) == ("error", told)
+
+    running = (await run_one(conn)).job_id
+    assert await asking(running) == ("running", "The job runs on worker w1 since T.")
+    await request(conn, "cancel", running, by="ada", note="wrong")
+    told = 'The job runs on worker w1 since T and was told to cancel by ada ("wrong").'
+    assert await asking(running) == ("interrupted", told)
+    await conn.execute("delete from leases where job_id = $1", running)
+    assert await asking(running) == ("misplaced", "The job runs without a lease, which maintenance mends.")
+
+    assert await asking(await job_in(conn, "success")) == ("ended", "The job succeeded at T.")
+    assert await asking(await job_in(conn, "dead")) == ("ended", 'The job died at T of "boom".')
+    canceled = await enqueue(conn)
+    await request(conn, "cancel", canceled, by="bob")
+    await conn.execute("select execute_requests(100)")
+    assert await asking(canceled) == ("ended", "The job was canceled by bob at T.")
+
+
+async def test_what_waits_behind_the_head_of_its_target(conn: asyncpg.Connection) -> None:
+    asking = Asking(conn)
+    head = await enqueue(conn, target="t")
+    await elect(conn)
+    job = await enqueue(conn, target="t")
+    await elect(conn)
+    behind = 'The job waits behind job HEAD of its target "t", which '
+    await conn.execute("select pause_scope('queue', 'default', 'ada')")
+    told = behind + 'waits because its queue "default" was paused by ada at T.'
+    assert await asking(job, HEAD=head) == ("target", told)
+    await conn.execute("select resume_scope('queue', 'default', 'ada')")
+    lease = await claim_by_id(conn, head)
+    assert lease is not None
+    assert await asking(job, HEAD=head) == ("target", behind + "runs on worker w1 since T.")
+    await settle(conn, "fail", [lease], kinds=["retryable"], error_messages=["100% full"])
+    told = behind + 'failed 1 of 3 times, last with "100% full", and runs again at T.'
+    assert await asking(job, HEAD=head) == ("target", told)
+    await request(conn, "pause", head, by="ada")
+    await conn.execute("select execute_requests()")
+    told = behind + "was paused by ada at T until somebody resumes it."
+    assert await asking(job, HEAD=head) == ("target", told)
+    assert (asking.culprit["id"], asking.culprit["state"], asking.culprit["culprit"]["by"]) == (
+        str(head), "paused", "ada")  # fmt: skip
+
+
+async def test_why_a_queued_job_does_not_start(conn: asyncpg.Connection) -> None:
+    asking = Asking(conn)
+    job = await enqueue(conn, tenant="acme", queue="post")
+    waits = "The job waits because "
+    for kind, name in (("lane", "general"), ("type", "work"), ("queue", "post"), ("tenant", "acme"), ("everything", "")):
+        await conn.execute("select pause_scope($1, $2, 'ada', 'because')", kind, name)
+        what = "claiming was stopped everywhere" if not name else f'its {kind} "{name}" was paused'
+        assert await asking(job) == (f"{kind}-paused", f'{waits}{what} by ada at T ("because").')
+        assert (asking.culprit["kind"], asking.culprit["name"], asking.culprit["by"]) == (kind, name, "ada")
+    await conn.execute("select resume_scope(c.kind, c.name, 'ada') from list_controls() c")
+
+    assert await asking(job) == ("no-worker", f"{waits}no worker is alive.")
+    await register(conn, "w1", "other", queues=["other"], lanes={"fast": 1, "general": 0})
+    assert await asking(job) == ("type-unserved", f'{waits}no live worker knows its type "work".')
+    await conn.execute("update workers set types = '{work}'")
+    told = f'{waits}no live worker that knows its type serves its queue "post".'
+    assert await asking(job) == ("queue-unserved", told)
+    await conn.execute("update workers set queues = '{post}', tenants = '{other}'")
+    told = f'{waits}no live worker that knows its type serves its tenant "acme".'
+    assert await asking(job) == ("tenant-unserved", told)
+    await conn.execute("update workers set tenants = '{acme}'")
+    told = f"{waits}no live worker that knows its type has slots for its lane general."
+    assert await asking(job) == ("lane-unserved", told)
+    await conn.execute("""update workers set lanes = '{"general": 1}', draining = true""")
+    assert await asking(job) == ("draining", f"{waits}every live worker that could run it drains.")
+    await conn.execute("update workers set draining = false, tenants = null, queues = null, types = '{work,fast}'")
+    assert await asking(job) == ("starting", "The job will start in a moment.")
+
+    await enqueue_many(conn, [("work", {}, {"priority": 1})] * 2)
+    await enqueue(conn, "unknown", priority=1)
+    assert await asking(job) == ("behind", f"{waits}2 jobs stand before it.")
+    running = (await run_one(conn, priority=0)).job_id
+    told = f"{waits}the one slot of the worker that may run it is busy and 2 jobs stand before it."
+    assert await asking(job) == ("busy", told)
+    # A fast job takes a fast slot, and leaves the general one free.
+    await publish(conn, "fast", lane="fast")
+    await conn.execute("""update workers set lanes = '{"general": 2, "fast": 1}'""")
+    await run_one(conn, "fast")
+    assert (await asking(job))[0] == "behind"
+    await run_one(conn, "fast")
+    told = f"{waits}all 2 slots of the workers that may run it (1 alive) are busy and 2 jobs stand before it."
+    assert await asking(job) == ("busy", told)
+    assert (asking.culprit["slots"], asking.culprit["before"]) == (2, 2)
+    await enqueue_copies(conn, 10_000, priority=2)
+    assert "more than 10000 jobs stand before it" in (await asking(job))[1]
+    await conn.execute("delete from ready where job_id = $1", job)
+    assert (await asking(job))[0] == "misplaced"
+    assert (await asking(running))[0] == "running"

@@ -1,0 +1,242 @@
+"""Pauses, limits and weights: who may decide, what is kept and written down, and what operators see of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.conftest import ConnectAs
+from tests.sql.factories import (
+    elect,
+    enqueue,
+    enqueue_copies,
+    enqueue_many,
+    execute,
+    job_in,
+    publish,
+    run_one,
+    state_of,
+)
+
+SCOPES = [("queue", "mail"), ("type", "mail.send"), ("lane", "fast"), ("tenant", "acme"), ("everything", "")]
+STEERING = {
+    "pause_scope": "pause_scope('queue', 'q', 'me')",
+    "resume_scope": "resume_scope('queue', 'q', 'me')",
+    "set_limit": "set_limit('queue', 'q', 1, null, null, 'me')",
+    "set_weight": "set_weight('t', 2, 'me')",
+    "resolve_job": "resolve_job(gen_random_uuid(), 'me')",
+    "list_controls": "list_controls()",
+    "list_queues": "list_queues()",
+    "list_types": "list_types()",
+    "list_lanes": "list_lanes()",
+    "list_tenants": "list_tenants()",
+    "drain_state": "drain_state()",
+    "list_targets": "list_targets()",
+    "show_targets": "show_targets('{t}', '{t}')",
+    "explain": "explain(gen_random_uuid())",
+}
+
+
+async def rows(conn: asyncpg.Connection, call: str, *arguments: Any) -> list[dict[str, Any]]:
+    return [dict(row) for row in await conn.fetch(f"select * from {call}", *arguments)]
+
+
+async def register(
+    conn: asyncpg.Connection,
+    worker: str = "w1",
+    *types: str,
+    lanes: dict[str, int] | None = None,
+    queues: list[str] | None = None,
+) -> None:
+    """A worker that was heard of just now."""
+    await conn.execute(
+        "select register_worker($1, 'here', 1, '1', $2::text::jsonb, $3::text[], $4::text[])",
+        worker, json.dumps(lanes or {"fast": 3, "general": 5}), list(types or ["work"]), queues,
+    )  # fmt: skip
+
+
+async def test_every_steering_function_is_for_operators_alone(connect_as: ConnectAs) -> None:
+    operator = await connect_as("operator")
+    for call in STEERING.values():
+        await operator.fetch(f"select * from {call}")
+    for role in ("api", "worker", "client"):
+        face = await connect_as(role)
+        for call in STEERING.values():
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await face.fetch(f"select * from {call}")
+
+
+async def test_a_pause_says_who_and_why_until_it_is_resumed(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    listener = await connect_as("superuser")
+    await listener.add_listener("holdfast.ready", lambda *told: heard.put_nowait(told[-1]))
+    for kind, name in SCOPES:
+        assert await conn.fetchval("select pause_scope($1, $2, 'ada', 'the disk is full')", kind, name)
+        assert await asyncio.wait_for(heard.get(), 5) == ""
+        assert not await conn.fetchval("select pause_scope($1, $2, 'bob', 'me too')", kind, name)
+        (control,) = await rows(conn, "list_controls()")
+        told = (control["kind"], control["name"], control["paused_by"], control["paused_note"])
+        assert told == (kind, name, "ada", "the disk is full")
+        assert not await conn.fetchval("select resume_scope($1, $2, 'eve', only_by => 'acme/')", kind, name)
+        assert await conn.fetchval("select resume_scope($1, $2, 'bob')", kind, name)
+        assert await asyncio.wait_for(heard.get(), 5) == ""
+        assert not await conn.fetchval("select resume_scope($1, $2, 'bob')", kind, name)
+        assert await rows(conn, "list_controls()") == []
+        resumed, paused = await rows(conn, "list_audit(max_entries => 2)")
+        assert (paused["actor"], paused["action"], paused["subject"]) == ("ada", f"{kind}.pause", name or None)
+        assert paused["tenant"] == (name if kind == "tenant" else None)
+        assert json.loads(paused["detail"]) == {"note": "the disk is full"}
+        assert (resumed["actor"], resumed["action"]) == ("bob", f"{kind}.resume")
+        assert json.loads(resumed["detail"])["paused_by"] == "ada"
+    assert heard.empty()
+
+
+async def test_limits_and_weights_are_kept_until_they_are_cleared(conn: asyncpg.Connection) -> None:
+    for kind in ("queue", "type", "tenant"):
+        assert await conn.fetchval("select set_limit($1, 'x', 3, 100, 60, 'ada')", kind)
+        assert not await conn.fetchval("select set_limit($1, 'x', 3, 100, 60, 'bob')", kind)
+        await conn.execute("select pause_scope($1, 'x', 'ada')", kind)
+        assert await conn.fetchval("select set_limit($1, 'x', null, null, null, 'bob')", kind)
+        (control,) = await rows(conn, "list_controls()")
+        assert (control["limit_count"], control["rate_count"], control["paused_by"]) == (None, None, "ada")
+        await conn.execute("select resume_scope($1, 'x', 'ada')", kind)
+        assert await rows(conn, "list_controls()") == []
+        assert not await conn.fetchval("select set_limit($1, 'x', null, null, null, 'bob')", kind)
+    assert await conn.fetchval("select set_weight('acme', 2.5, 'ada')")
+    (control,) = await rows(conn, "list_controls()")
+    assert (control["kind"], control["name"], control["weight"]) == ("tenant", "acme", 2.5)
+    assert await conn.fetchval("select set_weight('acme', null, 'ada')")
+    assert await rows(conn, "list_controls()") == []
+    actions = [entry["action"] for entry in await rows(conn, "list_audit()")][::-1]
+    each = ["limit", "pause", "limit", "resume"]
+    expected = [f"{kind}.{verb}" for kind in ("queue", "type", "tenant") for verb in each]
+    assert actions == [*expected, "tenant.weight", "tenant.weight"]
+
+
+async def test_what_cannot_be_steered_is_refused(conn: asyncpg.Connection) -> None:
+    for call, told in {
+        "pause_scope('colour', 'red', 'me')": "unknown kind",
+        "pause_scope('queue', '', 'me')": "1 to 200",
+        "pause_scope('lane', 'slow', 'me')": "known are fast and general",
+        "pause_scope('everything', 'x', 'me')": "has no name",
+        "pause_scope('queue', 'holdfast', 'me')": "maintenance",
+        "pause_scope('type', 'holdfast.cancel', 'me')": "maintenance",
+        "set_limit('lane', 'fast', 1, null, null, 'me')": "unknown kind",
+        "set_limit('queue', 'q', -1, null, null, 'me')": "0 to 10000",
+        "set_limit('queue', 'q', null, 1, null, 'me')": "a rate must",
+        "set_limit('queue', 'q', null, 1, 'NaN', 'me')": "a rate must",
+        "set_weight('t', 0, 'me')": "a weight must",
+        "set_weight('t', 'NaN', 'me')": "a weight must",
+    }.items():
+        with pytest.raises(asyncpg.PostgresError, match=told) as raised:
+            await conn.execute(f"select {call}")
+        assert raised.value.sqlstate == "HF002"
+    assert await rows(conn, "list_controls()") == []
+    assert await rows(conn, "list_audit()") == []
+
+
+async def test_lists_tell_what_waits_runs_and_is_decided(conn: asyncpg.Connection) -> None:
+    await publish(conn, "mail", lane="fast", queue="post")
+    await register(conn, "w1", "mail", "work", lanes={"fast": 2, "general": 4})
+    await register(conn, "gone", "mail")
+    await conn.execute("update workers set heartbeat_at = now() - interval '1 minute' where id = 'gone'")
+    await enqueue_copies(conn, 3, "mail")
+    await run_one(conn, "mail")
+    await enqueue(conn, tenant="acme")
+    await execute(conn, "pause", await enqueue(conn, tenant="acme", target="t"))
+    await conn.execute("select pause_scope('queue', 'post', 'ada', 'why'), set_limit('tenant', 'acme', 7, 5, 60, 'ada')")
+
+    queues = {row["name"]: row for row in await rows(conn, "list_queues()")}
+    assert queues.keys() == {"default", "post"}
+    assert (queues["post"]["waiting"], queues["post"]["running"], queues["post"]["paused_by"]) == (3, 1, "ada")
+    types = {row["name"]: row for row in await rows(conn, "list_types()")}
+    assert (types["mail"]["lane"], types["mail"]["workers"], types["work"]["waiting"]) == ("fast", 1, 1)
+    fast, general = await rows(conn, "list_lanes()")
+    assert (fast["name"], fast["waiting"], fast["running"], fast["slots"], fast["utilisation"]) == ("fast", 3, 1, 2, 0.5)
+    assert (general["slots"], general["utilisation"]) == (4, 0)
+    tenants = {row["name"]: row for row in await rows(conn, "list_tenants()")}
+    assert (tenants["acme"]["limit_count"], tenants["acme"]["rate_seconds"], tenants["default"]["running"]) == (7, 60, 1)
+
+    theirs = await rows(conn, "list_queues('acme')")
+    assert [(row["name"], row["waiting"], row["running"]) for row in theirs] == [("default", 1, 0)]
+    assert [row["name"] for row in await rows(conn, "list_tenants('acme')")] == ["acme"]
+    assert [row["name"] for row in await rows(conn, "list_types('acme')")] == ["work"]
+    first = await rows(conn, "list_tenants(max_names => 1)")
+    second = await rows(conn, "list_tenants(after => $1)", first[0]["name"])
+    assert [row["name"] for row in (*first, *second)] == ["acme", "default"]
+
+
+async def test_counts_end_at_ten_thousand_and_say_so(conn: asyncpg.Connection) -> None:
+    for _ in range(4):
+        await enqueue_copies(conn, 2500)
+    (row,) = await rows(conn, "list_queues()")
+    assert (row["waiting"], row["waiting_more"]) == (10_000, False)
+    await enqueue(conn)
+    (row,) = await rows(conn, "list_queues()")
+    assert (row["waiting"], row["waiting_more"]) == (10_000, True)
+
+
+async def test_targets_tell_the_culprit_and_who_waits(conn: asyncpg.Connection) -> None:
+    paused = await enqueue(conn, target="a")
+    held = await job_in(conn, "error", target="b")
+    retrying = await job_in(conn, "retry", target="c")
+    running = (await run_one(conn, target="d")).job_id
+    lines = {name: [row["job_id"] for row in await enqueue_many(conn, [("work", {}, {"target": name})] * 2)]
+             for name in "abcd"}  # fmt: skip
+    while await conn.fetchval("select elect()"):
+        pass
+    await conn.execute("select request('pause', array[$1::uuid], 'ada', 'look at it')", paused)
+    await conn.execute("select execute_requests()")
+    await enqueue(conn, tenant="other", target="a")
+    await elect(conn)
+
+    async def listed(**wishes: Any) -> tuple[list[dict[str, Any]], tuple[str, str] | None]:
+        names = ", ".join(f"{name} => ${i}" for i, name in enumerate(wishes, 1))
+        (page,) = await rows(conn, f"list_targets({names})", *wishes.values())
+        found = await rows(conn, "show_targets($1, $2, $3, 5)", page["tenants"], page["targets"], None)
+        assert [(row["tenant"], row["target"]) for row in found] == list(
+            zip(page["tenants"], page["targets"], strict=True)
+        )
+        reached = page["reached_tenant"], page["reached_target"]
+        return found, None if reached == (None, None) else reached
+
+    everything, reached = await listed()
+    assert reached is None
+    assert [(row["tenant"], row["target"], row["state"], row["blocked"], row["job_id"]) for row in everything[:4]] == [
+        ("default", "a", "paused", True, paused),
+        ("default", "b", "error", True, held),
+        ("default", "c", "retry", False, retrying),
+        ("default", "d", "running", False, running),
+    ]
+    assert [row["waiting"] for row in everything] == [2, 2, 2, 2, 0]
+    assert [row["line"] for row in everything[:4]] == list(lines.values())
+    assert (everything[0]["by"], everything[0]["note"]) == ("ada", "look at it")
+    assert (everything[1]["last_error"], everything[3]["worker"]) == ("boom", "w1")
+    blocked, _ = await listed(only_blocked=True)
+    assert [row["target"] for row in blocked] == ["a", "b"]
+    page, reached = await listed(max_targets=3)
+    rest, end = await listed(after_tenant=reached[0], after_target=reached[1]) if reached else ([], None)
+    assert ([*page, *rest], end) == (everything, None)
+    # A page ends where it has looked at enough targets, and the next one goes on there.
+    few, reached = await listed(only_blocked=True, max_visited=1)
+    assert ([row["target"] for row in few], reached) == (["a"], ("default", "a"))
+    foreign, _ = await listed(only_tenant="other")
+    assert [(row["tenant"], row["target"]) for row in foreign] == [("other", "a")]
+    assert await rows(conn, "show_targets('{default,default}', '{a,nothing}', 'other')") == []
+
+    assert await conn.fetchval("select resolve_job($1, 'bob', 'done by hand', 'other')", held) == "not-found"
+    assert await conn.fetchval("select resolve_job($1, 'bob', 'done by hand', 'default')", held) == "accepted"
+    await conn.execute("select execute_requests()")
+    assert await state_of(conn, held) == "canceled"
+    event = await conn.fetchrow("select by, note from job_events where job_id = $1 and event = 'canceled'", held)
+    assert tuple(event) == ("bob", "resolved: done by hand")
+    (entry, *_) = await rows(conn, "list_audit()")
+    assert (entry["action"], entry["subject"], entry["tenant"]) == ("job.resolve", str(held), "default")
+    (freed,) = await rows(conn, "show_targets('{default}', '{b}')")
+    assert (freed["job_id"], freed["blocked"]) == (lines["b"][0], False)
