@@ -143,7 +143,8 @@ async def test_why_a_queued_job_does_not_start(conn: asyncpg.Connection) -> None
     asking = Asking(conn)
     job = await enqueue(conn, tenant="acme", queue="post")
     waits = "The job waits because "
-    for kind, name in (("lane", "general"), ("type", "work"), ("queue", "post"), ("tenant", "acme"), ("everything", "")):
+    scopes = {"lane": "general", "type": "work", "queue": "post", "tenant": "acme", "everything": ""}
+    for kind, name in scopes.items():
         await conn.execute("select pause_scope($1, $2, 'ada', 'because')", kind, name)
         what = "claiming was stopped everywhere" if not name else f'its {kind} "{name}" was paused'
         assert await asking(job) == (f"{kind}-paused", f'{waits}{what} by ada at T ("because").')

@@ -150,7 +150,7 @@ async def test_lists_tell_what_waits_runs_and_is_decided(conn: asyncpg.Connectio
     await run_one(conn, "mail")
     await enqueue(conn, tenant="acme")
     await execute(conn, "pause", await enqueue(conn, tenant="acme", target="t"))
-    await conn.execute("select pause_scope('queue', 'post', 'ada', 'why'), set_limit('tenant', 'acme', 7, 5, 60, 'ada')")
+    await conn.execute("select pause_scope('queue', 'post', 'ada'), set_limit('tenant', 'acme', 7, 5, 60, 'ada')")
 
     queues = {row["name"]: row for row in await rows(conn, "list_queues()")}
     assert queues.keys() == {"default", "post"}
@@ -158,10 +158,12 @@ async def test_lists_tell_what_waits_runs_and_is_decided(conn: asyncpg.Connectio
     types = {row["name"]: row for row in await rows(conn, "list_types()")}
     assert (types["mail"]["lane"], types["mail"]["workers"], types["work"]["waiting"]) == ("fast", 1, 1)
     fast, general = await rows(conn, "list_lanes()")
-    assert (fast["name"], fast["waiting"], fast["running"], fast["slots"], fast["utilisation"]) == ("fast", 3, 1, 2, 0.5)
+    assert (fast["name"], fast["waiting"], fast["running"]) == ("fast", 3, 1)
+    assert (fast["slots"], fast["utilisation"]) == (2, 0.5)
     assert (general["slots"], general["utilisation"]) == (4, 0)
     tenants = {row["name"]: row for row in await rows(conn, "list_tenants()")}
-    assert (tenants["acme"]["limit_count"], tenants["acme"]["rate_seconds"], tenants["default"]["running"]) == (7, 60, 1)
+    assert (tenants["acme"]["limit_count"], tenants["acme"]["rate_seconds"]) == (7, 60)
+    assert tenants["default"]["running"] == 1
 
     theirs = await rows(conn, "list_queues('acme')")
     assert [(row["name"], row["waiting"], row["running"]) for row in theirs] == [("default", 1, 0)]
@@ -234,7 +236,7 @@ async def test_targets_tell_the_culprit_and_who_waits(conn: asyncpg.Connection) 
     assert await conn.fetchval("select resolve_job($1, 'bob', 'done by hand', 'default')", held) == "accepted"
     await conn.execute("select execute_requests()")
     assert await state_of(conn, held) == "canceled"
-    event = await conn.fetchrow("select by, note from job_events where job_id = $1 and event = 'canceled'", held)
+    (event,) = await conn.fetch("select by, note from job_events where job_id = $1 and event = 'canceled'", held)
     assert tuple(event) == ("bob", "resolved: done by hand")
     (entry, *_) = await rows(conn, "list_audit()")
     assert (entry["action"], entry["subject"], entry["tenant"]) == ("job.resolve", str(held), "default")

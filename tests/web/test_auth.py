@@ -33,6 +33,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/jobs/batch"): {"jobs": [{"jobType": "x"}]},
     ("post", "/ops/keys"): {"name": "n", "scopes": ["read"]},
     ("post", "/ops/keys/{key_id}/rotate"): {},
+    ("put", "/ops/queues/{name}/limits"): {"limit": 1},
+    ("put", "/ops/types/{name}/limits"): {"rate": {"count": 1, "seconds": 1}},
+    ("put", "/ops/tenants/{name}/limits"): {"weight": 2},
 }
 DOCUMENT = describe(create_app(Holdfast("postgresql://127.0.0.1:1/nothing")))
 ROUTES = [
@@ -60,6 +63,7 @@ def test_every_route_that_takes_a_body_has_a_case() -> None:
 
 async def call(client: httpx.AsyncClient, method: str, path: str, job: Any, headers: dict[str, str]) -> httpx.Response:
     address = path.replace("{job_id}", str(job)).replace("{key_id}", str(job)).replace("{target}", "t")
+    address = address.replace("{name}", "general" if "/lanes/" in path else "default")
     return await client.request(method, address, json=BODIES.get((method, path)), headers=headers)
 
 

@@ -17,6 +17,7 @@ from holdfast.cli.output import age, as_dict, output_option, print_record, print
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.job import Job
+from holdfast.model.scope import Explanation
 from holdfast.model.states import State
 
 __all__ = ["jobs"]
@@ -126,6 +127,35 @@ _verb(
     "Release jobs that were recorded with --hold.",
     lambda hf, job_id, by, _reason: hf.release(job_id, by=by),
 )
+
+
+async def _resolve(hf: Holdfast, job_id: UUID, by: str, reason: str | None) -> None:
+    await (await hf.operations()).resolve(job_id, by=by, reason=reason)
+
+
+_verb(
+    "resolve",
+    "Cancel jobs for good because somebody has dealt with them; their targets go on.",
+    _resolve,
+    destructive=True,
+)
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID", type=click.UUID)
+@output_option
+def explain(job_id: UUID, output: str) -> None:
+    """Say why a job does not run, in one sentence that names the culprit."""
+    found = asyncio.run(_explain(job_id))
+    if output == "table":
+        click.echo(found.sentence)
+    else:
+        print_record(as_dict(found), output)
+
+
+async def _explain(job_id: UUID) -> Explanation:
+    async with Holdfast() as hf:
+        return await (await hf.operations()).explain(job_id)
 
 
 async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: str | None) -> int:

@@ -8,7 +8,22 @@ from typing import Any, NoReturn
 
 import click
 
-from holdfast.cli import config, db, doctor, enqueue, jobs, keys, migrate, serve, up, verify, worker
+from holdfast.cli import (
+    config,
+    db,
+    doctor,
+    drain,
+    enqueue,
+    jobs,
+    keys,
+    migrate,
+    scopes,
+    serve,
+    targets,
+    up,
+    verify,
+    worker,
+)
 from holdfast.cli.failures import Exit, report
 from holdfast.version import __version__
 
@@ -54,6 +69,12 @@ for command in (
     db.db,
     enqueue.enqueue,
     jobs.jobs,
+    targets.targets,
+    scopes.queues,
+    scopes.types,
+    scopes.lanes,
+    scopes.tenants,
+    drain.drain,
     keys.keys,
     config.config,
     doctor.doctor,

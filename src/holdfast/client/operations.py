@@ -1,4 +1,4 @@
-"""What operators may do: search, look, count, and manage keys; within one tenant, or across all.
+"""What operators may do: search, look, count, steer, and manage keys; within one tenant, or across all.
 
 Searches and figures may take seconds. They have a share of the connections, so that keys can be made and revoked, and
 single jobs looked at, whoever searches.
@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.client.keyring import Keys
+from holdfast.client.steering import Steering
 from holdfast.errors import DatabaseBusy, NotFound
 from holdfast.model.job import Attempt, Event, Job
 from holdfast.model.query import parse_query
@@ -29,10 +30,11 @@ _SEARCH_SECONDS = 15.0
 _SEARCHING, _TURN_SECONDS = 2, 3.0
 
 
-class Operations:
+class Operations(Steering):
     """The operator's verbs, over a database in that role. `tenant` None means all of them."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self._store = BrowseStore(database)
         self._turns = asyncio.Semaphore(_SEARCHING)
         self.keys = Keys(KeyStore(database))

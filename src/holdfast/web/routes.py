@@ -24,6 +24,8 @@ from holdfast.web.health import health_router
 from holdfast.web.metrics import Metrics, metrics_router
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
+from holdfast.web.ops.scopes import ops_scopes_router
+from holdfast.web.ops.targets import ops_targets_router
 from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
 from holdfast.web.state import State
@@ -63,6 +65,8 @@ def create_app(
         requests_router(state),
         ops_jobs_router(state),
         ops_keys_router(state),
+        ops_scopes_router(state),
+        ops_targets_router(state),
         metrics_router(gate, metrics),
         pages_router(),
     ):
@@ -71,7 +75,7 @@ def create_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=[origin.strip() for origin in hf.config.cors_origins.split(",")],
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer", "traceparent"],
             expose_headers=["Location", "Preference-Applied", "Retry-After"],
         )

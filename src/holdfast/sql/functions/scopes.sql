@@ -49,10 +49,10 @@ as $$
     where scope_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
     union
     select c.name from controls c
-    where c.kind = scope_figures.kind
-      and (only_tenant is null or (c.kind = 'tenant' and c.name = only_tenant) or c.name = only_name)
+    where c.kind = scope_figures.kind and (only_tenant is null or (c.kind = 'tenant' and c.name = only_tenant))
     union
-    select only_name where only_name is not null
+    select only_name
+    where only_name is not null and (scope_figures.kind <> 'tenant' or only_tenant is null or only_tenant = only_name)
   ), page as (
     select known.name
     from known

@@ -12,7 +12,7 @@ from holdfast.web.control.schemas import Accepted, Reason
 from holdfast.web.description import body_of
 from holdfast.web.state import State
 
-__all__ = ["requests_router"]
+__all__ = ["reason_of", "requests_router"]
 
 _SUMMARIES = {
     "cancel": "Cancel a job for good",
@@ -60,7 +60,7 @@ async def _ask(
     state: State, request: Request, caller: Caller, job_id: str, *, verb: str, target: str | None
 ) -> Response:
     wanted = job_id_of(job_id)
-    reason = await _reason(request)
+    reason = await reason_of(request)
     control = await state.control()
     await control.request(caller, verb, wanted, note=reason, target=target)
     job = await control.job(caller, wanted)
@@ -68,8 +68,8 @@ async def _ask(
     return Response(body, 202, media_type="application/json")
 
 
-async def _reason(request: Request) -> str | None:
-    """No body at all is fine."""
+async def reason_of(request: Request) -> str | None:
+    """Why something is asked for; no body at all is fine."""
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
         return None
     return (await read_body(request, Reason)).reason

@@ -1,0 +1,145 @@
+"""What operators decide while everything runs: pause, resume, limits, weights, drain; and why a job does not run.
+
+A pause stops claims: what runs goes on, what waits stays queued. `by` and `by_key` say who decides.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from holdfast.client.client import judge
+from holdfast.errors import InvalidInput, NotFound
+from holdfast.model.scope import Control, Drain, Explanation, Kind, Lane, Queue, Target, Tenant, Type
+from holdfast.store.database import Database
+from holdfast.store.steering import Place, SteeringStore, TargetPage
+
+__all__ = ["Place", "Steering", "TargetPage"]
+
+#: How many of those behind the head of a target are shown with it.
+_LINE = 20
+
+
+class Steering:
+    """The verbs, over a database in the role `operator`. `tenant` None means all of them."""
+
+    def __init__(self, database: Database) -> None:
+        self._steering = SteeringStore(database)
+
+    async def pause(
+        self, kind: Kind, name: str = "", *, by: str, reason: str | None = None, by_key: UUID | None = None
+    ) -> bool:
+        """Stop claims of a queue, type, lane or tenant. What is paused already stays as it is; False then."""
+        return await self._steering.pause(kind, name, by=by, note=reason, by_key=by_key)
+
+    async def resume(
+        self,
+        kind: Kind,
+        name: str = "",
+        *,
+        by: str,
+        reason: str | None = None,
+        by_key: UUID | None = None,
+        only_by: str | None = None,
+    ) -> bool:
+        """Let claims go on; False if nothing was paused, or not by somebody whose name begins with `only_by`."""
+        return await self._steering.resume(kind, name, by=by, note=reason, by_key=by_key, only_by=only_by)
+
+    async def limit(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        limit: int | None = None,
+        rate: tuple[int, float] | None = None,
+        by: str,
+        by_key: UUID | None = None,
+    ) -> bool:
+        """So many jobs of a queue, type or tenant at once, and so many starts (count, seconds); None clears."""
+        return await self._steering.limit(kind, name, limit, rate, by=by, by_key=by_key)
+
+    async def weigh(self, tenant: str, weight: float | None, *, by: str, by_key: UUID | None = None) -> bool:
+        """A tenant's share where tenants compete; None for the usual one, 1."""
+        return await self._steering.weigh(tenant, weight, by=by, by_key=by_key)
+
+    async def drain(self, *, by: str, reason: str | None = None, by_key: UUID | None = None) -> Drain:
+        """Stop claims everywhere; what still runs."""
+        await self.pause("everything", by=by, reason=reason, by_key=by_key)
+        return await self.draining()
+
+    async def draining(self, *, tenant: str | None = None) -> Drain:
+        """Whether claims are stopped everywhere, and how many jobs still run."""
+        return await self._steering.drain(tenant)
+
+    async def controls(self) -> list[Control]:
+        """What was decided and still holds."""
+        return await self._steering.controls()
+
+    async def queues(
+        self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
+    ) -> list[Queue]:
+        """Queues by name: what waits and runs there, pauses and limits."""
+        return await self._steering.queues(tenant, name, after, limit)
+
+    async def types(
+        self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
+    ) -> list[Type]:
+        """Job types by name, with what their code declares and how many live workers know them."""
+        return await self._steering.types(tenant, name, after, limit)
+
+    async def lanes(self, *, tenant: str | None = None, name: str | None = None) -> list[Lane]:
+        """Both lanes, with the slots of live workers."""
+        return await self._steering.lanes(tenant, name)
+
+    async def tenants(
+        self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
+    ) -> list[Tenant]:
+        """Tenants by name, with slots and weights."""
+        return await self._steering.tenants(tenant, name, after, limit)
+
+    async def scope(self, kind: Kind, name: str, *, tenant: str | None = None) -> Queue | Type | Lane | Tenant:
+        """One queue, type, lane or tenant, whether anything was ever done there or not."""
+        found: list[Queue] | list[Type] | list[Lane] | list[Tenant]
+        match kind:
+            case "queue":
+                found = await self.queues(tenant=tenant, name=name)
+            case "type":
+                found = await self.types(tenant=tenant, name=name)
+            case "lane":
+                found = await self.lanes(tenant=tenant, name=name)
+            case "tenant":
+                found = await self.tenants(tenant=tenant, name=name)
+            case _:
+                raise InvalidInput("everything is not one of many; ask for `draining`")
+        return found[0]
+
+    async def targets(
+        self, *, tenant: str | None = None, blocked: bool = False, after: Place | None = None, limit: int = 50
+    ) -> TargetPage:
+        """Targets with open jobs, or only blocked ones, each with the job at its head and how many wait behind."""
+        return await self._steering.targets(tenant, blocked=blocked, after=after, limit=limit)
+
+    async def target(self, target: str, *, tenant: str = "default") -> Target:
+        """One target, with the first jobs behind its head; NotFound if nothing is open there."""
+        for found in await self._steering.show([(tenant, target)], tenant, line=_LINE):
+            return found
+        raise NotFound(f"the target {target!r} has no open jobs")
+
+    async def explain(self, job_id: UUID, *, tenant: str | None = None) -> Explanation:
+        """Why a job does not run, in one sentence; NotFound if there is none."""
+        found = await self._steering.explain(job_id, tenant)
+        if found.code == "unknown":
+            raise NotFound(f"there is no job {job_id}")
+        return found
+
+    async def resolve(
+        self,
+        job_id: UUID,
+        *,
+        by: str,
+        reason: str | None = None,
+        tenant: str | None = None,
+        by_key: UUID | None = None,
+    ) -> None:
+        """Ask that a job be canceled because a person has dealt with it: its target goes on."""
+        answer = await self._steering.resolve(job_id, by=by, note=reason, tenant=tenant, by_key=by_key)
+        judge("resolve", job_id, answer)

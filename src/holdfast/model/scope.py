@@ -1,0 +1,128 @@
+"""What can be steered (queues, types, lanes, tenants), targets, and why a job does not run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+__all__ = ["Control", "Drain", "Explanation", "Kind", "Lane", "Queue", "Scope", "Target", "Tenant", "Type"]
+
+Kind = Literal["queue", "type", "lane", "tenant", "everything"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What somebody decided, and still holds."""
+
+    kind: Kind
+    name: str
+    paused_at: datetime | None
+    paused_by: str | None
+    paused_note: str | None
+    limit_count: int | None
+    rate_count: int | None
+    rate_seconds: float | None
+    weight: float | None
+    updated_at: datetime
+    updated_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What waits and runs somewhere, and whether claims there are paused, by whom, why and since when.
+
+    `waiting` ends at 10 000; with `waiting_more` there are more. Jobs behind the head of their target do not count.
+    """
+
+    name: str
+    waiting: int
+    waiting_more: bool
+    running: int
+    paused_at: datetime | None
+    paused_by: str | None
+    paused_note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue(Scope):
+    """A queue, with how many of its jobs may run at once and start per time."""
+
+    limit_count: int | None
+    rate_count: int | None
+    rate_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Type(Queue):
+    """A job type, with what its code declares (None where no worker published it) and how many live workers know it."""
+
+    queue: str
+    lane: str
+    version: int | None
+    declared_limit: int | None
+    declared_limit_key: str | None
+    declared_rate_count: int | None
+    declared_rate_seconds: float | None
+    declared_rate_key: str | None
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane(Scope):
+    """A lane, with the slots of live workers; `utilisation` is `running` divided by them, None without slots."""
+
+    slots: int
+    utilisation: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant(Queue):
+    """A tenant; `limit_count` are its slots, `weight` (1 if None) its share where tenants compete."""
+
+    weight: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Whether claiming is stopped everywhere, and how many jobs still run."""
+
+    paused_at: datetime | None
+    paused_by: str | None
+    paused_note: str | None
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A target with open jobs: the one at its head, and those behind it.
+
+    Blocked means that the head is paused or in error: nothing runs there before somebody decides. `job_id` is None for
+    the moment in which a new head is found. `line` has the first ones behind, where that was asked for.
+    """
+
+    tenant: str
+    target: str
+    blocked: bool
+    job_id: UUID | None
+    type: str | None
+    state: str | None
+    since: datetime | None
+    run_at: datetime | None
+    worker: str | None
+    by: str | None
+    note: str | None
+    last_error: str | None
+    waiting: int
+    waiting_more: bool
+    line: list[UUID]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job does not run: a code for programs, a sentence for people, and what is to blame."""
+
+    code: str
+    sentence: str
+    culprit: dict[str, Any] | None

@@ -1,0 +1,65 @@
+-- name: pause_scope
+-- Stop claims somewhere.
+select holdfast.pause_scope($1, $2, $3, $4, $5);
+
+-- name: resume_scope
+-- Let claims go on.
+select holdfast.resume_scope($1, $2, $3, $4, $5, $6);
+
+-- name: set_limit
+-- How many jobs may run at once, and start per time.
+select holdfast.set_limit($1, $2, $3, $4, $5, $6, $7);
+
+-- name: set_weight
+-- A tenant's share.
+select holdfast.set_weight($1, $2, $3, $4);
+
+-- name: resolve_job
+-- Cancel a job because a person has dealt with it.
+select holdfast.resolve_job($1, $2, $3, $4, $5);
+
+-- name: list_controls
+-- What was decided and still holds.
+select kind, name, paused_at, paused_by, paused_note, limit_count, rate_count, rate_seconds, weight, updated_at, updated_by
+from holdfast.list_controls();
+
+-- name: list_queues
+-- Queues by name.
+select name, waiting, waiting_more, running, paused_at, paused_by, paused_note, limit_count, rate_count, rate_seconds
+from holdfast.list_queues($1, $2, $3, $4);
+
+-- name: list_types
+-- Job types by name.
+select name, waiting, waiting_more, running, paused_at, paused_by, paused_note, limit_count, rate_count, rate_seconds,
+  queue, lane, version, declared_limit, declared_limit_key, declared_rate_count, declared_rate_seconds,
+  declared_rate_key, workers
+from holdfast.list_types($1, $2, $3, $4);
+
+-- name: list_lanes
+-- Both lanes.
+select name, waiting, waiting_more, running, paused_at, paused_by, paused_note, slots, utilisation
+from holdfast.list_lanes($1, $2);
+
+-- name: list_tenants
+-- Tenants by name.
+select name, waiting, waiting_more, running, paused_at, paused_by, paused_note, limit_count, rate_count, rate_seconds,
+  weight
+from holdfast.list_tenants($1, $2, $3, $4);
+
+-- name: drain_state
+-- Whether claiming is stopped everywhere, and what still runs.
+select paused_at, paused_by, paused_note, running from holdfast.drain_state($1);
+
+-- name: list_targets
+-- The names of one page of targets, and how far was looked.
+select tenants, targets, reached_tenant, reached_target from holdfast.list_targets($1, $2, $3, $4, $5);
+
+-- name: show_targets
+-- What is known of targets.
+select tenant, target, blocked, job_id, type, state, since, run_at, worker, by, note, last_error, waiting, waiting_more,
+  line
+from holdfast.show_targets($1::text[], $2::text[], $3, $4);
+
+-- name: explain
+-- Why a job does not run.
+select code, sentence, culprit::text as culprit from holdfast.explain($1, $2);

@@ -1,0 +1,120 @@
+"""What operators decide and see about queues, types, lanes, tenants and targets. Role: operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+
+from holdfast.model.scope import Control, Drain, Explanation, Kind, Lane, Queue, Scope, Target, Tenant, Type
+from holdfast.store.database import Session
+
+__all__ = ["Place", "SteeringStore", "TargetPage"]
+
+#: (tenant, target) of the last target that was looked at.
+Place = tuple[str, str]
+
+_SCOPE = TypeVar("_SCOPE", bound=Scope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetPage:
+    """Targets by tenant and name; `reached` is where to look on. None: everything was looked at."""
+
+    targets: list[Target]
+    reached: Place | None
+
+
+class SteeringStore:
+    """Of one tenant, or (None) of all."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def pause(self, kind: Kind, name: str, *, by: str, note: str | None, by_key: UUID | None) -> bool:
+        """Stop claims; whether anything changed."""
+        return await self._changed("pause_scope", kind, name, by, note, by_key)
+
+    async def resume(
+        self, kind: Kind, name: str, *, by: str, note: str | None, by_key: UUID | None, only_by: str | None
+    ) -> bool:
+        """Let claims go on; whether anything changed."""
+        return await self._changed("resume_scope", kind, name, by, note, by_key, only_by)
+
+    async def limit(
+        self,
+        kind: Kind,
+        name: str,
+        limit: int | None,
+        rate: tuple[int, float] | None,
+        *,
+        by: str,
+        by_key: UUID | None,
+    ) -> bool:
+        """Set or clear limits; whether anything changed."""
+        return await self._changed("set_limit", kind, name, limit, *(rate or (None, None)), by, by_key)
+
+    async def weigh(self, tenant: str, weight: float | None, *, by: str, by_key: UUID | None) -> bool:
+        """Set or clear a weight; whether anything changed."""
+        return await self._changed("set_weight", tenant, weight, by, by_key)
+
+    async def resolve(
+        self, job_id: UUID, *, by: str, note: str | None, tenant: str | None, by_key: UUID | None
+    ) -> str:
+        """Ask for a cancel; the engine's answer."""
+        (row,) = await self._session.rows("resolve_job", job_id, by, note, tenant, by_key)
+        return str(row[0])
+
+    async def controls(self) -> list[Control]:
+        """What was decided and still holds."""
+        return [Control(**dict(row)) for row in await self._session.rows("list_controls")]
+
+    async def queues(self, tenant: str | None, name: str | None, after: str | None, limit: int) -> list[Queue]:
+        """Queues by name."""
+        return await self._scopes("list_queues", Queue, tenant, name, after, limit)
+
+    async def types(self, tenant: str | None, name: str | None, after: str | None, limit: int) -> list[Type]:
+        """Job types by name."""
+        return await self._scopes("list_types", Type, tenant, name, after, limit)
+
+    async def lanes(self, tenant: str | None, name: str | None) -> list[Lane]:
+        """Both lanes, or one."""
+        return await self._scopes("list_lanes", Lane, tenant, name)
+
+    async def tenants(self, tenant: str | None, name: str | None, after: str | None, limit: int) -> list[Tenant]:
+        """Tenants by name."""
+        return await self._scopes("list_tenants", Tenant, tenant, name, after, limit)
+
+    async def drain(self, tenant: str | None) -> Drain:
+        """Whether claiming is stopped everywhere, and what still runs."""
+        (row,) = await self._session.rows("drain_state", tenant)
+        return Drain(**dict(row))
+
+    async def targets(self, tenant: str | None, *, blocked: bool, after: Place | None, limit: int) -> TargetPage:
+        """One page."""
+        (page,) = await self._session.rows("list_targets", tenant, blocked, *(after or (None, None)), limit)
+        reached = None if page["reached_target"] is None else (page["reached_tenant"], page["reached_target"])
+        names = list(zip(page["tenants"], page["targets"], strict=True))
+        return TargetPage(targets=await self.show(names, tenant, line=0) if names else [], reached=reached)
+
+    async def show(self, names: Sequence[Place], tenant: str | None, *, line: int) -> list[Target]:
+        """What is known of targets, those that have open jobs."""
+        rows = await self._session.rows(
+            "show_targets", [tenant for tenant, _ in names], [target for _, target in names], tenant, line
+        )
+        return [Target(**dict(row)) for row in rows]
+
+    async def explain(self, job_id: UUID, tenant: str | None) -> Explanation:
+        """Why a job does not run."""
+        (row,) = await self._session.rows("explain", job_id, tenant)
+        culprit = None if row["culprit"] is None else json.loads(row["culprit"])
+        return Explanation(code=row["code"], sentence=row["sentence"], culprit=culprit)
+
+    async def _changed(self, statement: str, *arguments: object) -> bool:
+        (row,) = await self._session.rows(statement, *arguments)
+        return bool(row[0])
+
+    async def _scopes(self, statement: str, kind: type[_SCOPE], *arguments: object) -> list[_SCOPE]:
+        return [kind(**dict(row)) for row in await self._session.rows(statement, *arguments)]

@@ -1,0 +1,35 @@
+"""Where a page of names ended, as a text that callers hand back and need not understand: the last name itself."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Annotated
+
+from fastapi import Query
+
+from holdfast.web.problems import Problem
+
+__all__ = ["NameCursor", "cursor_behind", "names_before"]
+
+#: Two names of 255 characters each, as JSON and in base64.
+NameCursor = Annotated[str | None, Query(max_length=5000, description="`next_cursor` of the page before")]
+
+
+def cursor_behind(*names: str) -> str:
+    """The cursor behind what these names say."""
+    return base64.urlsafe_b64encode(json.dumps(names).encode()).rstrip(b"=").decode()
+
+
+def names_before(cursor: str | None, count: int) -> list[str] | None:
+    """The names that a cursor stands behind."""
+    if cursor is None:
+        return None
+    try:
+        names = json.loads(base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), b"-_", validate=True))
+    except (ValueError, binascii.Error, RecursionError):
+        names = None
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise Problem(422, "invalid", "The cursor is not one that was given out here.")
+    return names

@@ -1,0 +1,177 @@
+"""`/ops/queues`, `/ops/types`, `/ops/lanes`, `/ops/tenants`, `/ops/drain`: look, pause, resume, limit.
+
+A key sees what concerns its tenant's jobs, one with the scope `admin` everything. What is decided for all needs
+`admin`; a tenant's operators may pause their own tenant, and resume what one of them paused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+
+from holdfast.client.operations import Operations
+from holdfast.model.key import Caller
+from holdfast.model.scope import Kind
+from holdfast.web.auth import secured
+from holdfast.web.bodies import read_body
+from holdfast.web.control.requests import reason_of
+from holdfast.web.control.schemas import Reason
+from holdfast.web.ops.jobs import Limit, tenant_of
+from holdfast.web.ops.places import NameCursor, cursor_behind, names_before
+from holdfast.web.ops.steering import (
+    DrainState,
+    LaneDetails,
+    LanePage,
+    Limits,
+    QueueDetails,
+    QueuePage,
+    TenantDetails,
+    TenantLimits,
+    TenantPage,
+    TypeDetails,
+    TypePage,
+    shown,
+)
+from holdfast.web.problems import Problem
+from holdfast.web.state import State
+
+__all__ = ["ops_scopes_router"]
+
+#: What is answered for one, and for many.
+_SHAPES: dict[Kind, tuple[Any, Any]] = {
+    "queue": (QueueDetails, QueuePage),
+    "type": (TypeDetails, TypePage),
+    "lane": (LaneDetails, LanePage),
+    "tenant": (TenantDetails, TenantPage),
+}
+
+
+def ops_scopes_router(state: State) -> APIRouter:
+    """The routes, over what an app shares."""
+    router = APIRouter(prefix="/ops", tags=["steering"])
+    for kind in _SHAPES:
+        _add_list(router, state, kind)
+        for verb in ("pause", "resume"):
+            _add_switch(router, state, kind, verb)
+        if kind != "lane":
+            _add_limits(router, state, kind)
+    _add_drain(router, state)
+    return router
+
+
+def _add_list(router: APIRouter, state: State, kind: Kind) -> None:
+    may_operate = Depends(state.gate.requires("operate"))
+
+    async def listed(limit: Limit = 50, cursor: NameCursor = None, caller: Caller = may_operate) -> Any:
+        before = names_before(cursor, 1)
+        after = None if before is None else before[0]
+        found = await _found(await state.operations(), kind, tenant_of(caller), after, limit + 1)
+        following = cursor_behind(found[limit - 1].name) if len(found) > limit else None
+        return {"items": [shown(scope) for scope in found[:limit]], "next_cursor": following}
+
+    router.add_api_route(
+        f"/{kind}s",
+        listed,
+        methods=["GET"],
+        response_model=_SHAPES[kind][1],
+        summary=f"{kind.capitalize()}s by name: what waits and runs, pauses and limits",
+        operation_id=f"list_{kind}s",
+        openapi_extra=secured("operate"),
+    )
+
+
+def _add_switch(router: APIRouter, state: State, kind: Kind, verb: str) -> None:
+    scope = "operate" if kind == "tenant" else "admin"
+    let_in = Depends(state.gate.requires(scope))
+
+    async def switch(request: Request, name: str, caller: Caller = let_in) -> Any:
+        ops, reason = await state.operations(), await reason_of(request)
+        only_by = None if caller.may("admin") else await _own_pauses(ops, caller, name, verb)
+        by = caller.name if only_by is None else f"{only_by}{caller.name}"
+        if verb == "pause":
+            await ops.pause(kind, name, by=by, reason=reason, by_key=caller.key_id)
+        else:
+            await ops.resume(kind, name, by=by, reason=reason, by_key=caller.key_id, only_by=only_by)
+        return shown(await ops.scope(kind, name))
+
+    router.add_api_route(
+        f"/{kind}s/{{name:path}}/{verb}",
+        switch,
+        methods=["POST"],
+        response_model=_SHAPES[kind][0],
+        summary=f"{'Stop claims' if verb == 'pause' else 'Let claims go on'} of a {kind}",
+        operation_id=f"{verb}_{kind}",
+        openapi_extra=secured(scope, requestBody=_body(Reason, required=False)),
+    )
+
+
+def _add_limits(router: APIRouter, state: State, kind: Kind) -> None:
+    may_manage = Depends(state.gate.requires("admin"))
+    model: type[Limits] = TenantLimits if kind == "tenant" else Limits
+
+    async def limit(request: Request, name: str, caller: Caller = may_manage) -> Any:
+        wanted = await read_body(request, model)
+        ops = await state.operations()
+        who: dict[str, Any] = {"by": caller.name, "by_key": caller.key_id}
+        rate = None if wanted.rate is None else (wanted.rate.count, wanted.rate.seconds)
+        await ops.limit(kind, name, limit=wanted.limit, rate=rate, **who)
+        if isinstance(wanted, TenantLimits):
+            await ops.weigh(name, wanted.weight, **who)
+        return shown(await ops.scope(kind, name))
+
+    router.add_api_route(
+        f"/{kind}s/{{name:path}}/limits",
+        limit,
+        methods=["PUT"],
+        response_model=_SHAPES[kind][0],
+        summary=f"The limits of a {kind}: what is not named is not limited",
+        operation_id=f"limit_{kind}",
+        openapi_extra=secured("admin", requestBody=_body(model, required=True)),
+    )
+
+
+def _add_drain(router: APIRouter, state: State) -> None:
+    may_operate, may_manage = (Depends(state.gate.requires(scope)) for scope in ("operate", "admin"))
+    extra = secured("admin", requestBody=_body(Reason, required=False))
+
+    @router.get(
+        "/drain", response_model=DrainState, summary="Whether claims are stopped", openapi_extra=secured("operate")
+    )
+    async def draining(caller: Caller = may_operate) -> DrainState:
+        return DrainState.of(await (await state.operations()).draining(tenant=tenant_of(caller)))
+
+    @router.post("/drain", response_model=DrainState, summary="Stop claims everywhere", openapi_extra=extra)
+    async def drain(request: Request, caller: Caller = may_manage) -> DrainState:
+        reason, ops = await reason_of(request), await state.operations()
+        return DrainState.of(await ops.drain(by=caller.name, reason=reason, by_key=caller.key_id))
+
+    @router.post("/resume", response_model=DrainState, summary="Let claims go on again", openapi_extra=extra)
+    async def resume(request: Request, caller: Caller = may_manage) -> DrainState:
+        reason, ops = await reason_of(request), await state.operations()
+        await ops.resume("everything", by=caller.name, reason=reason, by_key=caller.key_id)
+        return DrainState.of(await ops.draining())
+
+
+async def _found(ops: Operations, kind: Kind, tenant: str | None, after: str | None, limit: int) -> list[Any]:
+    if kind == "lane":
+        return [lane for lane in await ops.lanes(tenant=tenant) if after is None or lane.name > after][:limit]
+    ask: dict[Kind, Any] = {"queue": ops.queues, "type": ops.types, "tenant": ops.tenants}
+    found: list[Any] = await ask[kind](tenant=tenant, after=after, limit=limit)
+    return found
+
+
+async def _own_pauses(ops: Operations, caller: Caller, tenant: str, verb: str) -> str:
+    """How the names begin under which a tenant's own operators pause it: others' pauses are not theirs to end."""
+    if tenant != caller.tenant:
+        raise Problem(403, "scope", "To steer another tenant needs a key with the scope `admin`.")
+    own = f"{caller.tenant}/"
+    if verb == "resume":
+        paused_by = (await ops.scope("tenant", tenant)).paused_by
+        if paused_by is not None and not paused_by.startswith(own):
+            raise Problem(403, "scope", f"{paused_by} paused this: to resume it needs a key with the scope `admin`.")
+    return own
+
+
+def _body(model: type[Reason | Limits], *, required: bool) -> dict[str, object]:
+    return {"required": required, "content": {"application/json": {"schema": model.model_json_schema()}}}

@@ -1,0 +1,226 @@
+"""The shapes of steering, in snake_case."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.model.scope import Drain, Lane, Queue, Tenant, Type
+
+__all__ = [
+    "DrainState",
+    "ExplanationDetails",
+    "LaneDetails",
+    "LanePage",
+    "Limits",
+    "QueueDetails",
+    "QueuePage",
+    "Resolved",
+    "TargetDetails",
+    "TargetList",
+    "TenantDetails",
+    "TenantLimits",
+    "TenantPage",
+    "TypeDetails",
+    "TypePage",
+    "shown",
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+
+class Pause(_Model):
+    """Who stopped claims, why, and since when."""
+
+    by: str | None
+    reason: str | None
+    since: datetime
+
+    @classmethod
+    def of(cls, scope: Queue | Type | Lane | Tenant | Drain) -> Pause | None:
+        """The pause of a scope, if it is paused."""
+        if scope.paused_at is None:
+            return None
+        return cls(by=scope.paused_by, reason=scope.paused_note, since=scope.paused_at)
+
+
+class Rate(_Model):
+    """So many starts in so many seconds."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    count: Annotated[int, Field(ge=1, le=10_000)]
+    seconds: Annotated[float, Field(ge=0.001, le=31_536_000)]
+
+    @classmethod
+    def of(cls, count: int | None, seconds: float | None) -> Rate | None:
+        """A rate, if there is one."""
+        return None if count is None or seconds is None else cls(count=count, seconds=seconds)
+
+
+class Limits(_Model):
+    """How many jobs may run at once, and start per time. What is not named is not limited."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    limit: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    rate: Rate | None = None
+
+
+class TenantLimits(Limits):
+    """A tenant's slots, rate, and share where tenants compete (1 if not named)."""
+
+    weight: Annotated[float, Field(ge=0.001, le=1000)] | None = None
+
+
+class _ScopeDetails(_Model):
+    """`waiting` counts what stands in line for a worker, up to 10 000; `waiting_more`: there are more."""
+
+    name: str
+    waiting: int
+    waiting_more: bool
+    running: int
+    paused: Pause | None
+
+
+class QueueDetails(_ScopeDetails):
+    """A queue."""
+
+    limit: int | None
+    rate: Rate | None
+
+
+class TypeDetails(QueueDetails):
+    """A job type, with what its code declares and how many live workers know it."""
+
+    queue: str
+    lane: str
+    version: int | None
+    declared_limit: int | None
+    declared_limit_key: str | None
+    declared_rate: Rate | None
+    declared_rate_key: str | None
+    workers: int
+
+
+class LaneDetails(_ScopeDetails):
+    """A lane, with the slots of live workers; `utilisation` is `running` divided by them."""
+
+    slots: int
+    utilisation: float | None
+
+
+class TenantDetails(QueueDetails):
+    """A tenant; `limit` are its slots."""
+
+    weight: float | None
+
+
+class QueuePage(_Model):
+    """Queues by name."""
+
+    items: list[QueueDetails]
+    next_cursor: str | None
+
+
+class TypePage(_Model):
+    """Job types by name."""
+
+    items: list[TypeDetails]
+    next_cursor: str | None
+
+
+class LanePage(_Model):
+    """Lanes by name."""
+
+    items: list[LaneDetails]
+    next_cursor: str | None
+
+
+class TenantPage(_Model):
+    """Tenants by name."""
+
+    items: list[TenantDetails]
+    next_cursor: str | None
+
+
+class DrainState(_Model):
+    """Whether claims are stopped everywhere, and how many jobs still run."""
+
+    paused: Pause | None
+    running: int
+
+    @classmethod
+    def of(cls, drain: Drain) -> DrainState:
+        """As it stands."""
+        return cls(paused=Pause.of(drain), running=drain.running)
+
+
+class TargetDetails(_Model):
+    """A target with open jobs: the job at its head, which is the culprit where it is blocked, and those behind it.
+
+    `waiting` ends at 10 000; `line` has the first ones behind the head where one target is asked for.
+    """
+
+    tenant: str
+    target: str
+    blocked: bool
+    job_id: UUID | None
+    type: str | None
+    state: str | None
+    since: datetime | None
+    run_at: datetime | None
+    worker: str | None
+    by: str | None
+    note: str | None
+    last_error: str | None
+    waiting: int
+    waiting_more: bool
+    line: list[UUID]
+
+
+class TargetList(_Model):
+    """By tenant and target. A page looks at a bounded number of targets, and may be empty before the last one."""
+
+    items: list[TargetDetails]
+    next_cursor: str | None
+
+
+class ExplanationDetails(_Model):
+    """Why a job does not run: a code for programs, a sentence for people, and what is to blame."""
+
+    code: str
+    sentence: str
+    culprit: dict[str, Any] | None
+
+
+class Resolved(_Model):
+    """The cancel was asked for; the job is still in this state."""
+
+    job_id: UUID
+    state: str
+
+
+def shown(scope: Queue | Type | Lane | Tenant) -> QueueDetails | TypeDetails | LaneDetails | TenantDetails:
+    """A scope as it is answered."""
+    kind = _DETAILS[type(scope)]
+    values: dict[str, Any] = {name: getattr(scope, name, None) for name in kind.model_fields}
+    values["paused"] = Pause.of(scope)
+    if isinstance(scope, Queue):
+        values |= {"limit": scope.limit_count, "rate": Rate.of(scope.rate_count, scope.rate_seconds)}
+    if isinstance(scope, Type):
+        values["declared_rate"] = Rate.of(scope.declared_rate_count, scope.declared_rate_seconds)
+    return kind(**values)
+
+
+_DETAILS: dict[type, type[QueueDetails | TypeDetails | LaneDetails | TenantDetails]] = {
+    Queue: QueueDetails,
+    Type: TypeDetails,
+    Lane: LaneDetails,
+    Tenant: TenantDetails,
+}

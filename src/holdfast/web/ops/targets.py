@@ -1,0 +1,75 @@
+"""`/ops/targets`, `/ops/jobs/{job_id}/explain|resolve`: what blocks, why, and how to go on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from holdfast.model.key import Caller
+from holdfast.web.auth import secured
+from holdfast.web.control.jobs import job_id_of
+from holdfast.web.control.requests import reason_of
+from holdfast.web.control.schemas import Reason
+from holdfast.web.ops.jobs import Limit, tenant_of
+from holdfast.web.ops.places import NameCursor, cursor_behind, names_before
+from holdfast.web.ops.steering import ExplanationDetails, Resolved, TargetDetails, TargetList
+from holdfast.web.problems import Problem
+from holdfast.web.state import State
+
+__all__ = ["ops_targets_router"]
+
+Blocked = Annotated[bool, Query(description="only those whose head is paused or in error")]
+Whose = Annotated[str | None, Query(max_length=200, description="the key's own tenant if not given")]
+
+
+def ops_targets_router(state: State) -> APIRouter:
+    """The routes, over what an app shares."""
+    router = APIRouter(prefix="/ops", tags=["steering"])
+    may_operate, extra = Depends(state.gate.requires("operate")), secured("operate")
+    body = {"required": False, "content": {"application/json": {"schema": Reason.model_json_schema()}}}
+
+    @router.get("/targets", response_model=TargetList, summary="Targets with open jobs", openapi_extra=extra)
+    async def targets(
+        blocked: Blocked = False, limit: Limit = 50, cursor: NameCursor = None, caller: Caller = may_operate
+    ) -> TargetList:
+        before = names_before(cursor, 2)
+        after = None if before is None else (before[0], before[1])
+        ops = await state.operations()
+        found = await ops.targets(tenant=tenant_of(caller), blocked=blocked, after=after, limit=limit)
+        return TargetList(
+            items=[TargetDetails.model_validate(target) for target in found.targets],
+            next_cursor=None if found.reached is None else cursor_behind(*found.reached),
+        )
+
+    @router.get(
+        "/targets/{target:path}", response_model=TargetDetails, summary="One target, and its line", openapi_extra=extra
+    )
+    async def target(target: str, tenant: Whose = None, caller: Caller = may_operate) -> TargetDetails:
+        whose = caller.tenant if tenant is None else tenant
+        if tenant_of(caller) not in (None, whose):
+            raise Problem(404, "not-found", f"the target {target!r} has no open jobs")
+        return TargetDetails.model_validate(await (await state.operations()).target(target, tenant=whose))
+
+    @router.get(
+        "/jobs/{job_id}/explain", response_model=ExplanationDetails, summary="Why it does not run", openapi_extra=extra
+    )
+    async def explain(job_id: str, caller: Caller = may_operate) -> ExplanationDetails:
+        found = await (await state.operations()).explain(job_id_of(job_id), tenant=tenant_of(caller))
+        return ExplanationDetails.model_validate(found)
+
+    @router.post(
+        "/jobs/{job_id}/resolve",
+        status_code=202,
+        response_model=Resolved,
+        tags=["requests"],
+        summary="Cancel a job because somebody has dealt with it",
+        openapi_extra=secured("operate", requestBody=body),
+    )
+    async def resolve(request: Request, job_id: str, caller: Caller = may_operate) -> Resolved:
+        wanted, reason, ops = job_id_of(job_id), await reason_of(request), await state.operations()
+        tenant = tenant_of(caller)
+        await ops.resolve(wanted, by=caller.name, reason=reason, tenant=tenant, by_key=caller.key_id)
+        return Resolved(job_id=wanted, state=(await ops.job(wanted, tenant=tenant)).state.value)
+
+    return router

@@ -1,0 +1,87 @@
+"""Steering from the command line: pause, resume, limits, targets, explain, drain."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import asyncpg
+
+from holdfast import Holdfast
+from tests.cli.conftest import Cli, Start
+from tests.sql.factories import elect, execute
+
+
+async def test_queues_types_lanes_and_tenants_are_paused_and_resumed(cli: Cli, hf: Holdfast) -> None:
+    await hf.enqueue("mail", {}, queue="post")
+    names = {"queues": "post", "types": "mail", "lanes": "general", "tenants": "default"}
+    for noun, name in names.items():
+        assert "1 waiting, 0 running" in (await cli(noun, "pause", name, "--reason", "a leak")).stdout
+        assert "was paused by cli:" in (await cli(noun, "pause", name)).stdout
+        (listed,) = [s for s in json.loads((await cli(noun, "list", "-o", "json")).stdout) if s["name"] == name]
+        assert (listed["paused_note"], listed["waiting"]) == ("a leak", 1)
+        assert "a leak" in (await cli(noun, "list")).stdout
+        assert "resumed" in (await cli(noun, "resume", name)).stdout
+        assert "was not paused" in (await cli(noun, "resume", name)).stdout
+    await cli("lanes", "pause", "slow", code=2)
+
+
+async def test_limits_are_set_kept_and_cleared(cli: Cli) -> None:
+    verbs = {"queues": ("limit", "--limit"), "types": ("limit", "--limit"), "tenants": ("set", "--slots")}
+    for noun, (command, option) in verbs.items():
+        assert (await cli(noun, command, "x", option, 3)).stdout.endswith("x: limit 3\n")
+        assert (await cli(noun, command, "x", "--rate", "100/60")).stdout.endswith("x: limit 3, rate 100/60\n")
+        if noun == "tenants":
+            assert (await cli(noun, command, "x", "--weight", 2)).stdout.endswith("rate 100/60, weight 2\n")
+        assert (await cli(noun, command, "x", "--clear")).stdout.endswith("x: no limits\n")
+        await cli(noun, command, "x", code=2)
+        await cli(noun, command, "x", "--rate", "often", code=2)
+
+
+async def test_targets_and_explain_name_the_culprit(cli: Cli, hf: Holdfast, conn: asyncpg.Connection) -> None:
+    heads = {}
+    for name in ("a", "b", "free"):
+        heads[name] = (await hf.enqueue("mail", {}, target=name)).id
+        await elect(conn)
+        if name != "free":
+            await execute(conn, "pause", heads[name])
+    behind = await hf.enqueue("mail", {}, target="a")
+    await elect(conn)
+    listed = json.loads((await cli("targets", "list", "--blocked", "-o", "json")).stdout)
+    assert [(t["target"], t["job_id"]) for t in listed] == [(name, str(heads[name])) for name in ("a", "b")]
+    assert [t["waiting"] for t in listed] == [1, 0]
+    first = await cli("targets", "list", "--limit", 2)
+    assert "more: --tenant default --after b" in first.stderr
+    assert "free" in (await cli("targets", "list", "--tenant", "default", "--after", "b")).stdout
+    assert str(behind.id) in (await cli("targets", "show", "a")).stdout
+    await cli("targets", "show", "nothing", code=3)
+    told = (await cli("jobs", "explain", behind.id)).stdout
+    assert told.startswith(f'The job waits behind job {heads["a"]} of its target "a", which was paused')
+    assert json.loads((await cli("jobs", "explain", behind.id, "-o", "json")).stdout)["code"] == "target"
+    await cli("jobs", "explain", "00000000-0000-7000-8000-000000000000", code=3)
+    assert "--yes" in (await cli("jobs", "resolve", heads["a"], code=2)).stderr
+    await cli("jobs", "resolve", heads["a"], "--yes", "--reason", "by hand")
+    await conn.execute("select execute_requests()")
+    assert (await hf.get(heads["a"])).state == "canceled"
+    await cli("jobs", "resolve", heads["a"], "--yes", code=4)
+
+
+async def test_a_drain_waits_until_nothing_runs_and_ctrl_c_leaves_it_in_place(
+    cli: Cli, start: Start, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    assert "--yes" in (await cli("drain", code=2)).stderr
+    assert "nothing runs" in (await cli("drain", "--yes", "--reason", "upgrade")).stdout
+    assert "work goes on" in (await cli("drain", "--resume")).stdout
+    job = await hf.enqueue("work", {})
+    assert await conn.fetchval("select count(*) from claim('w1', array['work'])") == 1
+    assert "1 job still runs" in (await cli("drain", "--yes", "--no-wait")).stdout
+    first, second = start("drain", "--yes"), start("drain", "--yes")
+    for waiting in (first, second):
+        await waiting.wrote("1 job still runs")
+    first.process.send_signal(signal.SIGINT)
+    assert await first.ended() == 130
+    assert "still drained; `holdfast drain --resume`" in first.text
+    await conn.execute("select complete('w1', array[$1::uuid], array[1])", job.id)
+    assert await second.ended() == 0
+    assert "nothing runs" in second.text
+    assert (await (await hf.operations()).draining()).paused_at is not None

@@ -1,0 +1,126 @@
+"""Steering over HTTP: lists in pages, pauses with who and why, limits, drain, targets, and why a job does not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import httpx
+
+from holdfast import Holdfast
+from tests.sql.factories import elect, execute
+from tests.web.conftest import KeyMaker
+from tests.web.test_jobs import is_problem
+
+
+async def pages(client: httpx.AsyncClient, path: str, headers: dict[str, str], **query: Any) -> list[dict[str, Any]]:
+    """Everything, two at a time."""
+    found: list[dict[str, Any]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        answer = await client.get(path, params={"limit": 2, **query, **cursor}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        body = answer.json()
+        assert len(body["items"]) <= 2
+        found += body["items"]
+        if body["next_cursor"] is None:
+            return found
+        cursor = {"cursor": body["next_cursor"]}
+
+
+async def test_what_is_paused_says_who_why_and_since(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    admin = await key("admin")
+    await hf.enqueue("mail", {}, queue="a/b")
+    for path, name in (("queues", "a/b"), ("types", "mail"), ("lanes", "general"), ("tenants", "default")):
+        paused = await client.post(f"/ops/{path}/{name}/pause", json={"reason": "a leak"}, headers=admin)
+        assert paused.status_code == 200, paused.text
+        assert (paused.json()["name"], paused.json()["waiting"]) == (name, 1)
+        (found,) = [item for item in await pages(client, f"/ops/{path}", admin) if item["name"] == name]
+        assert found == paused.json()
+        assert (found["paused"]["by"], found["paused"]["reason"]) == ("a key", "a leak")
+        assert (await client.post(f"/ops/{path}/{name}/resume", headers=admin)).json()["paused"] is None
+    log = (await client.get("/ops/audit", headers=admin)).json()["items"]
+    assert [entry["action"] for entry in log][:2] == ["tenant.resume", "tenant.pause"]
+    is_problem(await client.post("/ops/lanes/slow/pause", headers=admin), 422, "invalid")
+    is_problem(await client.get("/ops/queues", params={"cursor": "x"}, headers=admin), 422, "invalid")
+
+    drained = (await client.post("/ops/drain", json={"reason": "upgrade"}, headers=admin)).json()
+    assert (drained["paused"]["reason"], drained["running"]) == ("upgrade", 0)
+    assert (await client.get("/ops/drain", headers=await key("operate"))).json() == drained
+    assert (await client.post("/ops/resume", headers=admin)).json()["paused"] is None
+
+
+async def test_limits_are_put_as_a_whole(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    admin = await key("admin")
+    for path in ("queues", "types", "tenants"):
+        body: dict[str, Any] = {"limit": 3, "rate": {"count": 100, "seconds": 60}}
+        body |= {"weight": 2.5} if path == "tenants" else {}
+        set_to = (await client.put(f"/ops/{path}/x/limits", json=body, headers=admin)).json()
+        assert {name: set_to[name] for name in body} == body
+        cleared = (await client.put(f"/ops/{path}/x/limits", json={}, headers=admin)).json()
+        assert {name: cleared[name] for name in body} == dict.fromkeys(body)
+        for wrong in ({"limit": -1}, {"rate": {"count": 1}}, {"colour": 1}, {"rate": {"count": 1, "seconds": 0}}):
+            is_problem(await client.put(f"/ops/{path}/x/limits", json=wrong, headers=admin), 422, "invalid")
+    assert await (await hf.operations()).controls() == []
+
+
+async def test_a_tenants_operators_steer_their_own_tenant_alone(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
+) -> None:
+    mine, admin = await key("operate", tenant="mine"), await key("admin")
+    await hf.enqueue("mail", {}, tenant="theirs", queue="secret", target="t")
+    await hf.enqueue("mail", {}, tenant="mine", target="t")
+    for path, name in (("queues", "default"), ("types", "mail"), ("lanes", "fast"), ("tenants", "theirs")):
+        for verb in ("pause", "resume"):
+            is_problem(await client.post(f"/ops/{path}/{name}/{verb}", headers=mine), 403, "scope")
+    is_problem(await client.put("/ops/tenants/mine/limits", json={}, headers=mine), 403, "scope")
+    is_problem(await client.post("/ops/drain", headers=mine), 403, "scope")
+
+    assert (await client.post("/ops/tenants/mine/pause", headers=mine)).json()["paused"]["by"] == "mine/a key"
+    assert (await client.post("/ops/tenants/mine/resume", headers=mine)).json()["paused"] is None
+    # What an administrator paused is not theirs to resume.
+    await client.post("/ops/tenants/mine/pause", headers=admin)
+    is_problem(await client.post("/ops/tenants/mine/resume", headers=mine), 403, "scope")
+    assert (await client.post("/ops/tenants/mine/resume", headers=admin)).json()["paused"] is None
+
+    assert [item["name"] for item in await pages(client, "/ops/tenants", mine)] == ["mine"]
+    assert {item["name"] for item in await pages(client, "/ops/tenants", admin)} == {"default", "mine", "theirs"}
+    assert [item["name"] for item in await pages(client, "/ops/queues", mine)] == ["default"]
+
+
+async def test_blocked_targets_name_the_culprit_and_can_be_resolved(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, conn: asyncpg.Connection
+) -> None:
+    mine, theirs = await key("operate", tenant="mine"), await key("operate", tenant="theirs")
+    heads, others = {}, {}
+    for name in ("a", "b/c", "d", "free"):
+        heads[name] = (await hf.enqueue("mail", {}, tenant="mine", target=name)).id
+        await elect(conn)
+        others[name] = (await hf.enqueue("mail", {}, tenant="mine", target=name)).id
+        await elect(conn)
+        if name != "free":
+            await execute(conn, "pause", heads[name])
+    blocked = await pages(client, "/ops/targets", mine, blocked=True)
+    assert [(item["target"], item["job_id"]) for item in blocked] == [(n, str(heads[n])) for n in ("a", "b/c", "d")]
+    assert [item["target"] for item in await pages(client, "/ops/targets", mine)] == ["a", "b/c", "d", "free"]
+    assert await pages(client, "/ops/targets", theirs) == []
+
+    shown = (await client.get("/ops/targets/b/c", headers=mine)).json()
+    assert (shown["blocked"], shown["state"], shown["waiting"]) == (True, "paused", 1)
+    assert shown["line"] == [str(others["b/c"])]
+    for query in ({}, {"tenant": "mine"}):
+        is_problem(await client.get("/ops/targets/a", params=query, headers=theirs), 404, "not-found")
+    admin = await key("admin")
+    assert (await client.get("/ops/targets/a", params={"tenant": "mine"}, headers=admin)).status_code == 200
+
+    told = (await client.get(f"/ops/jobs/{others['a']}/explain", headers=mine)).json()
+    assert (told["code"], told["culprit"]["id"]) == ("target", str(heads["a"]))
+    assert told["sentence"].startswith(f'The job waits behind job {heads["a"]} of its target "a", which was paused')
+    answer = await client.post(f"/ops/jobs/{heads['a']}/resolve", json={"reason": "by hand"}, headers=mine)
+    assert (answer.status_code, answer.json()["state"]) == (202, "paused")
+    await conn.execute("select execute_requests()")
+    is_problem(await client.post(f"/ops/jobs/{heads['a']}/resolve", headers=mine), 409, "already-final")
+    told = (await client.get(f"/ops/jobs/{heads['a']}/explain", headers=mine)).json()
+    assert 'by a key' in told["sentence"]
+    assert '"resolved: by hand"' in told["sentence"]
+    assert (await client.get("/ops/targets/a", headers=mine)).json()["job_id"] == str(others["a"])
