@@ -17,26 +17,22 @@ NAMES = [f"t{n:05}" for n in range(TARGETS)]
 
 async def block(conn: asyncpg.Connection) -> None:
     """Targets of the very stream that the worker takes from, each held in error before five others."""
-    heads = []
+    await enqueue_lines(conn, 1)
+    while rows := await conn.fetch("select job_id, attempt from claim('w1', array['mine'], 5000)"):
+        jobs, numbers = [row["job_id"] for row in rows], [row["attempt"] for row in rows]
+        fail = "select fail('w1', $1::uuid[], $2::integer[], array_fill('hold'::text, array[$3::integer]))"
+        await conn.execute(fail, jobs, numbers, len(jobs))
+    assert await conn.fetchval("select count(*) from jobs where state = 'error'") == TARGETS
+    await enqueue_lines(conn, EACH)
+    assert await conn.fetchval("select count(*) from waiting") == TARGETS * EACH
+
+
+async def enqueue_lines(conn: asyncpg.Connection, each: int) -> None:
     for start in range(0, TARGETS, 2000):
-        wishes = [("mine", {}, {"target": name}) for name in NAMES[start : start + 2000]]
-        heads += [row["job_id"] for row in await enqueue_many(conn, wishes)]
-    while await conn.fetchval("select elect(5000)"):
-        pass
-    while ids := await conn.fetch("select job_id, attempt from claim('w1', array['mine'], 5000)"):
-        jobs, numbers = [row["job_id"] for row in ids], [row["attempt"] for row in ids]
-        await conn.execute(
-            "select fail('w1', $1::uuid[], $2::integer[], array_fill('hold'::text, array[cardinality($1::uuid[])]))",
-            jobs,
-            numbers,
-        )
-    for _ in range(EACH):
-        for start in range(0, TARGETS, 2000):
-            await enqueue_many(conn, [("mine", {}, {"target": name}) for name in NAMES[start : start + 2000]])
+        names = [name for name in NAMES[start : start + 2000] for _ in range(each)]
+        await enqueue_many(conn, [("mine", {}, {"target": name}) for name in names])
     while await conn.fetchval("select elect(10000)"):
         pass
-    assert await conn.fetchval("select count(*) from waiting") == TARGETS * EACH
-    assert await conn.fetchval("select count(*) from jobs where state = 'error'") == len(heads) == TARGETS
 
 
 async def least(conn: asyncpg.Connection, bound: float, statement: str, *arguments: object) -> float:
