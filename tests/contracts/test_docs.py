@@ -1,4 +1,4 @@
-"""Every snippet of README and docs is run, as a reader would run it.
+"""Every snippet of README, docs and examples is run, as a reader would run it.
 
 A python snippet that the text before it puts "into `x.py`" gets that name, and others on the page may import it. It is
 run with python; `test_x.py` is run with pytest; `conftest.py`, and what is put into a folder, is there for the others,
@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini))`")

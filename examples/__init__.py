@@ -1,0 +1,1 @@
+"""Services built with Holdfast, to read and to copy."""

@@ -1,0 +1,1 @@
+"""API runs per target, for several tenants: see README.md beside this file."""
