@@ -26,14 +26,14 @@ def new_fleet(tmp_path: Path) -> Iterator[NewFleet]:
     """Make fleets that are killed when the test ends."""
     with ExitStack() as stack:
 
-        def new(url: str, **settings: object) -> Fleet:
+        def new(url: str, module: str = "tests.faults.app", **settings: object) -> Fleet:
             quick = {
                 "lease_sec_default": 2,
                 "heartbeat_seconds": 0.3,
                 "poll_interval": 0.5,
                 "lanes": "fast=2,general=6",
             }
-            return stack.enter_context(Fleet("tests.faults.app", url, tmp_path / "history", **{**quick, **settings}))
+            return stack.enter_context(Fleet(module, url, tmp_path / "history", **{**quick, **settings}))
 
         yield new
 

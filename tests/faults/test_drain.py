@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections import Counter
 
 import pytest
 
 from holdfast import Holdfast, JobRef
 from holdfast.testing.harness import Fleet, judge, until
-from tests.faults.conftest import NewFleet
+from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 
 MESSAGE = "Job was interrupted by user"
 
@@ -84,6 +86,50 @@ async def test_leases_are_renewed_to_the_end_of_a_drain(fleet: Fleet, hf: Holdfa
     assert (done.state, done.attempt) == ("success", 1)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)
+async def test_a_rolling_restart_loses_nothing_and_only_what_was_killed_costs_an_attempt(
+    new_fleet: NewFleet, database_url: str, hf: Holdfast
+) -> None:
+    """Under load, each worker is replaced by a new one; every other one is killed instead of told."""
+    fleet = new_fleet(database_url, shutdown_grace_period_seconds=0.2)
+    policies = itertools.cycle(["pause", "requeue"])
+    for _ in range(4):
+        fleet.spawn(drain_policy=next(policies))
+    await fleet.ready()
+
+    told: set[int] = set()
+    end = time.monotonic() + CHAOS_SECONDS
+    rounds = itertools.count()
+    while next(rounds) < 6 or time.monotonic() < end:
+        for number, seconds in enumerate((0.0, 0.02, 0.5, 1.0, 1.5, 2.0) * 4):
+            target = f"target {number % 5}" if number % 2 else None
+            job = await hf.enqueue("threaded" if number % 3 else "work", {"seconds": seconds}, target=target)
+            fleet.history.enqueued(job.id, target=target)
+        fleet.spawn(drain_policy=next(policies))
+        await fleet.ready()
+        oldest = fleet.living[0]
+        await until(lambda pid=oldest.pid: _busy(fleet, pid), what="it has something to do")  # type: ignore[misc]
+        if len(told) * 2 < len(fleet.processes) - 4:
+            oldest.drain()
+            assert await oldest.ended() == 0
+            told.add(oldest.pid)
+        else:
+            oldest.kill()
+        await _resume_all(hf, fleet)
+
+    await until(lambda: _nothing_left(hf, fleet), seconds=90, what="all jobs end")
+    await fleet.drained()
+    jobs, attempts = await judge(hf, fleet.history)
+    assert {job.state for job in jobs} == {"success"}
+    gone = [attempt for attempt in attempts if int(attempt.worker.rsplit(":", 2)[1]) in told]
+    assert {attempt.outcome for attempt in gone} == {"success", "released", "paused"}
+    lost = Counter(attempt.job_id for attempt in attempts if attempt.outcome == "lost")
+    assert lost
+    for job in jobs:
+        assert job.failures <= lost[job.id]
+
+
 async def test_every_attempt_leaves_one_line_of_json(fleet: Fleet, hf: Holdfast) -> None:
     worker = fleet.spawn()
     job = await hf.enqueue("work", {"failing": 1, "seconds": 0.05}, correlation_id="a thread of work")
@@ -98,6 +144,25 @@ async def test_every_attempt_leaves_one_line_of_json(fleet: Fleet, hf: Holdfast)
         assert line["attempt"] == number
         assert line["duration_seconds"] >= 0.05
         assert line["correlation_id"] == "a thread of work"
+
+
+def _busy(fleet: Fleet, pid: int) -> bool:
+    """Whether a handler runs in this process."""
+    facts = [(fact.kind, fact.job_id, fact.attempt) for fact in fleet.history.facts() if fact.process == pid]
+    return any(kind == "started" and ("ended", *which) not in facts for kind, *which in facts)
+
+
+async def _resume_all(hf: Holdfast, fleet: Fleet) -> None:
+    for job in await hf.find(states=["paused"], limit=1000):
+        fleet.history.note("resumed", job_id=job.id)
+        await hf.resume(job.id)
+
+
+async def _nothing_left(hf: Holdfast, fleet: Fleet) -> bool:
+    await _resume_all(hf, fleet)
+    backlog = await hf.client.backlog()
+    moving = any(backlog[part] for part in ("ready", "running", "due", "waiting"))
+    return not moving and not await hf.find(states=["paused"], limit=1)
 
 
 async def _running(fleet: Fleet, hf: Holdfast, kind: str, *, seconds: float, target: str | None = None) -> JobRef:

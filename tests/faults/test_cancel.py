@@ -1,0 +1,68 @@
+"""A cancel reaches a handler in another process: at once by notification, and without one by the next heartbeat.
+
+Times are of the monotonic clock, from asking for the cancel to the handler's own note that it was stopped. While other
+tests share the machine, the bound is one that only a lost notification exceeds; `make chaos` measures.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from uuid import UUID
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.testing.harness import Fleet, until
+from tests.faults.conftest import CHAOS_SECONDS, NewFleet
+
+EXECUTORS = ("async", "thread", "process")
+CANCELS = 20
+#: Long enough that nothing is found in time by looking.
+HEARTBEAT_SECONDS = 5.0
+AT_ONCE = 0.1 if CHAOS_SECONDS else 1.0
+SLACK = 0.2 if CHAOS_SECONDS else 2.0
+
+
+async def test_a_cancel_reaches_another_process_at_once(new_fleet: NewFleet, database_url: str, hf: Holdfast) -> None:
+    fleet = _steered(new_fleet, database_url, heartbeat_seconds=HEARTBEAT_SECONDS)
+    fleet.spawn()
+    for executor in EXECUTORS:
+        took = sorted([await _cancelled(fleet, hf, [executor]) for _ in range(CANCELS)])
+        middle = statistics.median(took)
+        print(f"{executor}: median {middle * 1000:.0f} ms, longest {took[-1] * 1000:.0f} ms")
+        assert middle < AT_ONCE, executor
+
+
+async def test_without_notifications_a_cancel_arrives_with_the_heartbeat(
+    new_fleet: NewFleet, database_url: str, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEAF", "1")
+    heartbeat = 2.0
+    fleet = _steered(new_fleet, database_url, heartbeat_seconds=heartbeat)
+    fleet.spawn()
+    took = [await _cancelled(fleet, hf, EXECUTORS) for _ in range(CANCELS if CHAOS_SECONDS else 3)]
+    print(f"the longest of each round: {[f'{seconds * 1000:.0f} ms' for seconds in took]}")
+    assert max(took) < heartbeat + SLACK
+    assert max(took) > 0.3, "it was not deaf"
+
+
+def _steered(new_fleet: NewFleet, url: str, **settings: object) -> Fleet:
+    return new_fleet(url, module="tests.faults.steered", lease_sec_default=60, **settings)
+
+
+async def _cancelled(fleet: Fleet, hf: Holdfast, executors: list[str] | tuple[str, ...]) -> float:
+    """How long it took until handlers, one of each kind, were stopped; the longest."""
+    jobs = [(await hf.enqueue(executor)).id for executor in executors]
+    await until(lambda: all(_at(fleet, "started", job) for job in jobs), what="the handlers begin")
+    asked = {}
+    for job in jobs:
+        asked[job] = time.monotonic()
+        await hf.cancel(job)
+    for job in jobs:
+        assert (await hf.wait(job, timeout=30)).state == "canceled"
+    return max(_at(fleet, "ended", job) - asked[job] for job in jobs)
+
+
+def _at(fleet: Fleet, kind: str, job_id: UUID) -> float:
+    return next((fact.at for fact in fleet.history.facts() if fact.kind == kind and fact.job_id == job_id), 0.0)

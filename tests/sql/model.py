@@ -1,0 +1,355 @@
+"""What the engine promises, in plain Python: dicts and lists, no SQL, one thing at a time.
+
+A target's line is its jobs that were released and have not ended. Nothing of it can be claimed while one of them runs,
+waits for its next attempt, or is held; else the one that was released first can, whatever its priority. How a job came
+to be first, which the engine keeps in `heads` and `waiting`, is not modelled: this is what all of that must amount to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from uuid import UUID
+
+from tests.sql.factories import Lease
+
+LEASE_SECONDS = 30.0
+REQUEST_PAUSE = 0.5
+DEFAULT_ATTEMPTS = 3
+#: Job types, and what becomes of their failures.
+POLICIES = {"work": "retry", "other": "retry", "careful": "hold"}
+FINAL = ("success", "dead", "canceled")
+
+Line = tuple[str, str]
+
+
+@dataclass(eq=False, kw_only=True)
+class ModelJob:
+    """One job. `place` is when it was released, `stood` since when (and how far in front) it can be claimed."""
+
+    id: UUID
+    type: str
+    tenant: str
+    target: str | None
+    priority: int
+    max_attempts: int
+    state: str
+    run_at: float
+    place: int
+    attempt: int = 0
+    failures: int = 0
+    returned: bool = False
+    erased: bool = False
+    worker: str = ""
+    expires_at: float = 0.0
+    interrupt: str | None = None
+    stood: tuple[int, int, int] | None = None
+
+    @property
+    def line(self) -> Line | None:
+        """Where it stands in line, if it has a target."""
+        return None if self.target is None else (self.tenant, self.target)
+
+    @property
+    def in_line(self) -> bool:
+        """Released, and not ended; a snoozed job has run before, one scheduled for later has not joined."""
+        return self.state in ("queued", "running", "retry", "paused", "error") or (
+            self.state == "scheduled" and self.attempt > 0
+        )
+
+
+@dataclass(kw_only=True)
+class Wish:
+    """A recorded request. `flagged` is the attempt that it flagged when it was recorded."""
+
+    verb: str
+    job: ModelJob
+    flagged: int | None
+    due: float | None = None
+
+
+@dataclass(eq=False)
+class Model:
+    """The jobs, and every verb of the engine as a plain method."""
+
+    now: float = 0.0
+    jobs: dict[UUID, ModelJob] = field(default_factory=dict)
+    wishes: list[Wish] = field(default_factory=list)
+    #: Lines that maintenance knows of: until it heard the call of the first job, nothing there can be claimed.
+    known: set[Line] = field(default_factory=set)
+    #: How each attempt ended, and on which worker.
+    ends: dict[Lease, tuple[str, str]] = field(default_factory=dict)
+    _places: Iterator[int] = field(default_factory=count)
+    _step: int = 0
+
+    # What can be claimed
+
+    def claimable(self) -> list[ModelJob]:
+        """Who may run now, in no order."""
+        free = [job for job in self.jobs.values() if job.state == "queued" and job.target is None]
+        firsts = [first for line in sorted(self.known) if (first := self._first(line)) is not None]
+        return free + firsts
+
+    def _first(self, line: Line) -> ModelJob | None:
+        members = self._members(line)
+        if any(job.state != "queued" for job in members):
+            return None
+        return min(members, key=lambda job: job.place, default=None)
+
+    def _members(self, line: Line) -> list[ModelJob]:
+        return [job for job in self.jobs.values() if job.line == line and job.in_line]
+
+    def _look(self, line: Line | None) -> None:
+        """Maintenance or a settlement looked after this line."""
+        if line is not None:
+            if self._members(line):
+                self.known.add(line)
+            else:
+                self.known.discard(line)
+
+    def _settled_down(self) -> None:
+        """Whoever can be claimed from now on stands behind those who could before, within priority and kind."""
+        able = set(self.claimable())
+        for job in self.jobs.values():
+            if job not in able:
+                job.stood = None
+            elif job.stood is None:
+                job.stood = (job.priority, 0 if job.returned else 1, self._step)
+        self._step += 1
+
+    # Enqueueing
+
+    def enqueue(
+        self, job_id: UUID, job_type: str, tenant: str, target: str | None, priority: int, attempts: int | None,
+        delay: float, hold: bool,
+    ) -> str:  # fmt: skip
+        """A new job; its state."""
+        state = "created" if hold else "scheduled" if delay > 0 else "queued"
+        self.jobs[job_id] = ModelJob(
+            id=job_id, type=job_type, tenant=tenant, target=target, priority=priority,
+            max_attempts=attempts or DEFAULT_ATTEMPTS, state=state, run_at=self.now + delay, place=next(self._places),
+        )  # fmt: skip
+        self._settled_down()
+        return state
+
+    def release_held(self, job: ModelJob) -> str:
+        """Let a created job go."""
+        if job.state != "created":
+            return "already-final" if job.state in FINAL else "not-held"
+        job.state = "scheduled" if job.run_at > self.now else "queued"
+        job.place = next(self._places)
+        job.returned = job.target is not None  # the engine does not tell it from one that a worker handed back
+        self._settled_down()
+        return "released"
+
+    # Claims
+
+    def claimed(
+        self, leases: list[Lease], worker: str, types: Collection[str], tenants: Collection[str] | None, limit: int
+    ) -> None:
+        """A claim gave these. It must have been as many as possible, and the right ones."""
+        able = [j for j in self.claimable() if j.type in types and (tenants is None or j.tenant in tenants)]
+        taken = [self.jobs[lease.job_id] for lease in leases]
+        assert len(set(taken)) == len(taken) == min(limit, len(able)), (taken, able)
+        assert set(taken) <= set(able), "what was claimed could not be claimed"
+        for job in taken:
+            for other in set(able) - set(taken):
+                if job.tenant == other.tenant:
+                    assert job.priority <= other.priority, "a more urgent job was left"
+                    assert job.type != other.type or not _passes(job, other), "an older job was left"
+        self._begin(leases, worker)
+
+    def claimed_by_id(self, job: ModelJob, lease: Lease | None, worker: str) -> None:
+        """A claim by id gave this, or nothing."""
+        if job.state == "running" and job.expires_at < self.now:
+            self._end(job, "lost", None, 0.0)
+        elif job.state == "retry" and job.run_at <= self.now:
+            self._become_due([job])
+        expected = Lease(job.id, job.attempt + 1) if job in self.claimable() else None
+        assert lease == expected
+        self._begin([lease] if lease else [], worker)
+
+    def _begin(self, leases: list[Lease], worker: str) -> None:
+        for lease in leases:
+            job = self.jobs[lease.job_id]
+            job.state, job.attempt, job.returned, job.interrupt = "running", job.attempt + 1, False, None
+            job.worker, job.expires_at = worker, self.now + LEASE_SECONDS
+            assert lease.attempt == job.attempt
+        self._settled_down()
+
+    def renewed(self, worker: str) -> dict[Lease, str | None]:
+        """A worker prolongs all that it has; which leases that are, and what is wished of them."""
+        mine = [job for job in self.jobs.values() if job.state == "running" and job.worker == worker]
+        for job in mine:
+            job.expires_at = self.now + LEASE_SECONDS
+        return {Lease(job.id, job.attempt): job.interrupt for job in mine}
+
+    # Endings
+
+    def settle(self, lease: Lease, outcome: str, kind: str | None, delay: float | None, worker: str) -> str:
+        """An attempt ended; the answer."""
+        job = self.jobs[lease.job_id]
+        if job.state != "running" or job.attempt != lease.attempt:
+            closed = self.ends[lease]
+            return job.state if closed[0] == worker and closed[1] != "lost" else "lease-lost"
+        self._end(job, outcome, kind, delay)
+        self._settled_down()
+        return job.state
+
+    def sweep(self) -> dict[UUID, str]:
+        """Leases that lapsed are taken back."""
+        lapsed = [job for job in self.jobs.values() if job.state == "running" and job.expires_at < self.now]
+        for job in lapsed:
+            self._end(job, "lost", None, 0.0)
+        self._settled_down()
+        return {job.id: job.state for job in lapsed}
+
+    def _end(self, job: ModelJob, outcome: str, kind: str | None, delay: float | None) -> None:
+        self.ends[Lease(job.id, job.attempt)] = (job.worker, outcome)
+        if outcome in ("failed", "lost"):
+            job.failures += 1
+        job.state = self._verdict(job, outcome, kind, delay)
+        if job.state == "retry":
+            job.run_at = self.now + (2.0 ** (job.failures - 1) if delay is None else delay)
+        elif job.state == "scheduled":
+            job.run_at = self.now + (delay or 0.0)
+        elif job.state == "queued":
+            job.returned = outcome in ("released", "lost") or job.target is None
+            if job.target is None:
+                job.place = next(self._places)
+        self._look(job.line)
+
+    @staticmethod
+    def _verdict(job: ModelJob, outcome: str, kind: str | None, delay: float | None) -> str:
+        """A success counts, a wish to hold too; then what somebody asked for; then the budget."""
+        if outcome == "success":
+            return "success"
+        if kind == "hold":
+            return "error"
+        if outcome in ("canceled", "paused") or job.interrupt:
+            return "canceled" if "cancel" in (job.interrupt, outcome.removesuffix("ed")) else "paused"
+        if outcome == "released":
+            return "queued"
+        if outcome == "snoozed":
+            return "scheduled" if delay else "queued"
+        spent = job.failures >= job.max_attempts
+        if kind == "fatal":
+            return "dead"
+        if POLICIES[job.type] == "hold" and (kind != "retry" or spent):
+            return "error"
+        if spent:
+            return "dead"
+        return "queued" if outcome == "lost" else "retry"
+
+    # Time and maintenance
+
+    def promote(self) -> int:
+        """What is due joins, in the order of its time; how much that was."""
+        due = [job for job in self.jobs.values() if job.state in ("scheduled", "retry") and job.run_at <= self.now]
+        self._become_due(sorted(due, key=lambda job: (job.run_at, job.id)))
+        late = [wish for wish in self.wishes if wish.due is not None and wish.due <= self.now]
+        for wish in late:
+            wish.due = None
+            self.wishes.remove(wish)
+            self.wishes.append(wish)
+        self._settled_down()
+        return len(due) + len(late)
+
+    def _become_due(self, jobs: list[ModelJob]) -> None:
+        for job in jobs:
+            if job.target is None or not job.in_line:
+                job.place = next(self._places)
+            job.state, job.returned = "queued", False
+        for job in jobs:
+            self._look(job.line)
+
+    def look_at_all_lines(self) -> None:
+        """Every call is heard."""
+        for job in self.jobs.values():
+            self._look(job.line)
+        self._settled_down()
+
+    # Requests
+
+    def request(self, verb: str, job: ModelJob) -> str:
+        """Record a wish; how it was taken (`new-job`: the caller tells of it)."""
+        if verb == "retry" and job.erased:
+            return "not-possible"
+        if job.state in FINAL:
+            if verb == "retry":
+                return "new-job"
+            if verb != "delete":
+                return "already-final"
+        possible = {
+            "cancel": True,
+            "delete": True,
+            "pause": job.state in ("scheduled", "queued", "running", "retry", "paused"),
+            "resume": job.state in ("paused", "error"),
+            "retry": job.state in ("scheduled", "queued", "retry", "paused", "error"),
+        }
+        if not possible[verb]:
+            return "not-possible"
+        flagged = self._flag(job, verb) if verb in ("cancel", "delete", "pause") else None
+        self.wishes.append(Wish(verb=verb, job=job, flagged=flagged))
+        return "accepted"
+
+    def execute_one(self) -> int:
+        """Maintenance executes the oldest wish; how many that were."""
+        wish = next((wish for wish in self.wishes if wish.due is None), None)
+        if wish is None:
+            return 0
+        if self._carry_out(wish):
+            self.wishes.remove(wish)
+        else:
+            wish.due = self.now + REQUEST_PAUSE
+        self._settled_down()
+        return 1
+
+    def _carry_out(self, wish: Wish) -> bool:
+        """False: not yet."""
+        job, verb = wish.job, wish.verb
+        if job.state in FINAL:
+            job.erased |= verb == "delete"
+        elif verb in ("cancel", "pause") and wish.flagged is not None:
+            pass  # decided by how that attempt ended
+        elif job.state == "running":
+            if verb in ("cancel", "pause", "delete"):
+                self._flag(job, verb)
+            return verb != "delete"
+        elif verb in ("cancel", "delete"):
+            self._move(job, "canceled")
+            job.erased |= verb == "delete"
+        elif verb == "pause":
+            if job.state in ("scheduled", "queued", "retry"):
+                self._move(job, "paused")
+        elif job.state in ("paused", "error") or (verb == "retry" and job.state in ("scheduled", "retry")):
+            later = verb == "resume" and job.state == "paused" and job.run_at > self.now
+            self._move(job, "scheduled" if later else "queued")
+        return True
+
+    def _flag(self, job: ModelJob, verb: str) -> int | None:
+        if job.state != "running":
+            return None
+        if job.interrupt != "cancel":
+            job.interrupt = "pause" if verb == "pause" else "cancel"
+        return job.attempt
+
+    def _move(self, job: ModelJob, goal: str) -> None:
+        """A job that does not run goes elsewhere. Held ones start with a fresh budget."""
+        if goal == "queued":
+            if job.target is None or not job.in_line:
+                job.place = next(self._places)
+            job.run_at = min(job.run_at, self.now)
+            job.returned = False
+        if job.state in ("paused", "error") and goal != "canceled":
+            job.failures = 0
+        job.state = goal
+        self._look(job.line)
+
+
+def _passes(job: ModelJob, other: ModelJob) -> bool:
+    """Whether it stands behind the other in their stream."""
+    assert job.stood is not None
+    assert other.stood is not None
+    return job.stood > other.stood

@@ -1,0 +1,359 @@
+"""The engine does what the model says, whatever happens in which order: states, counters, who is next, and no dead end.
+
+Time stands still and is moved by hand, so that everything can be predicted. A failure prints the steps that led to it,
+as few of them as were needed, and a line that replays them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+from uuid import UUID
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from holdfast.config import Config
+from holdfast.testing.sandbox import Sandbox
+from tests.faults.conftest import CHAOS_SECONDS
+from tests.sql.factories import (
+    Lease,
+    claim,
+    claim_by_id,
+    elect,
+    enqueue,
+    execute,
+    expire,
+    offences,
+    promote,
+    publish,
+    request,
+    settle,
+    sweep,
+)
+from tests.sql.model import FINAL, POLICIES, Model, ModelJob
+
+T = TypeVar("T")
+
+EXAMPLES = max(20, int(CHAOS_SECONDS * 4))
+STEPS = 60
+WORKERS = ("w1", "w2", "w3")
+TENANTS = ("red", "blue")
+SIDE_TABLES = ("ready", "leases", "due", "waiting", "heads", "calls")
+
+JOBS = "select id, state, attempt, failures from jobs where queue <> 'holdfast'"
+READY = """
+    select r.job_id from ready r join streams s on s.id = r.stream
+    where s.queue <> 'holdfast' order by r.stream, r.rank, r.seq"""
+LEASES = "select job_id, attempt, worker, interrupt from leases"
+ADVANCE = "update testing_clock set frozen_at = frozen_at + make_interval(secs => $1)"
+MAINTAIN = "select drop_strays(), headless_targets()"
+RENEW = "select job_id, attempt, interrupt from renew($1, $2, $3)"
+
+picks = st.integers(0, 1000)
+workers = st.sampled_from(WORKERS)
+
+
+class World:
+    """A database whose time stands still, and a connection to it that blocking code can use."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        search_path = {"search_path": "holdfast", "jit": "off"}
+        self.conn: asyncpg.Connection = self.run(self._connect(sandbox.url, search_path))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._sandbox.wait(work)
+
+    @staticmethod
+    async def _connect(url: str, server_settings: dict[str, str]) -> asyncpg.Connection:
+        return await asyncpg.connect(url, server_settings=server_settings)
+
+    async def begin(self) -> None:
+        await self.conn.execute("select testing_reset()")
+        await self.conn.execute("update testing_clock set frozen_at = pg_catalog.now()")
+        for name, policy in POLICIES.items():
+            await publish(self.conn, name, on_failure=policy)
+
+
+@pytest.fixture
+def world(empty_database_url: str) -> Iterator[World]:
+    sandbox = Sandbox(Config.load(environment={}, database_url=empty_database_url))
+    world = World(sandbox)
+    yield world
+    world.run(world.conn.close())
+    sandbox.close()
+
+
+class Steering(RuleBasedStateMachine):
+    """Everything that clients, workers and maintenance can do, one after the other."""
+
+    world: World
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.sound = False
+        self.stale: list[tuple[Lease, str]] = []
+        self.conn = self.world.conn
+        self.do(self.world.begin())
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Every step begins here: until its outcome was found right, the run is not sound."""
+        self.sound = False
+        return self.world.run(work)
+
+    # Clients
+
+    @rule(
+        job_type=st.sampled_from(sorted(POLICIES)),
+        tenant=st.sampled_from(TENANTS),
+        line=st.sampled_from(["a", "a", "b", None]),
+        priority=st.sampled_from([100, 100, 5, 200]),
+        attempts=st.sampled_from([None, 1, 2]),
+        delay=st.sampled_from([0.0, 0.0, 0.0, 1.0, 40.0]),
+        hold=st.sampled_from([False, False, False, True]),
+    )
+    def enqueue(
+        self, job_type: str, tenant: str, line: str | None, priority: int, attempts: int | None, delay: float,
+        hold: bool,
+    ) -> None:  # fmt: skip
+        job_id = self.do(
+            enqueue(
+                self.conn, job_type, tenant=tenant, target=line, priority=priority, max_attempts=attempts,
+                delay=delay, hold=hold,
+            )
+        )  # fmt: skip
+        state = self.model.enqueue(job_id, job_type, tenant, line, priority, attempts, delay, hold)
+        note(f"{self.name(self.model.jobs[job_id])} is {state}")
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(
+        verb=st.sampled_from(["cancel", "pause", "pause", "resume", "resume", "resume", "retry", "delete"]),
+        pick=picks,
+        at_once=st.booleans(),
+    )
+    def request(self, verb: str, pick: int, at_once: bool) -> None:
+        self.ask(verb, self.any_job(pick))
+        while at_once and self.execute_one():
+            pass
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(pick=picks)
+    def release_held(self, pick: int) -> None:
+        job = self.any_job(pick, "created")
+        answer = self.do(self.conn.fetchval("select outcome from release_held($1)", [job.id]))
+        assert answer == self.model.release_held(job)
+
+    # Workers
+
+    @rule(
+        worker=workers,
+        types=st.sets(st.sampled_from(sorted(POLICIES)), min_size=1),
+        tenants=st.none() | st.sets(st.sampled_from(TENANTS), min_size=1),
+        limit=st.integers(1, 4),
+    )
+    def claim(self, worker: str, types: set[str], tenants: set[str] | None, limit: int) -> None:
+        wanted = None if tenants is None else sorted(tenants)
+        leases = self.do(claim(self.conn, *sorted(types), limit=limit, worker=worker, tenants=wanted))
+        note(f"claimed: {[self.name(self.model.jobs[lease.job_id]) for lease in leases]}")
+        self.model.claimed(leases, worker, types, tenants, limit)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(worker=workers, pick=picks)
+    def claim_by_id(self, worker: str, pick: int) -> None:
+        job = self.any_job(pick)
+        held = (Lease(job.id, job.attempt), job.worker) if job.state == "running" else None
+        lease = self.do(claim_by_id(self.conn, job.id, worker=worker))
+        self.model.claimed_by_id(job, lease, worker)
+        if held and job.attempt > held[0].attempt:
+            self.stale.append(held)
+
+    @precondition(lambda self: self.running())
+    @rule(
+        pick=picks,
+        ending=st.sampled_from([
+            ("complete", "success", None, None), ("complete", "success", None, None),
+            ("fail", "failed", None, None), ("fail", "failed", None, None), ("fail", "failed", "retry", 5.0),
+            ("fail", "failed", "fatal", None), ("fail", "failed", "hold", None), ("release", "released", None, None),
+            ("snooze", "snoozed", None, 20.0), ("snooze", "snoozed", None, 0.0), ("stop", "paused", None, None),
+            ("stop", "canceled", None, None),
+        ]),
+    )  # fmt: skip
+    def settle(self, pick: int, ending: tuple[str, str, str | None, float | None]) -> None:
+        running = self.running()
+        job = running[pick % len(running)]
+        self.end(Lease(job.id, job.attempt), job.worker, ending)
+
+    @precondition(lambda self: self.stale)
+    @rule(pick=picks, verb=st.sampled_from(["complete", "release"]), worker=st.none() | workers)
+    def settle_once_more(self, pick: int, verb: str, worker: str | None) -> None:
+        lease, owner = self.stale[pick % len(self.stale)]
+        outcome = {"complete": "success", "release": "released"}[verb]
+        self.end(lease, worker or owner, (verb, outcome, None, None))
+
+    @rule(worker=workers)
+    def renew(self, worker: str) -> None:
+        mine = self.model.renewed(worker)
+        ids, numbers = [lease.job_id for lease in mine], [lease.attempt for lease in mine]
+        rows = self.do(self.conn.fetch(RENEW, worker, ids, numbers))
+        assert {Lease(row[0], row[1]): row[2] for row in rows} == mine
+
+    @precondition(lambda self: self.running())
+    @rule(worker=workers)
+    def kill(self, worker: str) -> None:
+        """A worker is gone, and its leases are found lapsed."""
+        gone = [job for job in self.running() if job.worker == worker]
+        self.do(expire(self.conn, *[job.id for job in gone]))
+        for job in gone:
+            job.expires_at = self.model.now - 1
+        self.sweep()
+
+    # Time and maintenance
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 20.0, 31.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.do(self.conn.execute(ADVANCE, seconds))
+        self.model.now += seconds
+
+    @rule()
+    def sweep(self) -> None:
+        lapsing = [job for job in self.running() if job.expires_at < self.model.now]
+        self.stale += [(Lease(job.id, job.attempt), job.worker) for job in lapsing]
+        assert self.do(sweep(self.conn)) == self.model.sweep()
+
+    @rule()
+    def promote(self) -> None:
+        assert self.do(promote(self.conn)) == self.model.promote()
+
+    @rule()
+    def elect(self) -> None:
+        self.do(elect(self.conn))
+        self.model.look_at_all_lines()
+
+    @rule()
+    def execute_requests(self) -> None:
+        while self.execute_one():
+            pass
+
+    @rule()
+    def reconcile(self) -> None:
+        """Finds nothing to mend; targets whose call is still under way are seated."""
+        assert [row["repair"] for row in self.do(self.conn.fetch("select * from reconcile()")) if row["repair"]] == []
+        self.do(self.conn.execute(MAINTAIN))
+        self.model.look_at_all_lines()
+
+    # What must hold
+
+    @invariant()
+    def the_engine_is_as_the_model_says(self) -> None:
+        jobs = {row[0]: tuple(row)[1:] for row in self.do(self.conn.fetch(JOBS))}
+        assert jobs == {job.id: (job.state, job.attempt, job.failures) for job in self.model.jobs.values()}
+        leases = {tuple(row) for row in self.do(self.conn.fetch(LEASES))}
+        assert leases == {(job.id, job.attempt, job.worker, job.interrupt) for job in self.running()}
+        self.compare_ready([row[0] for row in self.do(self.conn.fetch(READY))])
+        self.sound = True
+
+    def compare_ready(self, found: list[UUID]) -> None:
+        """The same jobs can be claimed, in the same order within each stream."""
+        able = {job.id: job for job in self.model.claimable()}
+        assert sorted(found) == sorted(able)
+        streams: dict[tuple[str, str], list[ModelJob]] = {}
+        for job_id in found:
+            job = able[job_id]
+            streams.setdefault((job.type, job.tenant), []).append(job)
+        for jobs in streams.values():
+            stood = [job.stood for job in jobs if job.stood is not None]
+            assert stood == sorted(stood), [self.name(job) for job in jobs]
+
+    def teardown(self) -> None:
+        """Once everything held is resumed and workers work, all jobs end: nothing is stuck for ever."""
+        if self.sound:
+            assert self.do(offences(self.conn)) == []
+            self.do(self.finish())
+            assert self.do(offences(self.conn)) == []
+            assert self.do(self.conn.fetchval("select coalesce(sum(count), 0) from repairs")) == 0
+            for table in SIDE_TABLES:
+                assert self.do(self.conn.fetchval(f"select count(*) from {table}")) == 0, table
+
+    async def finish(self) -> None:
+        for _ in range(10 + 2 * len(self.model.jobs)):
+            await self.conn.execute(ADVANCE, 3600.0)
+            await sweep(self.conn)
+            await promote(self.conn)
+            await self.conn.execute("select release_held(array(select id from jobs where state = 'created'))")
+            for row in await self.conn.fetch("select id from jobs where state in ('paused', 'error')"):
+                await execute(self.conn, "resume", row["id"])
+            await self.conn.execute("select execute_requests(), elect()")
+            await settle(self.conn, "complete", await claim(self.conn, *POLICIES, limit=50))
+            if not await self.conn.fetchval("select count(*) from jobs where state <> all ($1)", FINAL):
+                return
+        raise AssertionError("some jobs never end")
+
+    # Pieces of the rules
+
+    def ask(self, verb: str, job: ModelJob) -> None:
+        before = set(self.model.jobs)
+        answer = self.do(request(self.conn, verb, job.id))
+        assert answer == self.model.request(verb, job)
+        if answer == "new-job":
+            rows = self.do(self.conn.fetch(JOBS))
+            (new,) = {row["id"] for row in rows} - before
+            self.model.enqueue(new, job.type, job.tenant, job.target, job.priority, job.max_attempts, 0.0, False)
+
+    def execute_one(self) -> int:
+        """One at a time, because maintenance takes several in an order of its own."""
+        done = self.do(self.conn.fetchval("select execute_requests(1)"))
+        assert done == self.model.execute_one()
+        return int(done)
+
+    def end(self, lease: Lease, worker: str, ending: tuple[str, str, str | None, float | None]) -> None:
+        verb, outcome, kind, delay = ending
+        more: dict[str, Any] = {}
+        if verb == "stop":
+            more["outcomes"] = [outcome]
+        if kind is not None:
+            more["kinds"] = [kind]
+        if delay is not None:
+            more["delays"] = [delay]
+        expected = self.model.settle(lease, outcome, kind, delay, worker)
+        assert self.do(settle(self.conn, verb, [lease], worker=worker, **more)) == [expected]
+        if expected != "lease-lost":
+            self.stale.append((lease, worker))
+
+    def running(self) -> list[ModelJob]:
+        return [job for job in self.model.jobs.values() if job.state == "running"]
+
+    def any_job(self, pick: int, state: str | None = None) -> ModelJob:
+        """A job in that state if there is one, else mostly one that has not ended."""
+        jobs = list(self.model.jobs.values())
+        some = [job for job in jobs if job.state == state] or [job for job in jobs if job.state not in FINAL]
+        chosen = some if some and pick % 10 else jobs
+        job = chosen[pick % len(chosen)]
+        note(f"on {self.name(job)}, which is {job.state}")
+        return job
+
+    def name(self, job: ModelJob) -> str:
+        number = list(self.model.jobs).index(job.id)
+        return f"job {number} ({job.type}, {job.tenant}, target {job.target}, priority {job.priority})"
+
+
+@pytest.mark.timeout(600 + 20 * CHAOS_SECONDS)  # to find the fewest steps to a failure takes minutes
+def test_the_engine_does_what_the_model_says(world: World) -> None:
+    class Bound(Steering):
+        pass
+
+    Bound.world = world
+    run_state_machine_as_test(
+        Bound,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
