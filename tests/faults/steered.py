@@ -1,4 +1,7 @@
-"""The app whose jobs are cancelled from elsewhere, share lanes and flood each other: `python -m tests.faults.steered`."""
+"""The app whose jobs are cancelled from elsewhere, share lanes, and flood each other.
+
+`python -m tests.faults.steered`
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,11 @@ class Crowd:
             payload: dict[str, float] = {"seconds": self.chance.choice([0.0, 0.01, 0.05, 0.3])}
             if kind == "work" and self.chance.random() < 0.1:
                 payload["failing"] = 1
-            options = {"target": target, "tenant": self.chance.choice(TENANTS), "priority": self.chance.choice([5, 100])}
+            options = {
+                "target": target,
+                "tenant": self.chance.choice(TENANTS),
+                "priority": self.chance.choice([5, 100]),
+            }
             wishes.append((kind, payload, options))
         for wish, answer in zip(wishes, await self.hf.enqueue_many(wishes), strict=True):
             target = wish[2]["target"]

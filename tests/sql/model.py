@@ -18,7 +18,7 @@ LEASE_SECONDS = 30.0
 REQUEST_PAUSE = 0.5
 DEFAULT_ATTEMPTS = 3
 #: Job types, and what becomes of their failures.
-POLICIES = {"work": "retry", "other": "retry", "careful": "hold"}
+POLICIES = {"work": "retry", "careful": "hold"}
 FINAL = ("success", "dead", "canceled")
 
 Line = tuple[str, str]
@@ -121,15 +121,30 @@ class Model:
     # Enqueueing
 
     def enqueue(
-        self, job_id: UUID, job_type: str, tenant: str, target: str | None, priority: int, attempts: int | None,
-        delay: float, hold: bool,
-    ) -> str:  # fmt: skip
+        self,
+        job_id: UUID,
+        *,
+        job_type: str,
+        tenant: str,
+        target: str | None,
+        priority: int,
+        attempts: int | None,
+        delay: float = 0.0,
+        hold: bool = False,
+    ) -> str:
         """A new job; its state."""
         state = "created" if hold else "scheduled" if delay > 0 else "queued"
         self.jobs[job_id] = ModelJob(
-            id=job_id, type=job_type, tenant=tenant, target=target, priority=priority,
-            max_attempts=attempts or DEFAULT_ATTEMPTS, state=state, run_at=self.now + delay, place=next(self._places),
-        )  # fmt: skip
+            id=job_id,
+            type=job_type,
+            tenant=tenant,
+            target=target,
+            priority=priority,
+            max_attempts=attempts or DEFAULT_ATTEMPTS,
+            state=state,
+            run_at=self.now + delay,
+            place=next(self._places),
+        )
         self._settled_down()
         return state
 

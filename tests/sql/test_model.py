@@ -7,14 +7,21 @@ as few of them as were needed, and a line that replays them.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 from uuid import UUID
 
 import asyncpg
 import pytest
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from holdfast.config import Config
 from holdfast.testing.sandbox import Sandbox
@@ -38,7 +45,7 @@ from tests.sql.model import FINAL, POLICIES, Model, ModelJob
 
 T = TypeVar("T")
 
-EXAMPLES = max(20, int(CHAOS_SECONDS * 4))
+EXAMPLES = max(25, int(CHAOS_SECONDS * 4))
 STEPS = 60
 WORKERS = ("w1", "w2", "w3")
 TENANTS = ("red", "blue")
@@ -53,8 +60,41 @@ ADVANCE = "update testing_clock set frozen_at = frozen_at + make_interval(secs =
 MAINTAIN = "select drop_strays(), headless_targets()"
 RENEW = "select job_id, attempt, interrupt from renew($1, $2, $3)"
 
+#: A verb, the outcome of the attempt, the kind of a failure, a delay.
+Ending = tuple[str, str, str | None, float | None]
+
+
+class NewJob(TypedDict):
+    """What is chosen about a job."""
+
+    job_type: str
+    tenant: str
+    target: str | None
+    priority: int
+    attempts: int | None
+    delay: float
+    hold: bool
+
+
 picks = st.integers(0, 1000)
 workers = st.sampled_from(WORKERS)
+new_jobs = st.fixed_dictionaries(
+    {
+        "job_type": st.sampled_from(sorted(POLICIES)),
+        "tenant": st.sampled_from(TENANTS),
+        "target": st.sampled_from(["a", "a", "b", None]),
+        "priority": st.sampled_from([100, 100, 5, 200]),
+        "attempts": st.sampled_from([None, None, 1, 2]),
+        "delay": st.sampled_from([0.0, 0.0, 0.0, 0.0, 1.0, 40.0]),
+        "hold": st.sampled_from([False, False, False, False, True]),
+    }
+)
+endings: st.SearchStrategy[Ending] = st.sampled_from([
+    ("complete", "success", None, None), ("complete", "success", None, None), ("complete", "success", None, None),
+    ("fail", "failed", None, None), ("fail", "failed", "retry", 5.0), ("fail", "failed", "fatal", None),
+    ("fail", "failed", "hold", None), ("release", "released", None, None), ("snooze", "snoozed", None, 20.0),
+    ("snooze", "snoozed", None, 0.0), ("stop", "paused", None, None), ("stop", "canceled", None, None),
+])  # fmt: skip
 
 
 class World:
@@ -108,40 +148,42 @@ class Steering(RuleBasedStateMachine):
 
     # Clients
 
-    @rule(
-        job_type=st.sampled_from(sorted(POLICIES)),
-        tenant=st.sampled_from(TENANTS),
-        line=st.sampled_from(["a", "a", "b", None]),
-        priority=st.sampled_from([100, 100, 5, 200]),
-        attempts=st.sampled_from([None, 1, 2]),
-        delay=st.sampled_from([0.0, 0.0, 0.0, 1.0, 40.0]),
-        hold=st.sampled_from([False, False, False, True]),
-    )
-    def enqueue(
-        self, job_type: str, tenant: str, line: str | None, priority: int, attempts: int | None, delay: float,
-        hold: bool,
-    ) -> None:  # fmt: skip
-        job_id = self.do(
-            enqueue(
-                self.conn, job_type, tenant=tenant, target=line, priority=priority, max_attempts=attempts,
-                delay=delay, hold=hold,
+    @initialize(wishes=st.lists(new_jobs, min_size=4, max_size=10))
+    def begin(self, wishes: list[NewJob]) -> None:
+        self.enqueue(wishes, True)
+
+    @rule(wishes=st.lists(new_jobs, min_size=1, max_size=4), heard=st.booleans())
+    def enqueue(self, wishes: list[NewJob], heard: bool) -> None:
+        for wish in wishes:
+            options = {name: value for name, value in wish.items() if name not in ("job_type", "attempts")}
+            job_id = self.do(enqueue(self.conn, wish["job_type"], max_attempts=wish["attempts"], **options))
+            state = self.model.enqueue(job_id, **wish)
+            note(f"{self.name(job_id)} is {state}")
+        if heard:
+            self.maintain("elect")
+
+    @rule(verb=st.sampled_from(["cancel", "pause", "pause", "resume", "resume", "retry", "delete"]), pick=picks)
+    def request_and_execute(self, verb: str, pick: int) -> None:
+        self.request(verb, pick)
+        self.maintain("execute")
+
+    @rule(verb=st.sampled_from(["cancel", "pause", "resume", "retry", "delete"]), pick=picks)
+    def request(self, verb: str, pick: int) -> None:
+        job = self.any_job(pick, "paused" if verb == "resume" else None)
+        before = set(self.model.jobs)
+        answer = self.do(request(self.conn, verb, job.id))
+        assert answer == self.model.request(verb, job)
+        if answer == "new-job":
+            (new,) = {row["id"] for row in self.do(self.conn.fetch(JOBS))} - before
+            self.model.enqueue(
+                new,
+                job_type=job.type,
+                tenant=job.tenant,
+                target=job.target,
+                priority=job.priority,
+                attempts=job.max_attempts,
             )
-        )  # fmt: skip
-        state = self.model.enqueue(job_id, job_type, tenant, line, priority, attempts, delay, hold)
-        note(f"{self.name(self.model.jobs[job_id])} is {state}")
 
-    @precondition(lambda self: self.model.jobs)
-    @rule(
-        verb=st.sampled_from(["cancel", "pause", "pause", "resume", "resume", "resume", "retry", "delete"]),
-        pick=picks,
-        at_once=st.booleans(),
-    )
-    def request(self, verb: str, pick: int, at_once: bool) -> None:
-        self.ask(verb, self.any_job(pick))
-        while at_once and self.execute_one():
-            pass
-
-    @precondition(lambda self: self.model.jobs)
     @rule(pick=picks)
     def release_held(self, pick: int) -> None:
         job = self.any_job(pick, "created")
@@ -149,6 +191,10 @@ class Steering(RuleBasedStateMachine):
         assert answer == self.model.release_held(job)
 
     # Workers
+
+    @rule(worker=workers, limit=st.integers(1, 4))
+    def claim_anything(self, worker: str, limit: int) -> None:
+        self.claim(worker, set(POLICIES), None, limit)
 
     @rule(
         worker=workers,
@@ -159,10 +205,9 @@ class Steering(RuleBasedStateMachine):
     def claim(self, worker: str, types: set[str], tenants: set[str] | None, limit: int) -> None:
         wanted = None if tenants is None else sorted(tenants)
         leases = self.do(claim(self.conn, *sorted(types), limit=limit, worker=worker, tenants=wanted))
-        note(f"claimed: {[self.name(self.model.jobs[lease.job_id]) for lease in leases]}")
+        note(f"claimed: {[self.name(lease.job_id) for lease in leases]}")
         self.model.claimed(leases, worker, types, tenants, limit)
 
-    @precondition(lambda self: self.model.jobs)
     @rule(worker=workers, pick=picks)
     def claim_by_id(self, worker: str, pick: int) -> None:
         job = self.any_job(pick)
@@ -173,20 +218,18 @@ class Steering(RuleBasedStateMachine):
             self.stale.append(held)
 
     @precondition(lambda self: self.running())
-    @rule(
-        pick=picks,
-        ending=st.sampled_from([
-            ("complete", "success", None, None), ("complete", "success", None, None),
-            ("fail", "failed", None, None), ("fail", "failed", None, None), ("fail", "failed", "retry", 5.0),
-            ("fail", "failed", "fatal", None), ("fail", "failed", "hold", None), ("release", "released", None, None),
-            ("snooze", "snoozed", None, 20.0), ("snooze", "snoozed", None, 0.0), ("stop", "paused", None, None),
-            ("stop", "canceled", None, None),
-        ]),
-    )  # fmt: skip
-    def settle(self, pick: int, ending: tuple[str, str, str | None, float | None]) -> None:
-        running = self.running()
-        job = running[pick % len(running)]
-        self.end(Lease(job.id, job.attempt), job.worker, ending)
+    @rule(endings=st.lists(st.tuples(picks, endings), min_size=1, max_size=3))
+    def settle(self, endings: list[tuple[int, Ending]]) -> None:
+        for pick, ending in endings:
+            if running := self.running():
+                job = running[pick % len(running)]
+                self.end(Lease(job.id, job.attempt), job.worker, ending)
+
+    @precondition(lambda self: self.running())
+    @rule(pick=picks)
+    def fail(self, pick: int) -> None:
+        """The ending with the most that follows from it."""
+        self.settle([(pick, ("fail", "failed", None, None))])
 
     @precondition(lambda self: self.stale)
     @rule(pick=picks, verb=st.sampled_from(["complete", "release"]), worker=st.none() | workers)
@@ -210,41 +253,40 @@ class Steering(RuleBasedStateMachine):
         self.do(expire(self.conn, *[job.id for job in gone]))
         for job in gone:
             job.expires_at = self.model.now - 1
-        self.sweep()
+        self.maintain("sweep")
 
     # Time and maintenance
 
-    @rule(seconds=st.sampled_from([0.5, 1.0, 20.0, 31.0]))
-    def time_passes(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([0.5, 1.0, 20.0, 31.0]), promoted=st.booleans())
+    def time_passes(self, seconds: float, promoted: bool) -> None:
         self.do(self.conn.execute(ADVANCE, seconds))
         self.model.now += seconds
+        if promoted:
+            self.maintain("promote")
 
-    @rule()
-    def sweep(self) -> None:
-        lapsing = [job for job in self.running() if job.expires_at < self.model.now]
-        self.stale += [(Lease(job.id, job.attempt), job.worker) for job in lapsing]
-        assert self.do(sweep(self.conn)) == self.model.sweep()
-
-    @rule()
-    def promote(self) -> None:
-        assert self.do(promote(self.conn)) == self.model.promote()
-
-    @rule()
-    def elect(self) -> None:
-        self.do(elect(self.conn))
-        self.model.look_at_all_lines()
-
-    @rule()
-    def execute_requests(self) -> None:
-        while self.execute_one():
-            pass
-
-    @rule()
-    def reconcile(self) -> None:
-        """Finds nothing to mend; targets whose call is still under way are seated."""
-        assert [row["repair"] for row in self.do(self.conn.fetch("select * from reconcile()")) if row["repair"]] == []
-        self.do(self.conn.execute(MAINTAIN))
-        self.model.look_at_all_lines()
+    @rule(duty=st.sampled_from(["elect", "execute", "promote", "sweep", "reconcile"]))
+    def maintain(self, duty: str) -> None:
+        match duty:
+            case "elect":
+                self.do(elect(self.conn))
+                self.model.look_at_all_lines()
+            case "execute":
+                # One at a time, because maintenance takes several in an order of its own.
+                while self.do(self.conn.fetchval("select execute_requests(1)")):
+                    assert self.model.execute_one() == 1
+                assert self.model.execute_one() == 0
+            case "promote":
+                assert self.do(promote(self.conn)) == self.model.promote()
+            case "sweep":
+                lapsing = [job for job in self.running() if job.expires_at < self.model.now]
+                self.stale += [(Lease(job.id, job.attempt), job.worker) for job in lapsing]
+                assert self.do(sweep(self.conn)) == self.model.sweep()
+            case _:
+                # Nothing needs to be mended; targets whose call is still under way are seated.
+                mended = self.do(self.conn.fetch("select job_id, repair from reconcile() where repair is not null"))
+                assert mended == []
+                self.do(self.conn.execute(MAINTAIN))
+                self.model.look_at_all_lines()
 
     # What must hold
 
@@ -267,7 +309,7 @@ class Steering(RuleBasedStateMachine):
             streams.setdefault((job.type, job.tenant), []).append(job)
         for jobs in streams.values():
             stood = [job.stood for job in jobs if job.stood is not None]
-            assert stood == sorted(stood), [self.name(job) for job in jobs]
+            assert stood == sorted(stood), [self.name(job.id) for job in jobs]
 
     def teardown(self) -> None:
         """Once everything held is resumed and workers work, all jobs end: nothing is stuck for ever."""
@@ -295,22 +337,7 @@ class Steering(RuleBasedStateMachine):
 
     # Pieces of the rules
 
-    def ask(self, verb: str, job: ModelJob) -> None:
-        before = set(self.model.jobs)
-        answer = self.do(request(self.conn, verb, job.id))
-        assert answer == self.model.request(verb, job)
-        if answer == "new-job":
-            rows = self.do(self.conn.fetch(JOBS))
-            (new,) = {row["id"] for row in rows} - before
-            self.model.enqueue(new, job.type, job.tenant, job.target, job.priority, job.max_attempts, 0.0, False)
-
-    def execute_one(self) -> int:
-        """One at a time, because maintenance takes several in an order of its own."""
-        done = self.do(self.conn.fetchval("select execute_requests(1)"))
-        assert done == self.model.execute_one()
-        return int(done)
-
-    def end(self, lease: Lease, worker: str, ending: tuple[str, str, str | None, float | None]) -> None:
+    def end(self, lease: Lease, worker: str, ending: Ending) -> None:
         verb, outcome, kind, delay = ending
         more: dict[str, Any] = {}
         if verb == "stop":
@@ -333,11 +360,12 @@ class Steering(RuleBasedStateMachine):
         some = [job for job in jobs if job.state == state] or [job for job in jobs if job.state not in FINAL]
         chosen = some if some and pick % 10 else jobs
         job = chosen[pick % len(chosen)]
-        note(f"on {self.name(job)}, which is {job.state}")
+        note(f"on {self.name(job.id)}, which is {job.state}")
         return job
 
-    def name(self, job: ModelJob) -> str:
-        number = list(self.model.jobs).index(job.id)
+    def name(self, job_id: UUID) -> str:
+        job = self.model.jobs[job_id]
+        number = list(self.model.jobs).index(job_id)
         return f"job {number} ({job.type}, {job.tenant}, target {job.target}, priority {job.priority})"
 
 
