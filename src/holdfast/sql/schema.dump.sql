@@ -119,6 +119,36 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.age(max_jobs integer) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.job_attempts (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone DEFAULT now() NOT NULL,
+    queue_ms integer,
+    duration_ms integer,
+    outcome text NOT NULL,
+    worker text NOT NULL,
+    error_type text,
+    error_message text,
+    traceback text,
+    log_excerpt text,
+    CONSTRAINT job_attempts_outcome_check CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'lost'::text, 'timeout'::text, 'canceled'::text, 'paused'::text, 'snoozed'::text, 'released'::text])))
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.5');
+ALTER TABLE holdfast.job_attempts OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) RETURNS SETOF holdfast.job_attempts
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select t.*
+  from job_attempts t
+  where t.job_id = attempts_after.id
+    and t.attempt > attempts_after.after
+    and (only_tenant is null or exists (select from jobs j where j.id = t.job_id and j.tenant = only_tenant))
+  order by t.attempt
+  limit attempts_after.max_attempts
+$$;
+ALTER FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -144,6 +174,115 @@ CREATE FUNCTION holdfast.beat(id text, draining boolean) RETURNS boolean
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 ALTER FUNCTION holdfast.beat(id text, draining boolean) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.jobs (
+    id uuid NOT NULL,
+    seq bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    run_at timestamp with time zone DEFAULT now() NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    stream integer NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    priority integer DEFAULT 100 NOT NULL,
+    max_attempts integer,
+    state text NOT NULL,
+    reason text,
+    tenant text NOT NULL,
+    type text NOT NULL,
+    queue text NOT NULL,
+    target text,
+    idempotency_key text,
+    fingerprint bytea,
+    dedup_key text,
+    correlation_id text,
+    parent_id uuid,
+    retry_of uuid,
+    created_by text,
+    target_count bigint,
+    payload jsonb NOT NULL,
+    result jsonb,
+    last_error text,
+    last_error_at timestamp with time zone,
+    traceparent text,
+    CONSTRAINT jobs_max_attempts_check CHECK ((max_attempts > 0)),
+    CONSTRAINT jobs_priority_check CHECK (((priority >= 0) AND (priority <= 1000000000))),
+    CONSTRAINT jobs_state_check CHECK ((state = ANY (ARRAY['created'::text, 'scheduled'::text, 'queued'::text, 'running'::text, 'retry'::text, 'paused'::text, 'error'::text, 'success'::text, 'dead'::text, 'canceled'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='33');
+ALTER TABLE holdfast.jobs OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint) RETURNS TABLE(code text, text text, culprit jsonb)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  slots  bigint;
+  free   bigint;
+  hosts  bigint;
+  before bigint;
+  crowd  text;
+begin
+  with host as (
+    select w.id, w.lanes, usable_slots(w.lanes, behind_others.lane) as slots
+    from live_workers() w
+    where job.type = any (w.types)
+      and coalesce(job.queue = any (w.queues), true)
+      and coalesce(job.tenant = any (w.tenants), true)
+      and not w.draining
+  ), held as (
+    select l.worker, count(*) as all_lanes, count(*) filter (where t.lane = 'fast') as fast
+    from leases l
+    join streams s on s.id = l.stream
+    left join job_types t on t.name = s.type
+    group by l.worker
+  )
+  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - case
+      when behind_others.lane = 'fast' then coalesce(held.all_lanes, 0)
+      else coalesce(held.all_lanes - least(held.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
+  into slots, hosts, free
+  from host
+  left join held on held.worker = host.id
+  where host.slots > 0;
+  select count(*) into before
+  from (
+    select
+    from streams s
+    cross join lateral (
+      select
+      from ready r
+      where r.stream = s.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
+    where s.queue <> 'holdfast'
+      and coalesce((select t.lane from job_types t where t.name = s.type), 'general') = behind_others.lane
+      and exists (
+        select from live_workers() w
+        where s.type = any (w.types)
+          and coalesce(s.queue = any (w.queues), true)
+          and coalesce(s.tenant = any (w.tenants), true))
+    limit 10001) counted;
+  crowd := case
+    when before = 0 then null
+    when before = 1 then '1 job stands before it'
+    when before > 10000 then 'more than 10000 jobs stand before it'
+    else before || ' jobs stand before it' end;
+  if free <= 0 then
+    return query select 'busy', concat_ws(' and ', format('waits because %s busy', case
+        when slots = 1 then 'the one slot of the worker that may run it is'
+        else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd),
+      jsonb_build_object('kind', 'lane', 'name', behind_others.lane, 'slots', slots, 'before', before);
+  elsif before > 0 then
+    return query select 'behind', 'waits because ' || crowd,
+      jsonb_build_object('kind', 'lane', 'name', behind_others.lane, 'slots', slots, 'before', before);
+  else
+    return query select 'starting', 'will start in a moment', null::jsonb;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -183,6 +322,15 @@ CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id
     end
 $$;
 ALTER FUNCTION holdfast.broken_jobs(first uuid, last uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.budget_of(job holdfast.jobs) RETURNS integer
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(
+    job.max_attempts, (select t.max_attempts from job_types t where t.name = job.type),
+    setting('MAX_ATTEMPTS_DEFAULT')::integer)
+$$;
+ALTER FUNCTION holdfast.budget_of(job holdfast.jobs) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -198,8 +346,7 @@ begin
       return 'not-found';
     elsif job.state in ('success', 'dead', 'canceled') then
       if verb = 'delete' then
-        perform erase(job.id, by);
-        return 'erased';
+        return case when forgotten(job.id, by) then 'erased' else 'later' end;
       end if;
       return 'already-final';
     elsif verb in ('cancel', 'pause') and flagged is not null then
@@ -223,8 +370,8 @@ begin
     if goal is null then
       return 'not-possible';
     elsif move_waiting(job, goal, by, note) then
-      if verb = 'delete' then
-        perform erase(job.id, by);
+      if verb = 'delete' and not forgotten(job.id, by) then
+        return 'later';
       end if;
       return goal;
     end if;
@@ -297,6 +444,61 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+declare
+  fault text;
+begin
+  fault := case
+    when coalesce(seq, 0) < 1 then 'seq must be 1 or more'
+    when coalesce(progress, -1) < 0 then 'progress must be 0 or more'
+    when length(collection) not between 1 and 200 then 'a collection is named by 1 to 200 characters'
+    when done_reason not in ('worker_done', 'target_reached', 'no_more_results') then
+      'done_reason is worker_done, target_reached or no_more_results'
+    when coalesce(ends, '') not in ('later', 'at-target', 'now') then 'ends is later, at-target or now'
+    when jsonb_typeof(items) <> 'array' then 'items must be a list'
+  end;
+  if fault is null and items is not null then
+    fault := case
+      when jsonb_array_length(items) > 10000 then 'a report has 10000 items at most'
+      when exists (
+        select from jsonb_array_elements(items) item
+        where jsonb_typeof(item) <> 'object' or not item ? 'data') then
+        'an item is an object with data, and perhaps a key'
+      when exists (
+        select from jsonb_array_elements(items) item
+        where jsonb_typeof(item -> 'key') not in ('string', 'null')
+          or length(item ->> 'key') not between 1 and 255) then
+        'the key of an item is a text of 1 to 255 characters'
+    end;
+  end if;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  if kind is null or kind <> all (kinds) then
+    raise exception 'unknown kind %; known are %', kind, array_to_string(kinds, ', ') using errcode = 'HF002';
+  elsif kind = 'everything' then
+    if name is distinct from '' then
+      raise exception 'everything has no name' using errcode = 'HF002';
+    end if;
+  elsif coalesce(length(name), 0) not between 1 and 200 then
+    raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
+  elsif kind = 'lane' and name not in ('fast', 'general') then
+    raise exception 'unknown lane %; known are fast and general', name using errcode = 'HF002';
+  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
+    raise exception 'what begins with "holdfast" belongs to maintenance' using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.claim(worker text, types text[], max_jobs integer DEFAULT 1, queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[], lease_seconds double precision DEFAULT NULL::double precision) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -598,6 +800,38 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.count_ready(streams integer[], up_to integer) RETURNS bigint
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select count(*)
+  from (
+    select
+    from unnest(streams) as s (id)
+    cross join lateral (
+      select from ready r where r.stream = s.id
+      union all
+      select from ready r where r.stream = -s.id) entry
+    limit up_to) counted
+$$;
+ALTER FUNCTION holdfast.count_ready(streams integer[], up_to integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.counted_with(counted int8multirange, seq integer) RETURNS int8multirange
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+declare
+  bigger int8multirange := counted + int8multirange(int8range(seq, seq, '[]'));
+begin
+  if pg_column_size(bigger) < 2000 then
+    return bigger;
+  end if;
+  return bigger + int8multirange(int8range(lower(bigger), (
+    select lower(r.range) from unnest(bigger) with ordinality r (range, place) order by place desc offset 50 limit 1)));
+end
+$$;
+ALTER FUNCTION holdfast.counted_with(counted int8multirange, seq integer) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.api_keys (
     id uuid NOT NULL,
     tenant text NOT NULL,
@@ -652,6 +886,39 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.data_hash(data jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select encode(sha256(convert_to(data::text, 'UTF8')), 'hex')
+$$;
+ALTER FUNCTION holdfast.data_hash(data jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select c.paused_at, c.paused_by, c.paused_note,
+    (select count(*) from leases l join streams s on s.id = l.stream
+     where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant))
+  from (values (true)) as always (row)
+  left join controls c on c.kind = 'everything' and c.name = ''
+$$;
+ALTER FUNCTION holdfast.drain_state(only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer DEFAULT 10000) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  dropped integer;
+begin
+  delete from job_items i
+  where i.ctid = any (array(select e.ctid from job_items e where e.job_id = any (job_ids) limit max_items));
+  get diagnostics dropped = row_count;
+  return dropped < max_items;
+end
+$$;
+ALTER FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -720,6 +987,17 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_strays(max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case
+    when run_at > now() then format(template, moment(run_at))
+    when is_maintained() then format(template, moment(run_at)) || ', which is now'
+    else format(template, moment(run_at)) || ', but no process does maintenance'
+  end
+$$;
+ALTER FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.elect(max_targets integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -880,10 +1158,34 @@ CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
   set error_message = null, traceback = null, log_excerpt = null
   where t.job_id = erase.id;
   update dead_letters d set error_message = null where d.job_id = erase.id;
+  delete from job_items i where i.job_id = erase.id;
+  delete from job_progress p where p.job_id = erase.id;
   update job_events e set note = null where e.job_id = erase.id;
   insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
 $$;
 ALTER FUNCTION holdfast.erase(id uuid, by text) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.job_events (
+    id bigint NOT NULL,
+    job_id uuid NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    event text NOT NULL,
+    by text,
+    note text
+);
+ALTER TABLE holdfast.job_events OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) RETURNS SETOF holdfast.job_events
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select e.*
+  from job_events e
+  where e.job_id = events_after.id
+    and (only_tenant is null or exists (select from jobs j where j.id = e.job_id and j.tenant = only_tenant))
+  order by e.id
+  offset events_after.after
+  limit max_events
+$$;
+ALTER FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -967,6 +1269,44 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.explain(job_id uuid, only_tenant text DEFAULT NULL::text) RETURNS TABLE(code text, sentence text, culprit jsonb)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job  jobs;
+  head jobs;
+begin
+  select j.* into job from jobs j where j.id = explain.job_id and (only_tenant is null or j.tenant = only_tenant);
+  if not found then
+    return query select 'unknown', format('There is no job %s.', explain.job_id), null::jsonb;
+    return;
+  end if;
+  if job.state = 'queued' and job.target is not null then
+    select j.* into head
+    from heads h
+    join jobs j on j.id = h.job_id
+    where h.tenant = job.tenant and h.target = job.target and j.state not in ('success', 'dead', 'canceled');
+    if head.id is null then
+      return query select 'seating', 'The job ' || case
+        when is_maintained() then 'is called to the head of its target in a moment.'
+        else 'waits to be called to the head of its target, but no process does maintenance.' end,
+        jsonb_build_object('kind', 'maintenance');
+      return;
+    elsif head.id <> job.id then
+      return query
+      select 'target', format('The job waits behind job %s of its target %s, which %s.', head.id, quoted(job.target), s.text),
+        jsonb_build_object('kind', 'job', 'id', head.id, 'state', head.state, 'target', job.target, 'code', s.code,
+          'culprit', s.culprit)
+      from situation(head) s;
+      return;
+    end if;
+  end if;
+  return query select s.code, format('The job %s.', s.text), s.culprit from situation(job) s;
+end
+$$;
+ALTER FUNCTION holdfast.explain(job_id uuid, only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[] DEFAULT NULL::text[], error_types text[] DEFAULT NULL::text[], error_messages text[] DEFAULT NULL::text[], tracebacks text[] DEFAULT NULL::text[], log_excerpts text[] DEFAULT NULL::text[], delays double precision[] DEFAULT NULL::double precision[], outcomes text[] DEFAULT NULL::text[], durations_ms integer[] DEFAULT NULL::integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1080,6 +1420,19 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
   select count(*)::integer from gone
 $$;
 ALTER FUNCTION holdfast.forget_workers() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.forgotten(id uuid, by text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if not drop_items(array[id]) then
+    return false;
+  end if;
+  perform erase(id, by);
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.forgotten(id uuid, by text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capacity integer, seconds real)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1103,23 +1456,6 @@ CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capac
   where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
 $$;
 ALTER FUNCTION holdfast.gates_of(stream integer) OWNER TO holdfast_owner;
-CREATE TABLE holdfast.job_attempts (
-    job_id uuid NOT NULL,
-    attempt integer NOT NULL,
-    started_at timestamp with time zone NOT NULL,
-    finished_at timestamp with time zone DEFAULT now() NOT NULL,
-    queue_ms integer,
-    duration_ms integer,
-    outcome text NOT NULL,
-    worker text NOT NULL,
-    error_type text,
-    error_message text,
-    traceback text,
-    log_excerpt text,
-    CONSTRAINT job_attempts_outcome_check CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'lost'::text, 'timeout'::text, 'canceled'::text, 'paused'::text, 'snoozed'::text, 'released'::text])))
-)
-WITH (autovacuum_vacuum_insert_scale_factor='0.5');
-ALTER TABLE holdfast.job_attempts OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.get_attempts(id uuid, only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_attempts
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1131,15 +1467,6 @@ CREATE FUNCTION holdfast.get_attempts(id uuid, only_tenant text DEFAULT NULL::te
   order by t.attempt
 $$;
 ALTER FUNCTION holdfast.get_attempts(id uuid, only_tenant text) OWNER TO holdfast_owner;
-CREATE TABLE holdfast.job_events (
-    id bigint NOT NULL,
-    job_id uuid NOT NULL,
-    at timestamp with time zone DEFAULT now() NOT NULL,
-    event text NOT NULL,
-    by text,
-    note text
-);
-ALTER TABLE holdfast.job_events OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.get_events(id uuid, only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_events
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1151,6 +1478,21 @@ CREATE FUNCTION holdfast.get_events(id uuid, only_tenant text DEFAULT NULL::text
   order by e.id
 $$;
 ALTER FUNCTION holdfast.get_events(id uuid, only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.get_items(job_id uuid, after bigint DEFAULT NULL::bigint, max_items integer DEFAULT 100, only_tenant text DEFAULT NULL::text) RETURNS TABLE(id bigint, collection text, key text, data jsonb, created_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+  select i.id, i.collection, i.key, i.data, i.created_at
+  from job_items i
+  where i.job_id = get_items.job_id
+    and i.id > coalesce(get_items.after, 0)
+    and (only_tenant is null or i.tenant = only_tenant)
+  order by i.job_id, i.id
+  limit max_items
+$$;
+ALTER FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.setting(name text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1183,44 +1525,6 @@ CREATE TABLE holdfast.job_types (
     CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text])))
 );
 ALTER TABLE holdfast.job_types OWNER TO holdfast_owner;
-CREATE TABLE holdfast.jobs (
-    id uuid NOT NULL,
-    seq bigint NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    run_at timestamp with time zone DEFAULT now() NOT NULL,
-    started_at timestamp with time zone,
-    finished_at timestamp with time zone,
-    stream integer NOT NULL,
-    attempt integer DEFAULT 0 NOT NULL,
-    failures integer DEFAULT 0 NOT NULL,
-    priority integer DEFAULT 100 NOT NULL,
-    max_attempts integer,
-    state text NOT NULL,
-    reason text,
-    tenant text NOT NULL,
-    type text NOT NULL,
-    queue text NOT NULL,
-    target text,
-    idempotency_key text,
-    fingerprint bytea,
-    dedup_key text,
-    correlation_id text,
-    parent_id uuid,
-    retry_of uuid,
-    created_by text,
-    target_count bigint,
-    payload jsonb NOT NULL,
-    result jsonb,
-    last_error text,
-    last_error_at timestamp with time zone,
-    traceparent text,
-    CONSTRAINT jobs_max_attempts_check CHECK ((max_attempts > 0)),
-    CONSTRAINT jobs_priority_check CHECK (((priority >= 0) AND (priority <= 1000000000))),
-    CONSTRAINT jobs_state_check CHECK ((state = ANY (ARRAY['created'::text, 'scheduled'::text, 'queued'::text, 'running'::text, 'retry'::text, 'paused'::text, 'error'::text, 'success'::text, 'dead'::text, 'canceled'::text])))
-)
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='33');
-ALTER TABLE holdfast.jobs OWNER TO holdfast_owner;
 CREATE TABLE holdfast.leases (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -1283,6 +1587,17 @@ CREATE FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text DEFAULT NULL:
   where d.id = any (job_ids) and (only_tenant is null or d.tenant = only_tenant)
 $$;
 ALTER FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.get_progress(job_ids uuid[]) RETURNS TABLE(job_id uuid, progress_count bigint, result_count bigint, cursor jsonb, last_progress_at timestamp with time zone, done_reason text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select p.job_id, p.progress_count, p.result_count, p.cursor, p.last_progress_at,
+    case when j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
+  from job_progress p
+  join jobs j on j.id = p.job_id
+  where p.job_id = any (job_ids)
+$$;
+ALTER FUNCTION holdfast.get_progress(job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) RETURNS integer[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1306,12 +1621,12 @@ begin
       limit wanted
       for update skip locked);
     exit when cardinality(slots) >= wanted or round = 2;
+    -- Who is not the one to make them does not wait for it, or two claims with two gates would wait for each other.
+    exit when capacity <= (select count(*) from permits p where p.gate = grab.gate and p.slot <= capacity)
+      or not pg_try_advisory_xact_lock(hashtextextended(grab.gate, 0));
     insert into permits (gate, slot)
-    select grab.gate, n
-    from generate_series(1, capacity) n
-    where capacity > (select count(*) from permits p where p.gate = grab.gate and p.slot <= capacity)
+    select grab.gate, n from generate_series(1, capacity) n
     on conflict do nothing;
-    exit when not found;
     perform adopt(gate, capacity);
   end loop;
   -- Somebody may have used one and committed between the look at it and its lock: now that it is ours, look again.
@@ -1395,6 +1710,13 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
   where l.worker = interrupted.worker and l.interrupt is not null
 $$;
 ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.is_maintained() RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (select from leaders l where l.expires_at > now())
+$$;
+ALTER FUNCTION holdfast.is_maintained() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.is_moment(value text) RETURNS boolean
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     AS $$
@@ -1444,6 +1766,26 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.job_result(tenant text, job_id uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone, progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamp with time zone, done_reason text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  end if;
+  return query
+  select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
+    p.progress_count, p.result_count, case when p.job_id is not null then j.target_count end, p.last_progress_at,
+    case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
+  from unnest(tenants, job_ids) as asked (tenant, id)
+  join jobs j on j.id = asked.id and j.tenant = asked.tenant
+  left join job_progress p on p.job_id = j.id
+  where not starts_with(j.type, 'holdfast.');
+end
+$$;
+ALTER FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RETURNS TABLE(tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1488,6 +1830,19 @@ CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RE
   where t.name = job_type and g.path is not null and g.capacity is not null
 $$;
 ALTER FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) RETURNS SETOF holdfast.api_keys
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select k.*
+  from api_keys k
+  where (only_tenant is null or k.tenant = only_tenant)
+    and (keys_after.after is null
+      or (k.created_at, k.id) > (select last.created_at, last.id from api_keys last where last.id = keys_after.after))
+  order by k.created_at, k.id
+  limit max_keys
+$$;
+ALTER FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1521,6 +1876,16 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.last_cursor(job_id uuid) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return (select p.cursor from job_progress p where p.job_id = last_cursor.job_id);
+end
+$$;
+ALTER FUNCTION holdfast.last_cursor(job_id uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lead(name text, candidate text, seconds double precision) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1570,6 +1935,31 @@ CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before 
   limit max_entries
 $$;
 ALTER FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.controls (
+    kind text NOT NULL,
+    name text NOT NULL,
+    paused_at timestamp with time zone,
+    paused_by text,
+    paused_note text,
+    limit_count integer,
+    rate_count integer,
+    rate_seconds real,
+    weight real,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_by text,
+    CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
+    CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
+    CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
+    CONSTRAINT controls_weight_check CHECK ((weight > (0)::double precision))
+);
+ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_controls() RETURNS SETOF holdfast.controls
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select c.* from controls c order by c.kind, c.name
+$$;
+ALTER FUNCTION holdfast.list_controls() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types text[] DEFAULT NULL::text[], queues text[] DEFAULT NULL::text[], only_tenant text DEFAULT NULL::text, only_target text DEFAULT NULL::text, correlation text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 200000) RETURNS SETOF holdfast.job_details
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1606,6 +1996,116 @@ CREATE FUNCTION holdfast.list_keys(only_tenant text DEFAULT NULL::text) RETURNS 
   select k.* from api_keys k where only_tenant is null or k.tenant = only_tenant order by k.created_at, k.id
 $$;
 ALTER FUNCTION holdfast.list_keys(only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_lanes(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, slots bigint, utilisation double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, offered.slots,
+    round(f.running::numeric / nullif(offered.slots, 0), 3)::double precision
+  from scope_figures('lane', only_tenant, only_name, null, 100) f
+  cross join lateral (
+    select coalesce(sum((w.lanes ->> f.name)::integer), 0) as slots from live_workers() w where not w.draining) offered
+  order by f.name
+$$;
+ALTER FUNCTION holdfast.list_lanes(only_tenant text, only_name text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_queues(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
+    f.rate_count, f.rate_seconds
+  from scope_figures('queue', only_tenant, only_name, after, max_names) f
+$$;
+ALTER FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_targets(only_tenant text DEFAULT NULL::text, only_blocked boolean DEFAULT false, after_tenant text DEFAULT NULL::text, after_target text DEFAULT NULL::text, max_targets integer DEFAULT 50, max_visited integer DEFAULT 10000) RETURNS TABLE(tenants text[], targets text[], reached_tenant text, reached_target text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_sort TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $$
+#variable_conflict use_column
+declare
+  floor_tenant text := coalesce(after_tenant, only_tenant, '');
+  floor_target text := case when after_tenant is null then '' else coalesce(after_target, '') end;
+begin
+  select array_agg(page.tenant order by page.tenant, page.target), array_agg(page.target order by page.tenant, page.target)
+  into tenants, targets
+  from (
+    select visited.tenant, visited.target
+    from (
+      select h.tenant, h.target, h.job_id
+      from heads h
+      where (h.tenant, h.target) > (floor_tenant, floor_target) and (only_tenant is null or h.tenant = only_tenant)
+      order by h.tenant, h.target
+      limit max_visited) visited
+    join jobs j on j.id = visited.job_id
+    where not only_blocked or j.state in ('paused', 'error')
+    limit max_targets) page;
+  tenants := coalesce(tenants, '{}');
+  targets := coalesce(targets, '{}');
+  if cardinality(targets) = max_targets then
+    reached_tenant := tenants[max_targets];
+    reached_target := targets[max_targets];
+  else
+    select h.tenant, h.target into reached_tenant, reached_target
+    from heads h
+    where (h.tenant, h.target) > (floor_tenant, floor_target) and (only_tenant is null or h.tenant = only_tenant)
+    order by h.tenant, h.target
+    offset max_visited - 1
+    limit 1;
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_tenants(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
+    f.rate_count, f.rate_seconds, f.weight
+  from scope_figures('tenant', only_tenant, only_name, after, max_names) f
+$$;
+ALTER FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, queue text, lane text, version integer, declared_limit integer, declared_limit_key text, declared_rate_count integer, declared_rate_seconds real, declared_rate_key text, workers bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
+    f.rate_count, f.rate_seconds, coalesce(t.queue, 'default'), coalesce(t.lane, 'general'), t.version, t.limit_count,
+    t.limit_key, t.rate_count, t.rate_seconds, t.rate_key,
+    (select count(*) from live_workers() w where f.name = any (w.types) and not w.draining)
+  from scope_figures('type', only_tenant, only_name, after, max_names) f
+  left join job_types t on t.name = f.name
+  order by f.name
+$$;
+ALTER FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.workers (
+    id text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    heartbeat_at timestamp with time zone DEFAULT now() NOT NULL,
+    draining boolean DEFAULT false NOT NULL,
+    lanes jsonb NOT NULL,
+    types text[] NOT NULL,
+    queues text[],
+    tenants text[]
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.live_workers() RETURNS SETOF holdfast.workers
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select w.* from workers w where w.heartbeat_at > now() - interval '15 seconds'
+$$;
+ALTER FUNCTION holdfast.live_workers() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.make_room(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1681,6 +2181,12 @@ CREATE FUNCTION holdfast.milliseconds(length interval) RETURNS integer
   select greatest(0, least(2147483647, date_part('epoch', length) * 1000))::integer
 $$;
 ALTER FUNCTION holdfast.milliseconds(length interval) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.moment(at timestamp with time zone) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
+$$;
+ALTER FUNCTION holdfast.moment(at timestamp with time zone) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1794,6 +2300,20 @@ CREATE FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action
   values (coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail)
 $$;
 ALTER FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  delete from controls c
+  where c.kind = note_control.kind
+    and c.name = note_control.name
+    and num_nonnulls(c.paused_at, c.limit_count, c.rate_count, c.weight) = 0;
+  select note_audit(
+    by, by_key, case when note_control.kind = 'tenant' then note_control.name end,
+    note_control.kind || '.' || verb, nullif(note_control.name, ''), jsonb_strip_nulls(detail));
+  select pg_notify(current_schema() || '.ready', '');
+$$;
+ALTER FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1896,6 +2416,30 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.pause_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform check_scope(pause_scope.kind, pause_scope.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  if length(pause_scope.note) > 1000 then
+    raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
+  end if;
+  insert into controls as c (kind, name, paused_at, paused_by, paused_note, updated_by)
+  values (pause_scope.kind, pause_scope.name, now(), pause_scope.by, pause_scope.note, pause_scope.by)
+  on conflict on constraint controls_pkey do update
+    set paused_at = excluded.paused_at, paused_by = excluded.paused_by, paused_note = excluded.paused_note,
+      updated_at = now(), updated_by = excluded.updated_by
+    where c.paused_at is null;
+  if not found then
+    return false;
+  end if;
+  perform note_control(pause_scope.kind, pause_scope.name, 'pause', by, by_key, jsonb_build_object('note', note));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.permits (
     gate text NOT NULL,
     slot integer NOT NULL,
@@ -2092,6 +2636,7 @@ declare
   field   text := tree ->> 'field';
   op      text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
   value   jsonb := tree -> 'value';
+  exact   boolean := coalesce((tree ->> 'exact')::boolean, false);
   operand text;
 begin
   if tree ? 'and' then
@@ -2135,25 +2680,84 @@ begin
   elsif field = 'error' then
     return (
       select '(' || string_agg(
-        format('j.last_error ilike %L', '%' || replace(like_escaped(part), '*', '%') || '%'), ' or ') || ')'
+        format('j.last_error ilike %L', '%' || case when exact then like_escaped(part)
+          else replace(like_escaped(part), '*', '%') end || '%'), ' or ') || ')'
       from jsonb_array_elements_text(value) part);
   end if;
   return (
     select '(' || string_agg(
       case
-        when strpos(part, '*') > 0 then format('%s like %L', operand, replace(like_escaped(part), '*', '%'))
+        when strpos(part, '*') > 0 and not exact then format('%s like %L', operand, replace(like_escaped(part), '*', '%'))
         else format('%s = %L', operand, part)
       end, ' or ') || ')'
     from jsonb_array_elements_text(value) part);
 end
 $_$;
 ALTER FUNCTION holdfast.query_condition(tree jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.quoted(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select '"' || single_line(value) || '"'
+$$;
+ALTER FUNCTION holdfast.quoted(value text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.ready_rank(priority integer, returned boolean) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select 2 * priority + case when returned then 1 else 2 end
 $$;
 ALTER FUNCTION holdfast.ready_rank(priority integer, returned boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.reason_to_wait(job holdfast.jobs) RETURNS TABLE(code text, text text, culprit jsonb)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  own_lane text := coalesce((select t.lane from job_types t where t.name = job.type), 'general');
+  pause    controls;
+  entry    ready;
+begin
+  if starts_with(job.type, 'holdfast.') then
+    return query select 'request', case
+      when is_maintained() then 'is a request that maintenance carries out in a moment'
+      else 'is a request, but no process does maintenance that would carry it out' end,
+      jsonb_build_object('kind', 'maintenance');
+    return;
+  end if;
+  select c.* into pause
+  from unnest(array['everything', 'tenant', 'queue', 'type', 'lane'], array['', job.tenant, job.queue, job.type, own_lane])
+    with ordinality as scope (kind, name, position)
+  join controls c on c.kind = scope.kind and c.name = scope.name and c.paused_at is not null
+  order by scope.position
+  limit 1;
+  if found then
+    return query select pause.kind || '-paused', format('waits because %s%s', case
+        when pause.kind = 'everything' then 'claiming was stopped everywhere'
+        else format('its %s %s was paused', pause.kind, quoted(pause.name)) end,
+        told(pause.paused_by, pause.paused_at, pause.paused_note)),
+      jsonb_strip_nulls(jsonb_build_object('kind', pause.kind, 'name', pause.name, 'by', pause.paused_by,
+        'note', pause.paused_note, 'since', pause.paused_at));
+    return;
+  end if;
+  select r.* into entry
+  from ready r
+  where r.stream in (job.stream, -job.stream)
+    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
+    and r.seq = coalesce(
+      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id), job.seq)
+    and r.job_id = job.id;
+  if not found then
+    return query select 'misplaced', 'has lost its place in the line, which maintenance mends',
+      jsonb_build_object('kind', 'maintenance');
+    return;
+  end if;
+  return query select u.code, u.text, u.culprit from unserved(job, own_lane) u;
+  if not found then
+    return query select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq) b;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.reason_to_wait(job holdfast.jobs) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.reconcile(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 1000) RETURNS TABLE(job_id uuid, repair text, last uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2527,6 +3131,69 @@ CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) 
   where l.job_id not in (select p.job_id from prolonged p)
 $$;
 ALTER FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb DEFAULT NULL::jsonb, collection text DEFAULT NULL::text, cursor jsonb DEFAULT NULL::jsonb, progress bigint DEFAULT 0, done_reason text DEFAULT NULL::text, ends text DEFAULT 'later'::text, result jsonb DEFAULT NULL::jsonb, log_excerpt text DEFAULT NULL::text) RETURNS TABLE(state text, duplicate boolean, progress_count bigint, result_count bigint, target_count bigint, target_reached boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  owned   boolean;
+  job     record;
+  known   job_progress;
+  stored  bigint := 0;
+  reached boolean;
+begin
+  perform check_report(seq, items, report.collection, progress, report.done_reason, ends);
+  perform from leases l where l.job_id = report.job_id and l.attempt = report.attempt for update;
+  owned := found;
+  select j.tenant, j.state, j.target_count into job
+  from jobs j
+  where j.id = report.job_id and j.attempt >= report.attempt;
+  select p.* into known from job_progress p where p.job_id = report.job_id;
+  if known.attempt = report.attempt and known.seqs @> seq::bigint then
+    return query
+    select job.state, true, known.progress_count, known.result_count, job.target_count,
+      coalesce(known.result_count >= job.target_count, false);
+    return;
+  elsif not owned or job.state is distinct from 'running' then
+    return query select 'lease-lost', false, null::bigint, null::bigint, null::bigint, false;
+    return;
+  end if;
+  if jsonb_array_length(items) > 0 then
+    -- In the order of their keys, so that two reports to one collection cannot wait for each other.
+    insert into job_items (job_id, tenant, collection, key, data)
+    select report.job_id, job.tenant, coalesce(report.collection, report.job_id::text), item.key, item.data
+    from (
+      select coalesce(i.value ->> 'key', data_hash(i.value -> 'data')) as key, i.value -> 'data' as data, i.ordinality
+      from jsonb_array_elements(items) with ordinality i) item
+    order by item.key, item.ordinality
+    on conflict on constraint job_items_key do nothing;
+    get diagnostics stored = row_count;
+  end if;
+  reached := coalesce(coalesce(known.result_count, 0) + stored >= job.target_count, false);
+  insert into job_progress as p (job_id, attempt, seqs, progress_count, result_count, cursor, done_reason)
+  values (report.job_id, report.attempt, counted_with('{}', seq), coalesce(jsonb_array_length(items), 0) + progress, stored,
+    report.cursor, case when reached then 'target_reached' else report.done_reason end)
+  on conflict on constraint job_progress_pkey do update
+    set attempt = excluded.attempt,
+      seqs = case when p.attempt = excluded.attempt then counted_with(p.seqs, report.seq) else excluded.seqs end,
+      progress_count = p.progress_count + excluded.progress_count,
+      result_count = p.result_count + excluded.result_count,
+      cursor = coalesce(excluded.cursor, p.cursor),
+      last_progress_at = greatest(now(), p.last_progress_at + interval '1 microsecond'),
+      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end)
+  returning p.* into known;
+  if ends = 'now' or (ends = 'at-target' and reached) then
+    select c.state into job.state
+    from complete(
+      report.worker, array[report.job_id], array[report.attempt], array[report.result], null,
+      array[report.log_excerpt]) c;
+  end if;
+  return query select job.state, false, known.progress_count, known.result_count, job.target_count, reached;
+end
+$$;
+ALTER FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL::text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, at_once boolean DEFAULT true) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2587,6 +3254,52 @@ CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
   select pg_notify(current_schema() || '.duty', '');
 $$;
 ALTER FUNCTION holdfast.resign(name text, candidate text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.resolve_job(id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  answer text;
+begin
+  select r.outcome into answer
+  from request('cancel', array[resolve_job.id], by, concat_ws(': ', 'resolved', note), only_tenant) r;
+  if answer = 'accepted' then
+    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = resolve_job.id), 'job.resolve',
+      resolve_job.id::text, jsonb_strip_nulls(jsonb_build_object('note', note)));
+  end if;
+  return answer;
+end
+$$;
+ALTER FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, only_by text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  paused controls;
+begin
+  perform check_scope(resume_scope.kind, resume_scope.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  select c.* into paused
+  from controls c
+  where c.kind = resume_scope.kind
+    and c.name = resume_scope.name
+    and c.paused_at is not null
+    and (only_by is null or starts_with(c.paused_by, only_by))
+  for update;
+  if not found then
+    return false;
+  end if;
+  update controls c
+  set paused_at = null, paused_by = null, paused_note = null, updated_at = now(), updated_by = resume_scope.by
+  where c.kind = resume_scope.kind and c.name = resume_scope.name;
+  perform note_control(resume_scope.kind, resume_scope.name, 'resume', by, by_key, jsonb_build_object(
+    'note', note, 'paused_by', paused.paused_by, 'paused_at', paused.paused_at));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 500) RETURNS TABLE(deleted integer, reached uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2615,6 +3328,12 @@ begin
     order by j.id
     limit max_jobs) chunk;
   if ids is not null then
+    -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.
+    if not drop_items(ids) then
+      return query select 0, coalesce(after, '00000000-0000-0000-0000-000000000000');
+      return;
+    end if;
+    delete from job_progress p where p.job_id = any (ids);
     delete from job_attempts t where t.job_id = any (ids);
     delete from job_events e where e.job_id = any (ids);
     delete from dead_letters d where d.job_id = any (ids);
@@ -2695,6 +3414,59 @@ CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     job.tenant, coalesce(by, job.created_by), null) r
 $$;
 ALTER FUNCTION holdfast.run_again(job holdfast.jobs, by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  with line as (
+    select s.id, case scope_figures.kind
+        when 'queue' then s.queue when 'type' then s.type when 'tenant' then s.tenant
+        else coalesce((select t.lane from job_types t where t.name = s.type), 'general')
+      end as name
+    from streams s
+    where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant)
+  ), known as (
+    select line.name from line
+    union
+    select unnest(array['fast', 'general']) where scope_figures.kind = 'lane'
+    union
+    select t.queue from job_types t where scope_figures.kind = 'queue' and only_tenant is null
+    union
+    select t.name from job_types t where scope_figures.kind = 'type' and only_tenant is null
+    union
+    select k.tenant from api_keys k
+    where scope_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
+    union
+    select c.name from controls c
+    where c.kind = scope_figures.kind and (only_tenant is null or (c.kind = 'tenant' and c.name = only_tenant))
+    union
+    select only_name
+    where only_name is not null and (scope_figures.kind <> 'tenant' or only_tenant is null or only_tenant = only_name)
+  ), page as (
+    select known.name
+    from known
+    where (only_name is null or known.name = only_name) and (after is null or known.name > after)
+    order by known.name
+    limit max_names
+  ), streamed as materialized (
+    select page.name, array_agg(line.id) as ids
+    from page
+    join line on line.name = page.name
+    group by page.name
+  ), leased as materialized (
+    select l.stream, count(*) as count from leases l group by l.stream
+  )
+  select page.name, least(counted.count, 10000), counted.count > 10000,
+    coalesce((select sum(leased.count) from leased where leased.stream = any (streamed.ids)), 0)::bigint,
+    c.paused_at, c.paused_by, c.paused_note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
+  from page
+  left join streamed on streamed.name = page.name
+  left join controls c on c.kind = scope_figures.kind and c.name = page.name
+  cross join lateral (select count_ready(streamed.ids, 10001) as count) counted
+  order by page.name
+$$;
+ALTER FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 100000) RETURNS TABLE(ids uuid[], reached uuid, reached_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2715,8 +3487,12 @@ begin
     from (
       select j.id
       from (
-        select j.* from jobs j where $2 is null or j.id < $2 order by j.id desc limit $4) j
-      where ($1 is null or j.tenant = $1) and not starts_with(j.type, 'holdfast.') and %s
+        select j.*
+        from jobs j
+        where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
+        order by j.id desc
+        limit $4) j
+      where not starts_with(j.type, 'holdfast.') and %s
       limit $3) page
     $q$, query_condition(tree))
   into found_ids
@@ -2726,7 +3502,7 @@ begin
   else
     select j.id, j.created_at into last
     from jobs j
-    where before is null or j.id < before
+    where (before is null or j.id < before) and (only_tenant is null or j.tenant = only_tenant)
     order by j.id desc
     offset max_visited - 1
     limit 1;
@@ -2859,6 +3635,69 @@ CREATE FUNCTION holdfast.session_seconds() RETURNS double precision
   where a.pid = pg_backend_pid()
 $$;
 ALTER FUNCTION holdfast.session_seconds() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform check_scope(set_limit.kind, set_limit.name, array['queue', 'type', 'tenant']);
+  if set_limit.limit_count not between 0 and 10000 then
+    raise exception 'a limit must be 0 to 10000' using errcode = 'HF002';
+  elsif num_nulls(set_limit.rate_count, set_limit.rate_seconds) = 1
+    or set_limit.rate_count not between 1 and 10000
+    or set_limit.rate_seconds not between 0.001 and 31536000 then
+    raise exception 'a rate must be 1 to 10000 jobs in 0.001 to 31536000 seconds' using errcode = 'HF002';
+  end if;
+  if num_nonnulls(set_limit.limit_count, set_limit.rate_count) = 0 and not exists (
+    select from controls c where c.kind = set_limit.kind and c.name = set_limit.name) then
+    return false;
+  end if;
+  insert into controls as c (kind, name, limit_count, rate_count, rate_seconds, updated_by)
+  values (
+    set_limit.kind, set_limit.name, set_limit.limit_count, set_limit.rate_count, set_limit.rate_seconds, set_limit.by)
+  on conflict on constraint controls_pkey do update
+    set limit_count = excluded.limit_count, rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds,
+      updated_at = now(), updated_by = excluded.updated_by
+    where (c.limit_count, c.rate_count, c.rate_seconds)
+      is distinct from (excluded.limit_count, excluded.rate_count, excluded.rate_seconds);
+  if not found then
+    return false;
+  end if;
+  perform note_control(set_limit.kind, set_limit.name, 'limit', by, by_key, jsonb_build_object(
+    'limit', set_limit.limit_count, 'rate_count', set_limit.rate_count, 'rate_seconds', set_limit.rate_seconds));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform check_scope('tenant', set_weight.tenant, array['tenant']);
+  if set_weight.weight not between 0.001 and 1000 then
+    raise exception 'a weight must be 0.001 to 1000' using errcode = 'HF002';
+  end if;
+  if set_weight.weight is null and not exists (
+    select from controls c where c.kind = 'tenant' and c.name = set_weight.tenant) then
+    return false;
+  end if;
+  insert into controls as c (kind, name, weight, updated_by)
+  values ('tenant', set_weight.tenant, set_weight.weight, set_weight.by)
+  on conflict on constraint controls_pkey do update
+    set weight = excluded.weight, updated_at = now(), updated_by = excluded.updated_by
+    where c.weight is distinct from excluded.weight;
+  if not found then
+    return false;
+  end if;
+  perform note_control('tenant', set_weight.tenant, 'weight', by, by_key,
+    jsonb_build_object('weight', set_weight.weight));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3014,6 +3853,43 @@ CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text DEFAULT NULL::text, max_line integer DEFAULT 0) RETURNS TABLE(tenant text, target text, blocked boolean, job_id uuid, type text, state text, since timestamp with time zone, run_at timestamp with time zone, worker text, by text, note text, last_error text, waiting bigint, waiting_more boolean, line uuid[])
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select
+    asked.tenant, asked.target, coalesce(j.state in ('paused', 'error'), false), j.id, j.type, j.state,
+    case when j.state = 'running' then j.started_at else j.updated_at end,
+    case when j.state in ('retry', 'scheduled') then j.run_at end,
+    l.worker, said.by, said.note, j.last_error, least(behind.count, 10000), behind.count > 10000, behind.line
+  from unnest(tenants, targets) as asked (tenant, target)
+  left join heads h on h.tenant = asked.tenant and h.target = asked.target
+  left join jobs j on j.id = h.job_id
+  left join leases l on l.job_id = j.id and l.attempt = j.attempt
+  left join lateral (
+    select e.by, e.note
+    from job_events e
+    where e.job_id = j.id and e.event = j.state and j.state in ('paused', 'error')
+    order by e.id desc
+    limit 1) said on true
+  cross join lateral (
+    select
+      (select count(*)
+       from (select from waiting w where w.tenant = asked.tenant and w.target = asked.target limit 10001) counted)
+        as count,
+      array(
+        select w.job_id
+        from waiting w
+        where w.tenant = asked.tenant and w.target = asked.target
+        order by w.turn, w.place
+        limit max_line) as line) behind
+  where (only_tenant is null or asked.tenant = only_tenant) and (j.id is not null or behind.count > 0)
+  order by asked.tenant, asked.target
+$$;
+ALTER FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3054,6 +3930,92 @@ CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
           ('everything', ''))))
 $$;
 ALTER FUNCTION holdfast.shut_streams(asked integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.single_line(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select case when length(line) > 200 then left(line, 199) || '…' else line end
+  from split_part(btrim(replace(value, e'\r', '')), e'\n', 1) as line
+$$;
+ALTER FUNCTION holdfast.single_line(value text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.situation(job holdfast.jobs) RETURNS TABLE(code text, text text, culprit jsonb)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  lease leases;
+  who   text;
+  why   text;
+begin
+  if job.state = 'queued' then
+    return query select r.code, r.text, r.culprit from reason_to_wait(job) r;
+    return;
+  end if;
+  select e.by, e.note into who, why
+  from job_events e
+  where e.job_id = job.id and e.event = job.state
+  order by e.id desc
+  limit 1;
+  case job.state
+    when 'created' then
+      code := 'held';
+      text := format('is held since %s%s until somebody releases it', moment(job.created_at), ' by ' || job.created_by);
+      culprit := jsonb_build_object('kind', 'client', 'by', job.created_by, 'since', job.created_at);
+    when 'scheduled' then
+      code := case when job.reason = 'snoozed' then 'snoozed' else 'scheduled' end;
+      text := due_text(job.run_at, case code
+        when 'snoozed' then 'was put off by its handler until %s' else 'is scheduled for %s' end);
+      culprit := jsonb_build_object('kind', 'time', 'until', job.run_at);
+    when 'retry' then
+      code := 'retry';
+      text := due_text(job.run_at, format(
+        'failed %s of %s times, last with %s, and runs again at %%s', job.failures, budget_of(job),
+        replace(quoted(coalesce(job.last_error, job.reason)), '%', '%%')));
+      culprit := jsonb_build_object('kind', 'time', 'until', job.run_at, 'error', job.last_error);
+    when 'paused' then
+      code := 'paused';
+      text := format('was paused%s until somebody resumes it', told(who, job.updated_at, why));
+      culprit := jsonb_build_object('kind', 'person', 'by', who, 'note', why, 'since', job.updated_at);
+    when 'error' then
+      code := 'error';
+      text := format('failed with %s at %s and is held until somebody resumes or resolves it',
+        quoted(coalesce(job.last_error, why, job.reason)), moment(job.updated_at));
+      culprit := jsonb_build_object('kind', 'error', 'error', job.last_error, 'since', job.updated_at);
+    when 'running' then
+      select l.* into lease from leases l where l.job_id = job.id and l.attempt = job.attempt;
+      code := case
+        when lease.job_id is null then 'misplaced'
+        when lease.expires_at < now() then 'lapsed'
+        when lease.interrupt is not null then 'interrupted'
+        else 'running' end;
+      text := case code
+        when 'misplaced' then 'runs without a lease, which maintenance mends'
+        when 'lapsed' then format('ran on worker %s, whose lease lapsed at %s, %s', lease.worker, moment(lease.expires_at),
+          case when is_maintained() then 'and is taken back by the next sweep'
+            else 'but no process does maintenance that would take it back' end)
+        else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
+          || case when code = 'interrupted' then format(' and was told to %s%s', lease.interrupt,
+            told(lease.interrupted_by, null, lease.interrupt_note)) else '' end
+        end;
+      culprit := jsonb_build_object('kind', 'worker', 'id', lease.worker, 'since', lease.claimed_at,
+        'interrupt', lease.interrupt, 'by', lease.interrupted_by, 'note', lease.interrupt_note);
+    when 'success' then
+      code := 'ended';
+      text := format('succeeded at %s', moment(job.finished_at));
+    when 'dead' then
+      code := 'ended';
+      text := format('died at %s of %s', moment(job.finished_at), quoted(coalesce(job.last_error, job.reason)));
+      culprit := jsonb_build_object('kind', 'error', 'error', job.last_error);
+    else
+      code := 'ended';
+      text := format('was canceled%s', told(who, job.finished_at, why));
+      culprit := jsonb_build_object('kind', 'person', 'by', who, 'note', why);
+  end case;
+  culprit := nullif(jsonb_strip_nulls(culprit), '{}');
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.situation(job holdfast.jobs) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3150,8 +4112,9 @@ CREATE FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares in
     AS $$
 #variable_conflict use_column
 declare
-  wish  record;
-  got integer[];
+  wish record;
+  got  integer[];
+  mine text[];
 begin
   streams := asked;
   allowed := weighted_shares(asked, wanted, shares);
@@ -3160,16 +4123,27 @@ begin
   slots := '{}';
   owners := '{}';
   for number in 1..cardinality(asked) loop
+    mine := '{}';
     for wish in select g.gate, g.capacity, g.seconds from gates_of(asked[number]) g loop
       got := grab(
         wish.gate, wish.capacity, wish.seconds, allowed[number],
         array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate));
       allowed[number] := cardinality(got);
+      mine := mine || wish.gate;
       exit when allowed[number] = 0;
       gates := gates || array_fill(wish.gate, array[cardinality(got)]);
       slots := slots || got;
       owners := owners || array_fill(number, array[cardinality(got)]);
     end loop;
+    if cardinality(mine) > 1 then
+      -- What the next gate had less of is left to other streams.
+      select coalesce(array_agg(k.gate), '{}'), coalesce(array_agg(k.slot), '{}'), coalesce(array_agg(k.owner), '{}')
+      into gates, slots, owners
+      from (
+        select t.gate, t.slot, t.owner, row_number() over (partition by t.owner, t.gate order by t.slot) as nth
+        from unnest(gates, slots, owners) as t (gate, slot, owner)) k
+      where k.owner < number or k.nth <= allowed[number];
+    end if;
     reach[number] := case
       when allowed[number] > 0 and has_keys(asked[number]) then greatest(64, allowed[number])
       else allowed[number]
@@ -3178,6 +4152,18 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data jsonb, created_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(tenant_items.tenant);
+  return query
+  select i.* from get_items(tenant_items.job_id, after, max_items, tenant_items.tenant) i;
+end
+$$;
+ALTER FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3206,6 +4192,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.told(by text, at timestamp with time zone, note text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(' by ' || single_line(by), '') || coalesce(' at ' || moment(at), '')
+    || coalesce(' (' || quoted(nullif(note, '')) || ')', '')
+$$;
+ALTER FUNCTION holdfast.told(by text, at timestamp with time zone, note text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3258,6 +4252,55 @@ CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
   delete from workers w where w.id = unregister_worker.id
 $$;
 ALTER FUNCTION holdfast.unregister_worker(id text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.unserved(job holdfast.jobs, lane text) RETURNS TABLE(code text, text text, culprit jsonb)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with able as (
+    select
+      job.type = any (w.types) as knows,
+      coalesce(job.queue = any (w.queues), true) as queue,
+      coalesce(job.tenant = any (w.tenants), true) as tenant,
+      usable_slots(w.lanes, unserved.lane) > 0 as lane,
+      not w.draining as stays
+    from live_workers() w
+  ), counted as (
+    select
+      count(*) as alive,
+      count(*) filter (where knows) as knowing,
+      count(*) filter (where knows and queue) as of_queue,
+      count(*) filter (where knows and queue and tenant) as of_tenant,
+      count(*) filter (where knows and queue and tenant and lane) as of_lane,
+      count(*) filter (where knows and queue and tenant and lane and stays) as staying
+    from able
+  )
+  select fault.code, 'waits because ' || fault.text, fault.culprit
+  from counted c
+  cross join lateral (
+    values
+      (c.alive, 'no-worker', 'no worker is alive', jsonb_build_object('kind', 'workers')),
+      (c.knowing, 'type-unserved', format('no live worker knows its type %s', quoted(job.type)),
+        jsonb_build_object('kind', 'type', 'name', job.type)),
+      (c.of_queue, 'queue-unserved', format('no live worker that knows its type serves its queue %s', quoted(job.queue)),
+        jsonb_build_object('kind', 'queue', 'name', job.queue)),
+      (c.of_tenant, 'tenant-unserved',
+        format('no live worker that knows its type serves its tenant %s', quoted(job.tenant)),
+        jsonb_build_object('kind', 'tenant', 'name', job.tenant)),
+      (c.of_lane, 'lane-unserved', format('no live worker that knows its type has slots for its lane %s', unserved.lane),
+        jsonb_build_object('kind', 'lane', 'name', unserved.lane)),
+      (c.staying, 'draining', 'every live worker that could run it drains', jsonb_build_object('kind', 'workers'))
+  ) as fault (workers, code, text, culprit)
+  where fault.workers = 0
+  limit 1
+$$;
+ALTER FUNCTION holdfast.unserved(job holdfast.jobs, lane text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.usable_slots(lanes jsonb, lane text) RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select coalesce((lanes ->> 'general')::integer, 0)
+    + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
+$$;
+ALTER FUNCTION holdfast.usable_slots(lanes jsonb, lane text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.uuid_v7() RETURNS uuid
     LANGUAGE plpgsql PARALLEL SAFE
     AS $$
@@ -3491,24 +4534,6 @@ ALTER TABLE holdfast.calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-CREATE TABLE holdfast.controls (
-    kind text NOT NULL,
-    name text NOT NULL,
-    paused_at timestamp with time zone,
-    paused_by text,
-    paused_note text,
-    limit_count integer,
-    rate_count integer,
-    rate_seconds real,
-    weight real,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_by text,
-    CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
-    CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
-    CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
-    CONSTRAINT controls_weight_check CHECK ((weight > (0)::double precision))
-);
-ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
 CREATE TABLE holdfast.dead_letters (
     job_id uuid NOT NULL,
     tenant text NOT NULL,
@@ -3543,6 +4568,38 @@ ALTER TABLE holdfast.job_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY
     NO MAXVALUE
     CACHE 1
 );
+CREATE TABLE holdfast.job_items (
+    id bigint NOT NULL,
+    job_id uuid NOT NULL,
+    tenant text NOT NULL,
+    collection text NOT NULL,
+    key text NOT NULL,
+    data jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.5');
+ALTER TABLE holdfast.job_items OWNER TO holdfast_owner;
+ALTER TABLE holdfast.job_items ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.job_items_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE holdfast.job_progress (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    seqs int8multirange NOT NULL,
+    progress_count bigint NOT NULL,
+    result_count bigint NOT NULL,
+    cursor jsonb,
+    last_progress_at timestamp with time zone DEFAULT now() NOT NULL,
+    done_reason text,
+    CONSTRAINT job_progress_done_reason_check CHECK ((done_reason = ANY (ARRAY['worker_done'::text, 'target_reached'::text, 'no_more_results'::text])))
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.job_progress OWNER TO holdfast_owner;
 CREATE TABLE holdfast.leaders (
     name text NOT NULL,
     holder text NOT NULL,
@@ -3628,21 +4685,6 @@ CREATE TABLE holdfast.waiting (
     job_id uuid NOT NULL
 );
 ALTER TABLE holdfast.waiting OWNER TO holdfast_owner;
-CREATE TABLE holdfast.workers (
-    id text NOT NULL,
-    host text NOT NULL,
-    pid integer NOT NULL,
-    version text NOT NULL,
-    started_at timestamp with time zone DEFAULT now() NOT NULL,
-    heartbeat_at timestamp with time zone DEFAULT now() NOT NULL,
-    draining boolean DEFAULT false NOT NULL,
-    lanes jsonb NOT NULL,
-    types text[] NOT NULL,
-    queues text[],
-    tenants text[]
-)
-WITH (fillfactor='50');
-ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
 ALTER TABLE ONLY holdfast.api_keys
     ADD CONSTRAINT api_keys_digest_key UNIQUE (digest);
 ALTER TABLE ONLY holdfast.api_keys
@@ -3663,6 +4705,12 @@ ALTER TABLE ONLY holdfast.job_attempts
     ADD CONSTRAINT job_attempts_pkey PRIMARY KEY (job_id, attempt);
 ALTER TABLE ONLY holdfast.job_events
     ADD CONSTRAINT job_events_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.job_items
+    ADD CONSTRAINT job_items_key UNIQUE (tenant, collection, key);
+ALTER TABLE ONLY holdfast.job_items
+    ADD CONSTRAINT job_items_pkey PRIMARY KEY (job_id, id);
+ALTER TABLE ONLY holdfast.job_progress
+    ADD CONSTRAINT job_progress_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.job_types
     ADD CONSTRAINT job_types_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY holdfast.jobs
@@ -3711,9 +4759,12 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.admit(max_gates integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.admit(max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_worker;
@@ -3721,9 +4772,13 @@ GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) FROM PUBLIC;
@@ -3733,15 +4788,23 @@ GRANT ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_s
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.elect(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) TO holdfast_worker;
@@ -3755,9 +4818,13 @@ GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uu
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.erase(id uuid, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.execute_requests(max_requests integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.execute_requests(max_requests integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) FROM PUBLIC;
@@ -3765,8 +4832,10 @@ REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forgotten(id uuid, by text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.gates_of(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_api;
@@ -3776,11 +4845,19 @@ REVOKE ALL ON FUNCTION holdfast.get_events(id uuid, only_tenant text) FROM PUBLI
 GRANT ALL ON FUNCTION holdfast.get_events(id uuid, only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_events(id uuid, only_tenant text) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.get_events(id uuid, only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.setting(name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
@@ -3788,38 +4865,63 @@ REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLI
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.job_result(tenant text, job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_result(tenant text, job_id uuid) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.job_statistics(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_statistics(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.job_totals(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.last_cursor(job_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.last_cursor(job_id uuid) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_controls() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_controls() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_keys(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_keys(only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.live_workers() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.moment(at timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.park(entry tid, gate text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
@@ -3829,7 +4931,9 @@ GRANT ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) TO ho
 REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
@@ -3848,12 +4952,18 @@ REVOKE ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) FRO
 GRANT ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.resign(name text, candidate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resign(name text, candidate text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) FROM PUBLIC;
@@ -3861,14 +4971,23 @@ GRANT ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) TO 
 REVOKE ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.session_seconds() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.shut_streams(asked integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.single_line(value text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.situation(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
@@ -3879,13 +4998,18 @@ GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types tex
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], counts bigint[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unregister_worker(id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unregister_worker(id text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.uuid_v7() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
