@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Holdfast, InvalidInput, Limit, Rate
+from holdfast import Context, Holdfast, InvalidInput, Limit, Rate
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_key_is_the_name_of_a_field() -> None:
             Limit(3, key=wrong)  # type: ignore[arg-type]
 
 
-async def _handler(_ctx: object) -> None: ...
+async def _handler(_ctx: Context) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -58,7 +59,7 @@ async def test_a_limit_of_a_type_a_queue_or_a_tenant_is_never_exceeded_and_heals
     ):  # fmt: skip
         for _ in range(6):
             await enqueue(conn, job_type, queue=queue, tenant=tenant)
-        more = {"queues": [queue], "tenants": [tenant]}
+        more: Any = {"queues": [queue], "tenants": [tenant]}
         first = await claim(conn, job_type, limit=10, **more)
         assert len(first) == allowed
         assert await claim(conn, job_type, limit=10, **more) == []

@@ -70,9 +70,7 @@ async def test_every_steering_function_is_for_operators_alone(connect_as: Connec
                 await face.fetch(f"select * from {call}")
 
 
-async def test_a_pause_says_who_and_why_until_it_is_resumed(
-    conn: asyncpg.Connection, connect_as: ConnectAs
-) -> None:
+async def test_a_pause_says_who_and_why_until_it_is_resumed(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
     listener = await connect_as("superuser")
     await listener.add_listener("holdfast.ready", lambda *told: heard.put_nowait(told[-1]))

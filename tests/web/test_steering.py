@@ -121,6 +121,6 @@ async def test_blocked_targets_name_the_culprit_and_can_be_resolved(
     await conn.execute("select execute_requests()")
     is_problem(await client.post(f"/ops/jobs/{heads['a']}/resolve", headers=mine), 409, "already-final")
     told = (await client.get(f"/ops/jobs/{heads['a']}/explain", headers=mine)).json()
-    assert 'by a key' in told["sentence"]
+    assert "by a key" in told["sentence"]
     assert '"resolved: by hand"' in told["sentence"]
     assert (await client.get("/ops/targets/a", headers=mine)).json()["job_id"] == str(others["a"])

@@ -60,9 +60,7 @@ class SteeringStore:
         """Set or clear a weight; whether anything changed."""
         return await self._changed("set_weight", tenant, weight, by, by_key)
 
-    async def resolve(
-        self, job_id: UUID, *, by: str, note: str | None, tenant: str | None, by_key: UUID | None
-    ) -> str:
+    async def resolve(self, job_id: UUID, *, by: str, note: str | None, tenant: str | None, by_key: UUID | None) -> str:
         """Ask for a cancel; the engine's answer."""
         (row,) = await self._session.rows("resolve_job", job_id, by, note, tenant, by_key)
         return str(row[0])

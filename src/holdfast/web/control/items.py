@@ -32,7 +32,8 @@ def items_router(state: State) -> APIRouter:
     )
     async def items(job_id: str, limit: Limit = 100, cursor: Cursor = None, caller: Caller = may_read) -> ItemPage:
         control = await state.control()
-        found = await control.items(caller, job_id_of(job_id), after=number_of(cursor, highest=2**63 - 1), limit=limit + 1)
+        after = number_of(cursor, highest=2**63 - 1)
+        found = await control.items(caller, job_id_of(job_id), after=after, limit=limit + 1)
         page = found[:limit]
         return ItemPage(
             items=[

@@ -11,8 +11,8 @@ from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body
 from holdfast.web.control.jobs import job_id_of
-from holdfast.web.description import body_of
 from holdfast.web.cursors import cursor_of, id_of, number_of
+from holdfast.web.description import body_of
 from holdfast.web.ops.jobs import Cursor, Limit
 from holdfast.web.ops.schemas import AuditPage, AuditRecord, KeyDetails, KeyMade, KeyPage, NewKey, Rotation
 from holdfast.web.state import State
