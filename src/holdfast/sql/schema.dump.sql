@@ -1792,7 +1792,8 @@ CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RET
     AS $$
   select s.tenant, s.queue, s.type, coalesce(sum(r.count), 0)::bigint, coalesce(sum(l.count), 0)::bigint, min(r.oldest)
   from streams s
-  left join (select stream, count(*) as count, min(ready_at) as oldest from ready group by stream) r on r.stream = s.id
+  left join (
+    select abs(stream) as stream, count(*) as count, min(ready_at) as oldest from ready group by 1) r on r.stream = s.id
   left join (select stream, count(*) as count from leases group by stream) l on l.stream = s.id
   where s.queue <> 'holdfast'
     and (only_tenant is null or s.tenant = only_tenant)
@@ -4444,7 +4445,7 @@ begin
   return (
     select count(*)
     from (
-      select from streams s join ready r on r.stream = s.id where s.tenant = waiting_jobs.tenant
+      select from streams s join ready r on r.stream in (s.id, -s.id) where s.tenant = waiting_jobs.tenant
       union all
       select from waiting w where w.tenant = waiting_jobs.tenant
       limit up_to) counted);

@@ -20,6 +20,7 @@ from holdfast.web.control.items import items_router
 from holdfast.web.control.jobs import jobs_router
 from holdfast.web.control.requests import requests_router
 from holdfast.web.description import describe
+from holdfast.web.direct import answer_directly
 from holdfast.web.health import health_router
 from holdfast.web.metrics import Metrics, metrics_router
 from holdfast.web.ops.jobs import ops_jobs_router
@@ -57,9 +58,10 @@ def create_app(
     hf.observe_control(metrics.queried)
     gate = Gate(hf, guarded=None if guard is None else frozenset(scopes), keys_only=keys_only)
     state = app.state.holdfast = State(hf, gate, metrics)
+    jobs = jobs_router(state)
     for router in (
         health_router(state),
-        jobs_router(state),
+        jobs,
         events_router(state),
         items_router(state),
         requests_router(state),
@@ -71,6 +73,8 @@ def create_app(
         pages_router(),
     ):
         app.include_router(router)
+    if guard is None:  # which is a dependency, and those are the framework's
+        answer_directly(app, jobs, "submit")
     if hf.config.cors_origins:
         app.add_middleware(
             CORSMiddleware,

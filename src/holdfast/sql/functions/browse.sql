@@ -165,7 +165,8 @@ set search_path from current
 as $$
   select s.tenant, s.queue, s.type, coalesce(sum(r.count), 0)::bigint, coalesce(sum(l.count), 0)::bigint, min(r.oldest)
   from streams s
-  left join (select stream, count(*) as count, min(ready_at) as oldest from ready group by stream) r on r.stream = s.id
+  left join (
+    select abs(stream) as stream, count(*) as count, min(ready_at) as oldest from ready group by 1) r on r.stream = s.id
   left join (select stream, count(*) as count from leases group by stream) l on l.stream = s.id
   where s.queue <> 'holdfast'
     and (only_tenant is null or s.tenant = only_tenant)

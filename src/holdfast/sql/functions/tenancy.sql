@@ -184,7 +184,7 @@ begin
   return (
     select count(*)
     from (
-      select from streams s join ready r on r.stream = s.id where s.tenant = waiting_jobs.tenant
+      select from streams s join ready r on r.stream in (s.id, -s.id) where s.tenant = waiting_jobs.tenant
       union all
       select from waiting w where w.tenant = waiting_jobs.tenant
       limit up_to) counted);
