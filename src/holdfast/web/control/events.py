@@ -40,7 +40,7 @@ def events_router(state: State) -> APIRouter:
         summary="How a job stands, whenever that changes",
         response_class=StreamingResponse,
         responses={
-            200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            200: {"content": {"text/event-stream": {}}},
             204: {"description": "The job has ended, as is known"},
         },
         openapi_extra=secured("read", parameters=[LAST_EVENT_ID]),
