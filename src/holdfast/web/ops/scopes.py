@@ -17,6 +17,7 @@ from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body
 from holdfast.web.control.requests import reason_of
 from holdfast.web.control.schemas import Reason
+from holdfast.web.description import body_of
 from holdfast.web.ops.jobs import Limit, tenant_of
 from holdfast.web.ops.places import NameCursor, cursor_behind, names_before
 from holdfast.web.ops.steering import (
@@ -102,7 +103,7 @@ def _add_switch(router: APIRouter, state: State, kind: Kind, verb: str) -> None:
         response_model=_SHAPES[kind][0],
         summary=f"{'Stop claims' if verb == 'pause' else 'Let claims go on'} of a {kind}",
         operation_id=f"{verb}_{kind}",
-        openapi_extra=secured(scope, requestBody=_body(Reason, required=False)),
+        openapi_extra=secured(scope, requestBody=body_of(Reason, required=False)),
     )
 
 
@@ -127,13 +128,13 @@ def _add_limits(router: APIRouter, state: State, kind: Kind) -> None:
         response_model=_SHAPES[kind][0],
         summary=f"The limits of a {kind}: what is not named is not limited",
         operation_id=f"limit_{kind}",
-        openapi_extra=secured("admin", requestBody=_body(model, required=True)),
+        openapi_extra=secured("admin", requestBody=body_of(model, required=True)),
     )
 
 
 def _add_drain(router: APIRouter, state: State) -> None:
     may_operate, may_manage = (Depends(state.gate.requires(scope)) for scope in ("operate", "admin"))
-    extra = secured("admin", requestBody=_body(Reason, required=False))
+    extra = secured("admin", requestBody=body_of(Reason, required=False))
 
     @router.get(
         "/drain", response_model=DrainState, summary="Whether claims are stopped", openapi_extra=secured("operate")
@@ -171,7 +172,3 @@ async def _own_pauses(ops: Operations, caller: Caller, tenant: str, verb: str) -
         if paused_by is not None and not paused_by.startswith(own):
             raise Problem(403, "scope", f"{paused_by} paused this: to resume it needs a key with the scope `admin`.")
     return own
-
-
-def _body(model: type[Reason | Limits], *, required: bool) -> dict[str, object]:
-    return {"required": required, "content": {"application/json": {"schema": model.model_json_schema()}}}

@@ -11,6 +11,7 @@ from holdfast.web.auth import secured
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.requests import reason_of
 from holdfast.web.control.schemas import Reason
+from holdfast.web.description import body_of
 from holdfast.web.ops.jobs import Limit, tenant_of
 from holdfast.web.ops.places import NameCursor, cursor_behind, names_before
 from holdfast.web.ops.steering import ExplanationDetails, Resolved, TargetDetails, TargetList
@@ -27,7 +28,6 @@ def ops_targets_router(state: State) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(prefix="/ops", tags=["steering"])
     may_operate, extra = Depends(state.gate.requires("operate")), secured("operate")
-    body = {"required": False, "content": {"application/json": {"schema": Reason.model_json_schema()}}}
 
     @router.get("/targets", response_model=TargetList, summary="Targets with open jobs", openapi_extra=extra)
     async def targets(
@@ -64,7 +64,7 @@ def ops_targets_router(state: State) -> APIRouter:
         response_model=Resolved,
         tags=["requests"],
         summary="Cancel a job because somebody has dealt with it",
-        openapi_extra=secured("operate", requestBody=body),
+        openapi_extra=secured("operate", requestBody=body_of(Reason, required=False)),
     )
     async def resolve(request: Request, job_id: str, caller: Caller = may_operate) -> Resolved:
         wanted, reason, ops = job_id_of(job_id), await reason_of(request), await state.operations()
