@@ -78,6 +78,31 @@ async def test_postgresql_killed_under_load_burns_no_attempt(
     await _nothing_was_burned(own, fleet)
 
 
+async def test_a_drain_while_the_database_is_away_settles_when_it_is_back(
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
+) -> None:
+    """What ends, and what is handed back at the end of the grace, is said when there is somebody to say it to."""
+    fleet = new_fleet(server.url, lease_sec_default=20, heartbeat_seconds=0.5, shutdown_grace_period_seconds=2)
+    worker = fleet.spawn()
+    for kind, seconds in (("work", 1.0), ("threaded", 1.0), ("work", 60.0), ("threaded", 60.0)):
+        await _enqueue(own, fleet, f"{kind} {seconds}", 1, kind, seconds=seconds)
+
+    def seen(what: str) -> int:
+        return sum(fact.kind == what for fact in fleet.history.facts())
+
+    await until(lambda: seen("started") == 4, what="all of them run")
+    _signal_all(server, signal.SIGSTOP)
+    worker.drain()
+    await until(lambda: seen("ended") == 4, what="all of them ended, or were told to")
+    _signal_all(server, signal.SIGCONT)
+    assert await worker.ended() == 0
+    jobs = await own.find()
+    assert Counter((job.state.value, job.attempt, job.failures) for job in jobs) == {
+        ("success", 1, 0): 2,
+        ("queued", 1, 0): 2,
+    }
+
+
 async def test_connections_cut_under_load_burn_no_attempt(
     new_fleet: NewFleet, hf: Holdfast, database_url: str, conn: asyncpg.Connection
 ) -> None:
