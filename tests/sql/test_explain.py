@@ -10,6 +10,8 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from tests.sql.factories import (
+    Lease,
+    claim,
     claim_by_id,
     elect,
     enqueue,
@@ -188,3 +190,43 @@ async def test_why_a_queued_job_does_not_start(conn: asyncpg.Connection) -> None
     await conn.execute("delete from ready where job_id = $1", job)
     assert (await asking(job))[0] == "misplaced"
     assert (await asking(running))[0] == "running"
+
+
+async def test_which_limit_is_reached(conn: asyncpg.Connection) -> None:
+    asking = Asking(conn)
+    await register(conn, "w1", "work", "keyed")
+    waits = "The job waits because the "
+    for kind, name in (("queue", "post"), ("tenant", "acme"), ("type", "work")):
+        running = await enqueue_many(conn, [("work", {}, {"queue": "post"})] * 2, tenant="acme")
+        for row in running:
+            assert await claim_by_id(conn, row["job_id"]) is not None
+        job = await enqueue(conn, tenant="acme", queue="post")
+        # What ran before the limit was set counts.
+        await conn.execute("select set_limit($1, $2, 2, null, null, 'ada')", kind, name)
+        assert await asking(job) == ("limit", f'{waits}limit of its {kind} "{name}" is reached: 2 of 2 run.')
+        assert (asking.culprit["kind"], asking.culprit["name"], asking.culprit["limit"]) == (kind, name, 2)
+        assert await claim_by_id(conn, job) is None
+        await conn.execute("select set_limit($1, $2, null, 2, 60, 'ada')", kind, name)
+        assert (await asking(job))[0] == "starting"
+        for _ in range(2):
+            assert len(await claim(conn, tenants=["acme"])) == 1
+            await enqueue(conn, tenant="acme", queue="post")
+        late = await enqueue(conn, tenant="acme", queue="post")
+        told = f'{waits}rate of its {kind} "{name}" is used up: 2 of 2 starts in 60 seconds, the next at T.'
+        assert await asking(late) == ("rate", told)
+        await conn.execute("select set_limit($1, $2, null, null, null, 'ada')", kind, name)
+        leases = await claim(conn, limit=100)
+        await settle(conn, "complete", [*leases, *[Lease(*row) for row in await conn.fetch(
+            "select job_id, attempt from leases where not job_id = any ($1)", [lease.job_id for lease in leases])]])
+
+    await publish(conn, "keyed", limit_count=1, limit_key="who")
+    first = await enqueue(conn, "keyed", {"who": "ada"})
+    second = await enqueue(conn, "keyed", {"who": "ada"})
+    other = await enqueue(conn, "keyed", {"who": "bob"})
+    assert await claim_by_id(conn, first) is not None
+    assert await claim(conn, "keyed", limit=1) == [Lease(other, 1)]
+    told = f'{waits}limit of its type "keyed" for "ada" is reached: 1 of 1 run.'
+    assert await asking(second) == ("limit", told)
+    assert await conn.fetchval("select count(*) from parked") == 1
+    await conn.execute("delete from permits where job_id = $1", first)
+    assert (await asking(second))[0] == "starting"

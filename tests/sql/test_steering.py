@@ -226,6 +226,7 @@ async def test_targets_tell_the_culprit_and_who_waits(conn: asyncpg.Connection) 
     # A page ends where it has looked at enough targets, and the next one goes on there.
     few, reached = await listed(only_blocked=True, max_visited=1)
     assert ([row["target"] for row in few], reached) == (["a"], ("default", "a"))
+    assert await listed(only_tenant="default") == (everything[:4], None)
     foreign, _ = await listed(only_tenant="other")
     assert [(row["tenant"], row["target"]) for row in foreign] == [("other", "a")]
     assert await rows(conn, "show_targets('{default,default}', '{a,nothing}', 'other')") == []

@@ -1433,6 +1433,52 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forgotten(id uuid, by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, text text, culprit jsonb)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with gate as (
+    select g.gate, g.capacity, g.seconds, case g.kind when 'key' then 'type' else g.kind end as kind,
+      case g.kind when 'key' then job.type else substr(g.name, length(g.kind) + 2) end as name,
+      case g.kind when 'key' then substr(g.name, length('key:' || job.type || ' of ' || job.tenant || ' for ') + 1) end
+        as key
+    from (
+      select g.gate, g.capacity, g.seconds, split_part(named.name, ':', 1) as kind, named.name
+      from (
+        select * from gates_of(job.stream)
+        union all
+        select * from key_gates(job.type, job.tenant, job.payload)) g
+      cross join lateral (select regexp_replace(g.gate, '^rate of ', '') as name) named) g
+  ), used as (
+    select gate.*, permit.count, permit.oldest, case
+        when gate.seconds is null and gate.key is null then greatest(permit.count, (
+          select count(*)
+          from leases l
+          join streams s on s.id = l.stream
+          where case gate.kind when 'queue' then s.queue when 'tenant' then s.tenant else s.type end = gate.name))
+        else permit.count
+      end as taken
+    from gate
+    cross join lateral (
+      select count(*) as count, min(p.granted_at) as oldest
+      from permits p
+      where p.gate = gate.gate and p.slot <= gate.capacity and not permit_free(p, gate.seconds)) permit
+  )
+  select case when u.seconds is null then 'limit' else 'rate' end,
+    format('waits because the %s of its %s %s%s is %s: %s of %s %s', case when u.seconds is null then 'limit' else 'rate' end,
+      u.kind, quoted(u.name), ' for ' || quoted(u.key), case when u.seconds is null then 'reached' else 'used up' end,
+      u.taken, u.capacity, case
+        when u.seconds is null then 'run'
+        else format('starts in %s seconds, the next at %s', u.seconds, moment(u.oldest + make_interval(secs => u.seconds)))
+      end),
+    jsonb_strip_nulls(jsonb_build_object('kind', u.kind, 'name', u.name, 'key', u.key, 'gate', u.gate, 'taken', u.taken,
+      'limit', u.capacity, 'seconds', u.seconds))
+  from used u
+  where u.taken >= u.capacity
+  order by u.seconds nulls first, u.gate
+  limit 1
+$$;
+ALTER FUNCTION holdfast.full_gate(job holdfast.jobs) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capacity integer, seconds real)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2752,10 +2798,19 @@ begin
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
-  return query select u.code, u.text, u.culprit from unserved(job, own_lane) u;
-  if not found then
-    return query select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq) b;
+  return query select f.code, f.text, f.culprit from full_gate(job) f;
+  if found then
+    return;
   end if;
+  return query select u.code, u.text, u.culprit from unserved(job, own_lane) u;
+  if found then
+    return;
+  elsif entry.stream < 0 then
+    return query select 'starting', 'waited for a permit of its key and is let go on in a moment',
+      jsonb_build_object('kind', 'maintenance');
+    return;
+  end if;
+  return query select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq) b;
 end
 $$;
 ALTER FUNCTION holdfast.reason_to_wait(job holdfast.jobs) OWNER TO holdfast_owner;
@@ -4837,6 +4892,7 @@ GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_w
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forgotten(id uuid, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.full_gate(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.gates_of(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_api;

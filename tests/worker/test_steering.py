@@ -1,0 +1,82 @@
+"""A decision of an operator reaches workers at once: they do not poll for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast import Context, Holdfast
+from holdfast.model.scope import Kind
+from holdfast.testing.inprocess import working
+
+SCOPES: dict[Kind, str] = {"queue": "post", "type": "mail", "lane": "general", "tenant": "acme", "everything": ""}
+
+
+async def test_a_pause_stops_the_claims_of_a_running_worker_and_a_resume_starts_them_at_once(hf: Holdfast) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @hf.job("mail", queue="post")
+    async def mail(ctx: Context, slow: bool = False) -> None:
+        if slow:
+            begun.set()
+            await go_on.wait()
+
+    @hf.job("quick", lane="fast")
+    async def quick(ctx: Context) -> None: ...
+
+    ops = await hf.operations()
+    async with working(hf, poll_interval=60, lanes="fast=1,general=2", maintenance=False):
+        running = await mail.options(tenant="acme").enqueue(slow=True)
+        await asyncio.wait_for(begun.wait(), 30)
+        for kind, name in SCOPES.items():
+            assert await ops.pause(kind, name, by="ada")
+            waiting = await mail.options(tenant="acme").enqueue()
+            if kind != "everything":
+                # The worker has looked when this one has run, and has left the other where it is.
+                other = await quick.enqueue()
+                assert (await hf.wait(other.id, timeout=30)).state == "success"
+                assert (await hf.get(waiting.id)).state == "queued"
+            assert (await ops.explain(waiting.id)).code == f"{kind}-paused"
+            if kind == "queue":
+                go_on.set()
+                assert (await hf.wait(running.id, timeout=30)).state == "success"
+            assert await ops.resume(kind, name, by="ada")
+            done = await hf.wait(waiting.id, timeout=10)
+            (resumed,) = await ops.keys.audit(limit=1)
+            assert done.started_at is not None
+            assert done.started_at >= resumed.at
+
+
+async def test_a_limit_that_is_lifted_lets_the_next_one_start_at_once(hf: Holdfast) -> None:
+    go_on = asyncio.Event()
+
+    @hf.job("mail")
+    async def mail(ctx: Context) -> None:
+        await go_on.wait()
+
+    ops = await hf.operations()
+    await ops.limit("type", "mail", limit=1, by="ada")
+    first, second = await mail.enqueue(), await mail.enqueue()
+    async with working(hf, poll_interval=60, lanes="general=2", maintenance=False):
+        async with asyncio.timeout(30):
+            while {(await ops.explain(job.id)).code for job in (first, second)} != {"running", "limit"}:
+                await asyncio.sleep(0.02)
+        await ops.limit("type", "mail", by="ada")
+        async with asyncio.timeout(4):
+            while {(await ops.explain(job.id)).code for job in (first, second)} != {"running"}:
+                await asyncio.sleep(0.02)
+        go_on.set()
+    for job in (first, second):
+        assert (await hf.get(job.id)).state == "success"
+
+
+async def test_a_job_of_a_tenant_that_nobody_serves_says_so(hf: Holdfast) -> None:
+    @hf.job("mail")
+    async def mail(ctx: Context) -> None: ...
+
+    ops = await hf.operations()
+    job = await mail.options(tenant="other").enqueue()
+    async with working(hf, tenants=["acme"], lanes="general=1"):
+        async with asyncio.timeout(30):
+            while (await ops.explain(job.id)).code == "no-worker":
+                await asyncio.sleep(0.02)
+        assert (await ops.explain(job.id)).code == "tenant-unserved"
