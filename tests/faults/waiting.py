@@ -37,7 +37,9 @@ def late(seconds: list[float]) -> float:
     return sorted(seconds)[int(len(seconds) * 0.95) - 1]
 
 
-def most_at_once(fleet: Fleet, job_ids: Collection[UUID], *, per_process: bool = False) -> int:
+def most_at_once(
+    fleet: Fleet, job_ids: Collection[UUID], *, per_process: bool = False, since: float = float("-inf")
+) -> int:
     """How many of these jobs ran at the same time, at most; a killed process runs nothing any more."""
     running: dict[tuple[UUID | None, int | None], int] = {}
     most = 0
@@ -47,7 +49,7 @@ def most_at_once(fleet: Fleet, job_ids: Collection[UUID], *, per_process: bool =
         elif fact.job_id in job_ids and fact.kind == "started":
             running[fact.job_id, fact.attempt] = fact.process
             alike = [process for process in running.values() if not per_process or process == fact.process]
-            most = max(most, len(alike))
+            most = max(most, len(alike)) if fact.at > since else most
         elif fact.job_id in job_ids and fact.kind == "ended":
             running.pop((fact.job_id, fact.attempt), None)
     return most
