@@ -92,7 +92,7 @@ new_jobs = st.fixed_dictionaries(
         "hold": st.sampled_from([False] * 7 + [True]),
     }
 )
-endings: st.SearchStrategy[Ending] = st.sampled_from([
+ends: st.SearchStrategy[Ending] = st.sampled_from([
     ("complete", "success", None, None), ("complete", "success", None, None), ("complete", "success", None, None),
     ("fail", "failed", None, None), ("fail", "failed", "retry", 5.0), ("fail", "failed", "fatal", None),
     ("fail", "failed", "hold", None), ("release", "released", None, None), ("snooze", "snoozed", None, 20.0),
@@ -170,25 +170,13 @@ class Steering(RuleBasedStateMachine):
 
     @rule(verb=st.sampled_from(["cancel", "pause", "pause", "resume", "resume", "retry", "delete"]), pick=picks)
     def request_and_execute(self, verb: str, pick: int) -> None:
-        self.request(verb, pick)
+        self.ask(verb, self.any_job(pick, "paused" if verb == "resume" else None))
         self.maintain("execute")
 
     @rule(verb=st.sampled_from(["cancel", "pause", "resume", "retry", "delete"]), pick=picks)
     def request(self, verb: str, pick: int) -> None:
-        job = self.any_job(pick, "paused" if verb == "resume" else None)
-        before = set(self.model.jobs)
-        answer = self.do(request(self.conn, verb, job.id))
-        assert answer == self.model.request(verb, job)
-        if answer == "new-job":
-            (new,) = {row["id"] for row in self.do(self.conn.fetch(IDS))} - before
-            self.model.enqueue(
-                new,
-                job_type=job.type,
-                tenant=job.tenant,
-                target=job.target,
-                priority=job.priority,
-                attempts=job.max_attempts,
-            )
+        """A wish that is executed later, when the attempt that it was for may have ended."""
+        self.ask(verb, self.any_job(pick, "paused" if verb == "resume" else "running"))
 
     @rule(pick=picks)
     def release_held(self, pick: int) -> None:
@@ -224,7 +212,7 @@ class Steering(RuleBasedStateMachine):
             self.stale.append(held)
 
     @precondition(lambda self: self.running())
-    @rule(endings=st.lists(st.tuples(picks, endings), min_size=1, max_size=3))
+    @rule(endings=st.lists(st.tuples(picks, ends), min_size=1, max_size=3))
     def settle(self, endings: list[tuple[int, Ending]]) -> None:
         for pick, ending in endings:
             if running := self.running():
@@ -236,6 +224,18 @@ class Steering(RuleBasedStateMachine):
     def come_back_later(self, pick: int, ending: Ending) -> None:
         """The endings with the most that follows from them."""
         self.settle([(pick, ending)])
+
+    @precondition(lambda self: self.running())
+    @rule(
+        pick=picks, verbs=st.lists(st.sampled_from(["cancel", "pause", "delete"]), min_size=1, max_size=2), ending=ends
+    )
+    def end_while_something_is_asked(self, pick: int, verbs: list[str], ending: Ending) -> None:
+        """The wishes are executed when the attempt that they were for has ended."""
+        job = self.running()[pick % len(self.running())]
+        for verb in verbs:
+            self.ask(verb, job)
+        self.end(Lease(job.id, job.attempt), job.worker, ending)
+        self.maintain("execute")
 
     @precondition(lambda self: self.stale)
     @rule(pick=picks, verb=st.sampled_from(["complete", "release"]), worker=st.none() | workers)
@@ -344,6 +344,21 @@ class Steering(RuleBasedStateMachine):
         raise AssertionError("some jobs never end")
 
     # Pieces of the rules
+
+    def ask(self, verb: str, job: ModelJob) -> None:
+        before = set(self.model.jobs)
+        answer = self.do(request(self.conn, verb, job.id))
+        assert answer == self.model.request(verb, job)
+        if answer == "new-job":
+            (new,) = {row["id"] for row in self.do(self.conn.fetch(IDS))} - before
+            self.model.enqueue(
+                new,
+                job_type=job.type,
+                tenant=job.tenant,
+                target=job.target,
+                priority=job.priority,
+                attempts=job.max_attempts,
+            )
 
     def end(self, lease: Lease, worker: str, ending: Ending) -> None:
         verb, outcome, kind, delay = ending
