@@ -98,9 +98,11 @@ ends: st.SearchStrategy[Ending] = st.sampled_from([
     ("fail", "failed", "hold", None), ("release", "released", None, None), ("snooze", "snoozed", None, 20.0),
     ("snooze", "snoozed", None, 0.0), ("stop", "paused", None, None), ("stop", "canceled", None, None),
 ])  # fmt: skip
-comebacks: st.SearchStrategy[Ending] = st.sampled_from(
-    [("fail", "failed", None, None), ("snooze", "snoozed", None, 20.0), ("release", "released", None, None)]
-)
+comebacks: st.SearchStrategy[Ending] = st.sampled_from([
+    ("fail", "failed", None, None), ("snooze", "snoozed", None, 20.0), ("release", "released", None, None),
+    ("fail", "failed", "hold", None),
+])  # fmt: skip
+late_wishes = st.sampled_from([("cancel",), ("pause",), ("delete",), ("cancel", "pause"), ("pause", "cancel")])
 
 
 class World:
@@ -226,10 +228,8 @@ class Steering(RuleBasedStateMachine):
         self.settle([(pick, ending)])
 
     @precondition(lambda self: self.running())
-    @rule(
-        pick=picks, verbs=st.lists(st.sampled_from(["cancel", "pause", "delete"]), min_size=1, max_size=2), ending=ends
-    )
-    def end_while_something_is_asked(self, pick: int, verbs: list[str], ending: Ending) -> None:
+    @rule(pick=picks, verbs=late_wishes, ending=comebacks)
+    def end_while_something_is_asked(self, pick: int, verbs: tuple[str, ...], ending: Ending) -> None:
         """The wishes are executed when the attempt that they were for has ended."""
         job = self.running()[pick % len(self.running())]
         for verb in verbs:
