@@ -3963,7 +3963,7 @@ CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
     from controls c
     where c.paused_at is not null
       or c.limit_count <= (
-        select sum(b.running)
+        select coalesce(sum(b.running), 0)
         from busy b
         where case c.kind when 'queue' then b.queue when 'tenant' then b.tenant when 'type' then b.type end = c.name)
     union all
