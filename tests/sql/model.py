@@ -154,7 +154,6 @@ class Model:
             return "already-final" if job.state in FINAL else "not-held"
         job.state = "scheduled" if job.run_at > self.now else "queued"
         job.place = next(self._places)
-        job.returned = job.target is not None  # the engine does not tell it from one that a worker handed back
         self._settled_down()
         return "released"
 

@@ -101,7 +101,7 @@ begin
       else
         new_seq := nextval('places');
         insert into ready (stream, rank, seq, job_id)
-        values (head.stream, ready_rank(head.priority, head.reason in ('released', 'lost')), new_seq, head.job_id);
+        values (head.stream, ready_rank(head.priority, head.attempt > 0 and head.reason in ('released', 'lost')), new_seq, head.job_id);
         update heads h set seq = new_seq where h.tenant = seat_one.tenant and h.target = seat_one.target;
         return head.stream;
       end if;
