@@ -216,8 +216,20 @@ async def test_which_limit_is_reached(conn: asyncpg.Connection) -> None:
         assert await asking(late) == ("rate", told)
         await conn.execute("select set_limit($1, $2, null, null, null, 'ada')", kind, name)
         leases = await claim(conn, limit=100)
-        await settle(conn, "complete", [*leases, *[Lease(*row) for row in await conn.fetch(
-            "select job_id, attempt from leases where not job_id = any ($1)", [lease.job_id for lease in leases])]])
+        await settle(
+            conn,
+            "complete",
+            [
+                *leases,
+                *[
+                    Lease(*row)
+                    for row in await conn.fetch(
+                        "select job_id, attempt from leases where not job_id = any ($1)",
+                        [lease.job_id for lease in leases],
+                    )
+                ],
+            ],
+        )
 
     await publish(conn, "keyed", limit_count=1, limit_key="who")
     first = await enqueue(conn, "keyed", {"who": "ada"})

@@ -284,4 +284,77 @@ async def test_forgotten_permits_are_those_of_nobody(conn: asyncpg.Connection) -
     await conn.execute("update permits set granted_at = granted_at - interval '2 hours'")
     await conn.execute("select forget_permits()")
     kept = {row["gate"] for row in await conn.fetch("select gate from permits")}
-    assert kept == {"key:sync of default for 1", "rate of type:mail"}
+    assert kept == {"""key:["sync", "default", "1"]""", "rate of type:mail"}
+
+
+async def test_a_limit_that_is_lowered_or_set_again_counts_whatever_runs(conn: asyncpg.Connection) -> None:
+    await publish(conn, "sync", limit_count=4, limit_key="customer")
+    for scope in ("type", "key"):
+        job_type = "work" if scope == "type" else "sync"
+        if scope == "type":
+            await control(conn, "type", job_type, limit_count=4)
+        await enqueue_many(conn, [(job_type, {"customer": 1}, None)] * 30)
+        running = await claim(conn, job_type, limit=9)
+        assert len(running) == 4
+        if scope == "type":
+            await conn.execute("update controls set limit_count = 2")
+        else:
+            await conn.execute("update job_types set limit_count = 2 where name = 'sync'")
+        # The first three end: one that is left counts, whichever permit it has.
+        await settle(conn, "complete", running[:3])
+        await admit(conn)
+        more = await claim(conn, job_type, limit=9)
+        assert len(more) == 1, scope
+        await settle(conn, "complete", running[3:])
+        await admit(conn)
+        assert len(await claim(conn, job_type, limit=9)) == 1, scope
+    # Without a limit four more start; with one again, they count.
+    await conn.execute("delete from controls")
+    assert len(await claim(conn, limit=4)) == 4
+    await control(conn, "type", "work", limit_count=7)
+    assert len(await claim(conn, limit=9)) == 1
+
+
+async def test_a_claim_by_id_gives_that_job_or_none(conn: asyncpg.Connection) -> None:
+    await publish(conn, "sync", limit_count=1, limit_key="customer")
+    first, second = await enqueue(conn, "sync", {"customer": 1}), await enqueue(conn, "sync", {"customer": 1})
+    await enqueue(conn, "sync", {"customer": 2})
+    lease = await claim_by_id(conn, first)
+    assert lease is not None
+    assert await claim_by_id(conn, second) is None
+    await settle(conn, "complete", [lease])
+    again = await claim_by_id(conn, second)
+    assert again is not None
+    assert again.job_id == second
+
+
+async def test_a_limit_per_key_that_an_operator_changes_is_no_limit_of_the_type(conn: asyncpg.Connection) -> None:
+    await publish(conn, "sync", limit_count=1, limit_key="customer")
+    await control(conn, "type", "sync", limit_count=2)
+    await enqueue_many(conn, [("sync", {"customer": n % 4}, None) for n in range(20)])
+    assert len(await claim(conn, "sync", limit=20)) == 8
+
+
+async def test_an_older_worker_does_not_take_limits_away(conn: asyncpg.Connection) -> None:
+    await publish(conn, "few", limit_count=1)
+    await conn.execute(
+        "select publish_types($1::text::jsonb)",
+        '[{"name": "few", "queue": "default", "lane": "general", "backoff_base": 1, "backoff_factor": 2, '
+        '"backoff_max": 300, "backoff_jitter": 0, "on_failure": "retry", "version": 1}]',
+    )
+    await enqueue_copies(conn, 3, "few")
+    assert len(await claim(conn, "few", limit=3)) == 1
+    await publish(conn, "few", limit_count=None)
+    assert len(await claim(conn, "few", limit=3)) == 2
+
+
+async def test_a_large_flood_of_a_full_key_is_put_aside_in_few_claims(conn: asyncpg.Connection) -> None:
+    await publish(conn, "sync", limit_count=1, limit_key="customer")
+    await enqueue_many(conn, [("sync", {"customer": 1}, None)] * 5000)
+    await enqueue(conn, "sync", {"customer": 2})
+    assert len(await claim(conn, "sync", limit=5)) == 2
+    # Those of another queue come back though nobody serves the first.
+    await settle(conn, "complete", [Lease(*row) for row in await conn.fetch("select job_id, attempt from leases")])
+    await pause(conn, "queue", "default")
+    other = await enqueue(conn, "sync", {"customer": 1}, queue="other")
+    assert [lease.job_id for lease in await claim(conn, "sync", limit=5)] == [other]

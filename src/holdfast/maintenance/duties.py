@@ -50,6 +50,7 @@ class Duties:
         self._full_promote_at = 0.0
         self._walked_to: UUID | None = None
         self._retired_to: UUID | None = None
+        self._admitted_to = ""
         self.all = [
             Duty("requests", self._execute_requests),
             Duty("elect", self._elect),
@@ -93,8 +94,10 @@ class Duties:
         return _PROMOTE_SECONDS if following is None else min(_PROMOTE_SECONDS, max(0.0, following))
 
     async def _admit(self) -> float:
-        waited_for = await self._database.value("admit")
-        return _ADMIT_SECONDS if waited_for else _UNASKED_SECONDS
+        row = await self._database.row("admit", self._admitted_to)
+        assert row is not None  # noqa: S101 - admit always answers one row
+        asked_from, self._admitted_to = self._admitted_to, row["reached"]
+        return _ADMIT_SECONDS if row["looked"] or asked_from else _UNASKED_SECONDS
 
     async def _sweep(self) -> float:
         # A sweep must not be what a database that stood still begins with.

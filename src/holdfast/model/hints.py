@@ -40,6 +40,12 @@ class Hints:
             if len(ranks) > _RANKS_KEPT:
                 del self._now[claim.stream.id]
 
+    def forget(self, streams: Iterable[int]) -> None:
+        """Know nothing of these streams any more."""
+        for stream in streams:
+            for taken in (self._now, *(mark for marks in self._marks.values() for mark in marks if mark is not None)):
+                taken.pop(stream, None)
+
     def mark(self, name: str) -> None:
         """Set a mark; `since` looks back to the one before the last of that name."""
         _, last = self._marks.get(name, (None, None))

@@ -108,6 +108,8 @@ class Stream:
     type: str
     #: Somebody limited how many of its jobs run.
     limited: bool = False
+    #: And that per value of a field of their payloads.
+    keyed: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

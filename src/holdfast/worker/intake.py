@@ -10,8 +10,9 @@ get through while a claim is under way, so that they need not idle for a round t
 second is handed back, and none are claimed ahead there until handlers have been short again. All that a worker
 holds, running, claimed ahead or not yet settled, is at most its slots and `AHEAD` batches, of which each lane has
 its share: that is what a crash can make run again.
-Of streams that somebody limited, nothing is claimed ahead, because it would hold permits that others could use; and
-all of them is looked at every time, because what waited for a permit comes back with its old place.
+Of streams that somebody limited, nothing is claimed ahead, because it would hold permits that others could use (but one
+job, where what was claimed ahead takes every slot at once). Where a limit is per key, all of a stream is looked at
+every time, because what waited for a permit comes back with its old place.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ class Intake(Service):
         now = time.monotonic()
         for stream in named:
             self._active[stream] = now
+            if stream in self._offer.streams and self._offer.streams[stream].limited:
+                self._limited_at = now
         self._linger = list(_LINGER)
         self.wake()
 
@@ -132,7 +135,7 @@ class Intake(Service):
 
     def settled(self) -> None:
         """Some of what was held is settled: there may be room again."""
-        if self._full:
+        if self._full or self._offer.limited:
             self._full = False
             self.wake()
 
@@ -157,6 +160,7 @@ class Intake(Service):
             self._streams_at, unknown, self._unknown = now, self._unknown, set()
             self._offer.renew(await self._store.streams(self._types, self._queues, self._tenants))
             self._foreign = (self._foreign | unknown) - self._offer.streams.keys()
+            self._hints.forget(stream.id for stream in self._offer.streams.values() if stream.keyed)
         if not self._offer.streams:
             return await self._nothing()
 
@@ -196,7 +200,9 @@ class Intake(Service):
         for lane in ("fast", "general"):
             if self._slots.capacity.get(lane, 0) > 0:
                 if self._offer.has_limits(lane):
-                    yield lane, min(self._wanted(lane), self._slots.free(lane)), self._offer.every(lane)
+                    ahead = self._ahead[lane]
+                    one_more = not (ahead and ahead[0][1].claim.stream.limited)
+                    yield lane, min(self._wanted(lane), max(one_more, self._slots.free(lane))), self._offer.every(lane)
                 yield lane, self._wanted(lane), self._offer.unlimited(lane)
 
     def _wanted(self, lane: str) -> int:
@@ -225,7 +231,7 @@ class Intake(Service):
             # The claim may have been granted, now or in a moment: ask what came of it, and once more later.
             self._unanswered = [0.0, time.monotonic() + 5.0]
             raise
-        self._hints.learn([claim for claim in claims if not claim.stream.limited])
+        self._hints.learn([claim for claim in claims if not claim.stream.keyed])
         for claim in claims:
             self._active[claim.stream.id] = asked_at
             self._offer.served(claim.stream, asked_at)
@@ -242,6 +248,8 @@ class Intake(Service):
                 self._hand_back(held)
             elif self._slots.free(lane) > 0:
                 self._begin(held)
+            elif claim.stream.limited:
+                self._ahead[lane].appendleft((asked_at, held))
             else:
                 self._ahead[lane].append((asked_at, held))
         return len(claims)

@@ -18,11 +18,14 @@ class Offer:
         self.streams: dict[int, Stream] = {}
         self._lanes: dict[str, tuple[list[int], list[int]]] = {}
         self._many_tenants = False
+        #: Whether any stream is limited.
+        self.limited = False
 
     def renew(self, streams: dict[int, Stream]) -> None:
         """The database was asked again."""
         self.streams = streams
         self._many_tenants = len({stream.tenant for stream in streams.values()}) > 1
+        self.limited = any(stream.limited for stream in streams.values())
         for lane in ("fast", "general"):
             fitting = [s for s in streams.values() if lane == "general" or s.type in self._fast_types]
             self._lanes[lane] = [s.id for s in fitting], [s.id for s in fitting if not s.limited]

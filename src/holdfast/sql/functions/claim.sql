@@ -61,14 +61,16 @@ declare
   started   integer;
   guarded   boolean := exists (select from controls)
     or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
+  shut      integer[];
   taken     record;
   granted   record;
 begin
   if guarded then
+    shut := shut_streams(streams);
     select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
     into streams, from_ranks, from_seqs, to_ranks
     from unnest(streams, from_ranks, from_seqs, to_ranks) as range (stream, from_rank, from_seq, to_rank)
-    where range.stream <> all (shut_streams(streams));
+    where range.stream <> all (shut);
   end if;
 
   for round in 1..16 loop
@@ -103,7 +105,8 @@ begin
     shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
     bound := wanted;
     if guarded then
-      select * into taken from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares);
+      select * into taken 
+      from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares, round);
       shares := taken.reach;
       bound := (select sum(reach) from unnest(shares) reach);
     end if;
@@ -282,6 +285,13 @@ begin
     and r.job_id = job.id
   for update skip locked;
   if not found then
+    return;
+  end if;
+  -- Without room for its key it would be parked, and the one behind it be taken.
+  if exists (
+    select from key_gates(job.type, job.tenant, job.payload) g
+    where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
+  ) then
     return;
   end if;
   -- This entry, which is ours already, comes first in the range.

@@ -191,8 +191,7 @@ as $$
   with gate as (
     select g.gate, g.capacity, g.seconds, case g.kind when 'key' then 'type' else g.kind end as kind,
       case g.kind when 'key' then job.type else substr(g.name, length(g.kind) + 2) end as name,
-      case g.kind when 'key' then substr(g.name, length('key:' || job.type || ' of ' || job.tenant || ' for ') + 1) end
-        as key
+      case g.kind when 'key' then substr(g.name, 5)::jsonb ->> 2 end as key
     from (
       select g.gate, g.capacity, g.seconds, split_part(named.name, ':', 1) as kind, named.name
       from (

@@ -35,8 +35,8 @@ returns table (gate text, capacity integer, seconds real)
 language sql stable
 set search_path from current
 as $$
-  select g.kind || job_type || ' of ' || tenant || ' for ' || coalesce(
-      case when length(g.value) > 200 then md5(g.value) else g.value end, 'nobody'),
+  select g.kind || jsonb_build_array(
+      job_type, tenant, case when length(g.value) > 200 then md5(g.value) else g.value end)::text,
     g.capacity, g.seconds
   from job_types t
   left join controls c on c.kind = 'type' and c.name = t.name
@@ -67,11 +67,29 @@ language plpgsql
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
   slots integer[];
 begin
+  -- Who runs outside of the permits, because the limit was lowered or set while they ran, counts too. As long as there
+  -- are any, one claim at a time counts; the others do not wait for it, they come again.
+  if seconds is null and held_outside(gate, capacity) > 0 then
+    if not pg_try_advisory_xact_lock(hashtextextended(grab.gate, 0)) then
+      return '{}';
+    end if;
+    wanted := least(wanted, capacity - cardinality(ours) - (
+      select count(*)::integer
+      from permits p
+      where p.gate = grab.gate
+        and exists (select from leases l where l.job_id = p.job_id and l.attempt = p.attempt)));
+    if wanted <= 0 then
+      return '{}';
+    end if;
+  end if;
   for round in 1..2 loop
     slots := array(
       select p.slot
@@ -88,10 +106,12 @@ begin
     -- Who is not the one to make them does not wait for it, or two claims with two gates would wait for each other.
     exit when capacity <= (select count(*) from permits p where p.gate = grab.gate and p.slot <= capacity)
       or not pg_try_advisory_xact_lock(hashtextextended(grab.gate, 0));
-    insert into permits (gate, slot)
-    select grab.gate, n from generate_series(1, capacity) n
+    insert into permits (gate, slot, granted_at)
+    select grab.gate, n, now() - make_interval(secs => coalesce(seconds, 0)) from generate_series(1, capacity) n
     on conflict do nothing;
-    perform adopt(gate, capacity);
+    if seconds is null and adopt(gate, capacity) then
+      return grab(gate, capacity, seconds, wanted, ours);
+    end if;
   end loop;
   -- Somebody may have used one and committed between the look at it and its lock: now that it is ours, look again.
   return array(
@@ -102,32 +122,73 @@ begin
 end
 $$;
 
--- What runs already when a limit is set counts, too.
-create or replace function adopt(gate text, capacity integer) returns void
-language sql
+-- How many attempts run with a permit that the limit does not have any more, or never had.
+create or replace function held_outside(gate text, capacity integer) returns bigint
+language sql stable
 set search_path from current
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
-  with running as (
-    select l.job_id, l.attempt, row_number() over () as number
-    from leases l
-    join streams s on s.id = l.stream
-    where adopt.gate in ('queue:' || s.queue, 'tenant:' || s.tenant, 'type:' || s.type)
-      and not exists (
-        select from permits p where p.gate = adopt.gate and p.job_id = l.job_id and p.attempt = l.attempt)
-  ), free as (
-    select p.slot, row_number() over (order by p.slot) as number
-    from permits p
-    where p.gate = adopt.gate and p.slot <= capacity and permit_free(p, null)
-  )
-  update permits p
-  set job_id = running.job_id, attempt = running.attempt, granted_at = clock_timestamp()
-  from free
-  join running on running.number = free.number
-  where p.gate = adopt.gate and p.slot = free.slot
+  select count(*)
+  from permits p
+  join leases l on l.job_id = p.job_id and l.attempt = p.attempt
+  where p.gate = held_outside.gate and p.slot > capacity
 $$;
 
--- Which of the streams are shut: paused, or at a limit. Looked at without locking; what is open is checked once more
--- under the lock of its permits.
+-- What runs already when a limit is set counts: it gets permits beyond those of the limit. Whether there was any.
+create or replace function adopt(gate text, capacity integer) returns boolean
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  if split_part(gate, ':', 1) not in ('queue', 'tenant', 'type') then
+    return false;
+  end if;
+  insert into permits (gate, slot, job_id, attempt, granted_at)
+  select adopt.gate,
+    greatest(capacity, (select max(p.slot) from permits p where p.gate = adopt.gate)) + row_number() over (),
+    l.job_id, l.attempt, now()
+  from leases l
+  join streams s on s.id = l.stream
+  where adopt.gate in ('queue:' || s.queue, 'tenant:' || s.tenant, 'type:' || s.type)
+    and not exists (
+      select from permits p where p.gate = adopt.gate and p.job_id = l.job_id and p.attempt = l.attempt)
+  on conflict do nothing;
+  return found;
+end
+$$;
+
+-- A limit that is set where there was none begins anew, so that what runs by then is found.
+create or replace function begin_limit() returns trigger
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+  if tg_op = 'UPDATE' and old.limit_count is not null then
+    return null;
+  end if;
+  delete from permits p
+  where p.gate = case tg_table_name when 'controls' then to_jsonb(new) ->> 'kind' else 'type' end || ':' || new.name;
+  return null;
+end
+$$;
+
+create or replace trigger controls_begin_limit
+  after insert or update on controls
+  for each row
+  when (new.limit_count is not null)
+  execute function begin_limit();
+
+create or replace trigger job_types_begin_limit
+  after insert or update of limit_count on job_types
+  for each row
+  when (new.limit_count is not null and new.limit_key is null)
+  execute function begin_limit();
+
+-- Which of the streams are shut: paused, or at a limit or rate. Looked at without locking; what is open is checked
+-- once more under the lock of its permits.
 create or replace function shut_streams(asked integer[]) returns integer[]
 language sql stable
 set search_path from current
@@ -140,20 +201,36 @@ as $$
     where exists (select from controls c where c.limit_count is not null)
       or exists (select from job_types t where t.limit_count is not null)
     group by s.tenant, s.queue, s.type
-  ), shut as (
-    select c.kind, c.name
+  ), rule as (
+    -- What a type limits per key is no limit of the type.
+    select c.kind, c.name, c.paused_at is not null as paused,
+      case when c.kind <> 'type' or t.limit_key is null then coalesce(c.limit_count, t.limit_count) end as limit_count,
+      case when c.kind <> 'type' or t.rate_key is null then coalesce(c.rate_count, t.rate_count) end as rate_count,
+      coalesce(c.rate_seconds, t.rate_seconds) as rate_seconds
     from controls c
-    where c.paused_at is not null
-      or c.limit_count <= (
+    left join job_types t on c.kind = 'type' and t.name = c.name
+    union all
+    select 'type', t.name, false,
+      case when t.limit_key is null then t.limit_count end,
+      case when t.rate_key is null then t.rate_count end,
+      t.rate_seconds
+    from job_types t
+    where (t.limit_count is not null or t.rate_count is not null)
+      and not exists (select from controls c where c.kind = 'type' and c.name = t.name)
+  ), shut as materialized (
+    select rule.kind, rule.name
+    from rule
+    where rule.paused
+      or rule.limit_count <= (
         select coalesce(sum(b.running), 0)
         from busy b
-        where case c.kind when 'queue' then b.queue when 'tenant' then b.tenant when 'type' then b.type end = c.name)
-    union all
-    select 'type', t.name
-    from job_types t
-    left join controls c on c.kind = 'type' and c.name = t.name
-    where t.limit_key is null
-      and coalesce(c.limit_count, t.limit_count) <= (select sum(b.running) from busy b where b.type = t.name)
+        where case rule.kind when 'queue' then b.queue when 'tenant' then b.tenant when 'type' then b.type end = rule.name)
+      or rule.rate_count <= (
+        select count(*)
+        from permits p
+        where p.gate = 'rate of ' || rule.kind || ':' || rule.name
+          and p.slot <= rule.rate_count
+          and p.granted_at > clock_timestamp() - make_interval(secs => rule.rate_seconds))
   )
   select array(
     select s.id
@@ -213,10 +290,10 @@ end
 $$;
 
 -- Lock permits for a share of each stream. Answers per stream how many jobs may start (`allowed`) and how many to lock
--- (`reach`: more where keys decide, because some of them may have to be parked), and the permits with the stream that
--- each is for.
+-- (`reach`: more where keys decide, and more in every round, because many of them may have to be parked), and the
+-- permits with the stream that each is for.
 create or replace function take_permits(
-  asked integer[], wanted integer, shares integer[],
+  asked integer[], wanted integer, shares integer[], round integer,
   out streams integer[], out allowed integer[], out reach integer[], out gates text[], out slots integer[],
   out owners integer[])
 language plpgsql
@@ -257,7 +334,8 @@ begin
       where k.owner < number or k.nth <= allowed[number];
     end if;
     reach[number] := case
-      when allowed[number] > 0 and has_keys(asked[number]) then greatest(64, allowed[number])
+      when allowed[number] > 0 and has_keys(asked[number]) then
+        least(greatest(1000, allowed[number]), (allowed[number] + 8) * (1 << least(2 * (round - 1), 16)))
       else allowed[number]
     end;
   end loop;
@@ -301,16 +379,23 @@ create or replace function pass_permits(
   out passed integer[], out gates text[], out slots integer[], out jobs uuid[])
 language plpgsql
 set search_path from current
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  line    streams;
-  keyed   boolean;
-  started integer;
-  fits    boolean;
-  wish    record;
-  entry   integer;
-  got   integer[];
+  line       streams;
+  mine       integer[];
+  started    integer;
+  entry      record;
+  wish       record;
+  full_gate  text;
+  full_gates text[] := '{}';
+  got        integer[];
+  kept       integer;
+  shut_tids  tid[] := '{}';
+  shut_gates text[] := '{}';
 begin
   passed := '{}';
   gates := '{}';
@@ -318,45 +403,62 @@ begin
   jobs := '{}';
   for number in 1..cardinality(asked) loop
     select s.* into line from streams s where s.id = asked[number];
-    keyed := has_keys(line.id);
+    mine := array_positions(owner, number);
     started := 0;
-    foreach entry in array array_positions(owner, number) loop
-      exit when started >= allowed[number] or cardinality(passed) >= wanted;
-      fits := true;
-      if keyed then
-        for wish in
-          select g.gate, g.capacity, g.seconds
-          from jobs j
-          cross join lateral key_gates(line.type, line.tenant, j.payload) g
-          where j.id = ids[entry]
-        loop
-          got := grab(
-            wish.gate, wish.capacity, wish.seconds, 1,
-            array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate));
-          fits := cardinality(got) > 0;
-          if not fits then
-            perform park(tids[entry], wish.gate);
-            perform wake('duty', array[0]);
+    if has_keys(line.id) then
+      for entry in
+        select m.position, j.payload
+        from unnest(mine) as m (position)
+        join jobs j on j.id = ids[m.position]
+        order by m.position
+      loop
+        exit when started >= allowed[number] or cardinality(passed) >= wanted;
+        full_gate := null;
+        kept := cardinality(gates);
+        for wish in select g.gate, g.capacity, g.seconds from key_gates(line.type, line.tenant, entry.payload) g loop
+          got := case
+            when wish.gate = any (full_gates) then '{}'
+            else grab(
+              wish.gate, wish.capacity, wish.seconds, 1,
+              array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate))
+          end;
+          if cardinality(got) = 0 then
+            full_gate := wish.gate;
             exit;
           end if;
           gates := gates || wish.gate;
           slots := slots || got;
-          jobs := jobs || ids[entry];
+          jobs := jobs || ids[entry.position];
         end loop;
-      end if;
-      if fits then
-        started := started + 1;
-        passed := passed || entry;
-        select gates || array_agg(h.gate), slots || array_agg(h.slot), jobs || array_agg(ids[entry])
-        into gates, slots, jobs
-        from (
-          select h.gate, h.slot, row_number() over (partition by h.gate order by h.slot) as nth
-          from unnest(held_gates, held_slots, owners) as h (gate, slot, owner)
-          where h.owner = number) h
-        where h.nth = started;
-      end if;
-    end loop;
+        if full_gate is null then
+          started := started + 1;
+          passed := passed || entry.position;
+        else
+          gates := gates[1:kept];
+          slots := slots[1:kept];
+          jobs := jobs[1:kept];
+          full_gates := full_gates || full_gate;
+          shut_tids := shut_tids || tids[entry.position];
+          shut_gates := shut_gates || full_gate;
+        end if;
+      end loop;
+      mine := passed[cardinality(passed) - started + 1:];
+    else
+      mine := mine[1:least(allowed[number], wanted - cardinality(passed))];
+      passed := passed || mine;
+    end if;
+    select gates || array_agg(h.gate), slots || array_agg(h.slot), jobs || array_agg(ids[mine[h.nth::integer]])
+    into gates, slots, jobs
+    from (
+      select h.gate, h.slot, row_number() over (partition by h.gate order by h.slot) as nth
+      from unnest(held_gates, held_slots, owners) as h (gate, slot, owner)
+      where h.owner = number) h
+    where h.nth <= cardinality(mine);
   end loop;
+  if cardinality(shut_tids) > 0 then
+    perform park(shut_tids, shut_gates);
+    perform wake('duty', array[0]);
+  end if;
 end
 $$;
 
@@ -365,6 +467,9 @@ create or replace function hand_out(gates text[], slots integer[], job_ids uuid[
 language sql
 set search_path from current
 set enable_seqscan = off
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
   update permits p
   set job_id = l.job_id, attempt = l.attempt, granted_at = clock_timestamp()
@@ -373,39 +478,51 @@ as $$
   where p.gate = given.gate and p.slot = given.slot
 $$;
 
--- Put an entry of `ready` where no claim looks.
-create or replace function park(entry tid, gate text) returns void
+-- Put entries of `ready` where no claim looks.
+create or replace function park(entries tid[], gates text[]) returns void
 language sql
 set search_path from current
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
   with hidden as (
-    update ready r set stream = -r.stream where r.ctid = entry returning r.stream, r.rank, r.seq
+    update ready r
+    set stream = -r.stream
+    from unnest(entries, gates) as e (tid, gate)
+    where r.ctid = e.tid
+    returning r.stream, r.rank, r.seq, e.gate
   )
-  insert into parked (stream, rank, seq, gate)
-  select -h.stream, h.rank, h.seq, park.gate from hidden h
+  insert into parked as p (stream, rank, seq, gate)
+  select -h.stream, h.rank, h.seq, h.gate from hidden h
+  on conflict (stream, rank, seq) do update set gate = excluded.gate
 $$;
 
--- Bring back parked jobs, the first of each gate, so many; what has gone since is only forgotten.
-create or replace function unpark(gates text[], counts bigint[]) returns void
+-- Bring back parked jobs, so many of each gate in each stream, the first ones first; what has gone since is only
+-- forgotten.
+create or replace function unpark(gates text[], streams integer[], counts bigint[]) returns void
 language plpgsql
 set search_path from current
 set enable_seqscan = off
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
   woken integer[];
 begin
   with next as (
     delete from parked k
-    where k.ctid in (
+    where k.ctid = any (array(
       select first.tid
-      from unnest(gates, counts) as g (gate, number)
+      from unnest(gates, streams, counts) as g (gate, stream, number)
       cross join lateral (
         select p.ctid as tid
         from parked p
-        where p.gate = g.gate
+        where p.gate = g.gate and p.stream = g.stream
         order by p.rank, p.seq
         limit g.number
-        for update skip locked) first)
+        for update skip locked) first))
     returning k.stream, k.rank, k.seq
   ), back as (
     update ready r
@@ -421,54 +538,68 @@ begin
 end
 $$;
 
--- Attempts have ended: as many of those that are parked for their keys come back.
+-- Attempts have ended: as many of those that are parked for their keys come back, in every queue of theirs: which of them
+-- is served, nobody knows here.
 create or replace function make_room(job_ids uuid[]) returns void
 language plpgsql
 set search_path from current
 set enable_seqscan = off
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
-  gates  text[];
-  counts bigint[];
+  gates   text[];
+  lines   integer[];
+  counts  bigint[];
 begin
-  select array_agg(g.gate), array_agg(g.number) into gates, counts
+  select array_agg(g.gate), array_agg(g.stream), array_agg(g.number) into gates, lines, counts
   from (
-    select k.gate, count(*) as number
+    select k.gate, s.id as stream, count(*) as number
     from jobs j
+    join job_types t on t.name = j.type and t.limit_key is not null
     cross join lateral key_gates(j.type, j.tenant, j.payload) k
+    join streams s on s.type = j.type and s.tenant = j.tenant
     where j.id = any (job_ids) and k.seconds is null
-    group by k.gate) g;
+    group by k.gate, s.id) g;
   if gates is not null then
-    perform unpark(gates, counts);
+    perform unpark(gates, lines, counts);
   end if;
 end
 $$;
 
--- Bring back what was parked and has room: a permit fell free with time, or unnoticed, or the limit was changed. Entries
--- that nobody remembers as parked come back, too. Answers how many gates are still waited for. Roles: worker.
-create or replace function admit(max_gates integer default 200) returns integer
+-- Bring back what was parked and has room: a permit fell free with time, or unnoticed, or the limit was changed. Looks at
+-- so many gates behind the one that the last call came to; answers how many, and where to go on. Roles: worker.
+create or replace function admit(after text default '', max_gates integer default 200)
+returns table (looked integer, reached text)
 language plpgsql security definer
 set search_path from current
 set enable_seqscan = off
 as $$
+#variable_conflict use_column
 declare
-  open   record;
-  looked integer := 0;
+  spot record;
+  room bigint;
 begin
-  for open in
+  looked := 0;
+  for spot in
     with recursive line as (
-      (select p.gate, p.stream, p.rank, p.seq from parked p order by p.gate, p.rank, p.seq limit 1)
+      (select p.gate, p.stream, p.rank, p.seq
+       from parked p
+       where p.gate > after
+       order by p.gate, p.stream, p.rank, p.seq
+       limit 1)
       union all
       select following.gate, following.stream, following.rank, following.seq
       from line
       cross join lateral (
         select p.gate, p.stream, p.rank, p.seq
         from parked p
-        where p.gate > line.gate
-        order by p.gate, p.rank, p.seq
+        where (p.gate, p.stream) > (line.gate, line.stream)
+        order by p.gate, p.stream, p.rank, p.seq
         limit 1) following
     )
-    select line.gate, rule.capacity, rule.seconds
+    select line.gate, line.stream, j.id as job_id, rule.capacity, rule.seconds
     from (select * from line limit max_gates) line
     left join ready r on r.stream = -line.stream and r.rank = line.rank and r.seq = line.seq
     left join jobs j on j.id = r.job_id
@@ -476,14 +607,20 @@ begin
       select k.capacity, k.seconds from key_gates(j.type, j.tenant, j.payload) k where k.gate = line.gate) rule on true
   loop
     looked := looked + 1;
-    perform unpark(array[open.gate], array[greatest(0, case
-      when open.capacity is null then 1000
-      else open.capacity - (
-        select count(*) from permits p
-        where p.gate = open.gate and p.slot <= open.capacity and not permit_free(p, open.seconds))
-    end)]);
+    reached := spot.gate;
+    room := case
+      when spot.capacity is null then 1000
+      else spot.capacity - (
+        select count(*) from permits p where p.gate = spot.gate and not permit_free(p, spot.seconds))
+    end;
+    if room > 0 then
+      perform unpark(array[spot.gate], array[spot.stream], array[room]);
+    end if;
   end loop;
-  return looked;
+  if looked < max_gates then
+    reached := '';
+  end if;
+  return next;
 end
 $$;
 

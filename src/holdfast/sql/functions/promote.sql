@@ -36,6 +36,10 @@ begin
       perform note_repair('due-dropped', strays);
     end if;
   end if;
+  -- Leaders of older releases do not know that duty.
+  if exists (select from parked) then
+    perform from admit();
+  end if;
   return query
   select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
     coalesce(last, after)

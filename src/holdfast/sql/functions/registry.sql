@@ -58,13 +58,18 @@ as $$
     lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
   select
     d.name, d.queue, d.lane, d.max_attempts, d.backoff_base, d.backoff_factor, d.backoff_max, d.backoff_jitter,
-    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema, d.limit_count, d.limit_key,
-    d.rate_count, d.rate_seconds, d.rate_key
-  from jsonb_to_recordset(definitions) as d (
+    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema,
+    case when known then d.limit_count else t.limit_count end, case when known then d.limit_key else t.limit_key end,
+    case when known then d.rate_count else t.rate_count end, case when known then d.rate_seconds else t.rate_seconds end,
+    case when known then d.rate_key else t.rate_key end
+  from jsonb_array_elements(definitions) as definition
+  cross join lateral (select definition ?| array['limit_count', 'rate_count']) as release (known)  -- older ones know nothing of limits
+  cross join lateral jsonb_to_record(definition) as d (
     name text, queue text, lane text, max_attempts integer, backoff_base real, backoff_factor real,
     backoff_max real, backoff_jitter real, timeout_seconds real, lease_seconds real, on_failure text,
     version integer, payload_schema jsonb, limit_count integer, limit_key text, rate_count integer,
     rate_seconds real, rate_key text)
+  left join job_types t on t.name = d.name
   order by d.name
   on conflict on constraint job_types_pkey do update
     set queue = excluded.queue, lane = excluded.lane, max_attempts = excluded.max_attempts,
@@ -102,7 +107,7 @@ $$;
 
 -- The same without what is paused, and with whether somebody limited it.
 create or replace function open_streams(types text[], queues text[] default null, tenants text[] default null)
-returns table (id integer, tenant text, queue text, type text, limited boolean)
+returns table (id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
 language sql security definer stable
 set search_path from current
 as $$
@@ -110,12 +115,13 @@ as $$
     t.limit_count is not null or t.rate_count is not null or exists (
       select from controls c
       where (c.kind, c.name) in (('queue', s.queue), ('type', s.type), ('tenant', s.tenant))
-        and (c.limit_count is not null or c.rate_count is not null))
+        and (c.limit_count is not null or c.rate_count is not null)),
+    coalesce(t.limit_key, t.rate_key) is not null
   from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
   left join job_types t on t.name = s.type
   where not exists (
     select from controls c
-    where c.paused_at is not null
+    where (c.paused_at is not null or c.limit_count = 0)
       and (c.kind, c.name) in (
         ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
         ('everything', '')))

@@ -65,7 +65,10 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
-  if exists (select from parked) then
+  if exists (
+    select from job_types t
+    where (t.limit_count is not null or t.rate_count is not null) and coalesce(t.limit_key, t.rate_key) is not null
+  ) then
     perform make_room(settled);
   end if;
   if cardinality(settled) = cardinality(job_ids) then
@@ -272,7 +275,10 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
-  if exists (select from parked) then
+  if exists (
+    select from job_types t
+    where (t.limit_count is not null or t.rate_count is not null) and coalesce(t.limit_key, t.rate_key) is not null
+  ) then
     perform make_room(settled);
   end if;
   if woken is not null then

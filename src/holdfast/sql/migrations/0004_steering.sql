@@ -51,7 +51,7 @@ create table parked (
   autovacuum_vacuum_cost_delay = 0
 );
 
-create index parked_gate on parked (gate, rank, seq);
+create index parked_gate on parked (gate, stream, rank, seq);
 
 -- What a type declares: how many of its jobs run at once, and start per time, in all or per value of a payload's field.
 alter table job_types
@@ -59,7 +59,9 @@ alter table job_types
   add column limit_key    text,
   add column rate_count   integer,
   add column rate_seconds real,
-  add column rate_key     text;
+  add column rate_key     text,
+  add constraint job_types_limit_check check (limit_count between 1 and 10000),
+  add constraint job_types_rate_check check (rate_count between 1 and 10000 and rate_seconds between 0.001 and 2678400);
 
 create index job_types_limited on job_types (name) where limit_count is not null or rate_count is not null;
 

@@ -48,7 +48,7 @@ select holdfast.forget_workers();
 
 -- name: admit
 -- Bring back jobs that were parked and have room.
-select holdfast.admit();
+select looked, reached from holdfast.admit($1);
 
 -- name: forget_permits
 -- Forget permits that nobody uses any more.

@@ -6,7 +6,7 @@ from holdfast.claim_from($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[],
 
 -- name: open_streams
 -- The streams that a worker may take from now.
-select id, tenant, queue, type, limited from holdfast.open_streams($1::text[], $2::text[], $3::text[]);
+select id, tenant, queue, type, limited, keyed from holdfast.open_streams($1::text[], $2::text[], $3::text[]);
 
 -- name: work_left
 -- Whether a worker for these streams could still do something.
