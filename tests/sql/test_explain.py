@@ -185,6 +185,25 @@ async def test_why_a_queued_job_does_not_start(conn: asyncpg.Connection) -> None
     told = f"{waits}all 2 slots of the workers that may run it (1 alive) are busy and 2 jobs stand before it."
     assert await asking(job) == ("busy", told)
     assert (asking.culprit["slots"], asking.culprit["before"]) == (2, 2)
+    # A tenant learns of its own jobs only, and nothing of how large the installation is.
+    told = f"{waits}the workers that may run it are busy."
+    assert await asking(job, "acme") == ("busy", told)
+    assert asking.culprit == {"kind": "lane", "name": "general", "before": 0}
+    await enqueue(conn, tenant="acme", priority=1)
+    told = f"{waits}the workers that may run it are busy and 1 job of its tenant stands before it."
+    assert await asking(job, "acme") == ("busy", told)
+    await conn.execute("update workers set lanes = lanes || '{\"general\": 9}'")
+    assert await asking(job, "acme") == ("behind", f"{waits}1 job of its tenant stands before it.")
+    assert asking.culprit == {"kind": "lane", "name": "general", "before": 1}
+    # What is shut stands in nobody's way.
+    assert await asking(job) == ("behind", f"{waits}3 jobs stand before it.")
+    await conn.execute("select pause_scope('tenant', 'default', 'ada')")
+    assert await asking(job) == ("behind", f"{waits}1 job stands before it.")
+    await conn.execute("select set_limit('queue', 'default', 0, null, null, 'ada')")
+    for tenant in (None, "acme"):
+        assert await asking(job, tenant) == ("starting", "The job will start in a moment.")
+    await conn.execute("select resume_scope('tenant', 'default', 'ada')")
+    await conn.execute("select set_limit('queue', 'default', null, null, null, 'ada')")
     await enqueue_copies(conn, 10_000, priority=2)
     assert "more than 10000 jobs stand before it" in (await asking(job))[1]
     await conn.execute("delete from ready where job_id = $1", job)

@@ -84,6 +84,12 @@ async def test_a_report_stores_counts_and_remembers_where_it_was(conn: asyncpg.C
     second = await report(conn, lease, 2, keyed("a", "c"), progress=5)
     assert counts(second) == (10, 3)
     assert await stored(conn, lease.job_id) == ["a", "b", "c"]
+    # Items are numbered within their job: what others have stored cannot be told from it.
+    await report(conn, await run_one(conn), 1, keyed("a", "b", "c"))
+    await report(conn, lease, 3, keyed("0"))
+    numbers = [row["id"] for row in await conn.fetch("select * from get_items($1, null, 1000)", lease.job_id)]
+    assert numbers == [1, 2, 5, 11]
+    assert await stored(conn, lease.job_id) == ["a", "b", "c", "0"]
     (progress,) = await conn.fetch("select * from get_progress($1)", [lease.job_id])
     assert (json.loads(progress["cursor"]), progress["done_reason"]) == ({"page": 2}, None)
     assert await job_row(conn, lease.job_id) == before

@@ -27,8 +27,8 @@ OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
     "revoke_key", "list_keys", "list_audit", "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after",
-    "pause_scope", "resume_scope", "set_limit", "set_weight", "resolve_job", "list_controls", "list_queues",
-    "list_types", "list_lanes", "list_tenants", "drain_state", "list_targets", "show_targets", "explain",
+    "pause_scope", "resume_scope", "set_limit", "set_weight", "change_limits", "resolve_job", "list_controls",
+    "list_queues", "list_types", "list_lanes", "list_tenants", "drain_state", "list_targets", "show_targets", "explain",
 }  # fmt: skip
 CLIENTS = {
     "submit", "public_jobs", "job_standings", "job_result", "tenant_items", "tenant_request", "waiting_jobs",

@@ -28,6 +28,7 @@ STEERING = {
     "resume_scope": "resume_scope('queue', 'q', 'me')",
     "set_limit": "set_limit('queue', 'q', 1, null, null, 'me')",
     "set_weight": "set_weight('t', 2, 'me')",
+    "change_limits": "change_limits('tenant', 't', '{weight}', null, null, null, 2, 'me')",
     "resolve_job": "resolve_job(gen_random_uuid(), 'me')",
     "list_controls": "list_controls()",
     "list_queues": "list_queues()",
@@ -95,6 +96,30 @@ async def test_a_pause_says_who_and_why_until_it_is_resumed(conn: asyncpg.Connec
     assert heard.empty()
 
 
+async def test_a_tenants_own_pause_gives_way_to_anybody_elses(conn: asyncpg.Connection) -> None:
+    async def pause(by: str, kind: str = "tenant") -> bool:
+        return bool(await conn.fetchval("select pause_scope($1, 'acme', $2)", kind, by))
+
+    async def resume_own() -> bool:
+        return bool(await conn.fetchval("select resume_scope('tenant', 'acme', 'acme/bob', only_by => 'acme/')"))
+
+    for first, second, replaced in (("acme/bob", "ada", True), ("ada", "acme/bob", False)):
+        assert await pause(first)
+        assert await pause(second) == replaced
+        assert not await pause("eve")
+        (control,) = await rows(conn, "list_controls()")
+        assert control["paused_by"] == "ada"
+        assert not await resume_own()
+        (last, *_) = await rows(conn, "list_audit()")
+        assert (last["actor"], json.loads(last["detail"])) == ("ada", {"instead_of": first} if replaced else {})
+        assert await conn.fetchval("select resume_scope('tenant', 'acme', 'ada')")
+    assert await pause("acme/bob")
+    assert not await pause("acme/eve")
+    assert await resume_own()
+    assert await pause("acme/bob", "queue")
+    assert not await pause("ada", "queue")
+
+
 async def test_limits_and_weights_are_kept_until_they_are_cleared(conn: asyncpg.Connection) -> None:
     for kind in ("queue", "type", "tenant"):
         assert await conn.fetchval("select set_limit($1, 'x', 3, 100, 60, 'ada')", kind)
@@ -117,6 +142,31 @@ async def test_limits_and_weights_are_kept_until_they_are_cleared(conn: asyncpg.
     assert actions == [*expected, "tenant.weight", "tenant.weight"]
 
 
+async def test_what_is_not_named_as_a_change_stays_as_it_is(conn: asyncpg.Connection) -> None:
+    async def change(changes: str, *values: float | None) -> tuple[bool, Any]:
+        changed = await conn.fetchval(
+            "select change_limits('tenant', 'acme', $1::text::text[], $2, $3, $4, $5, 'ada')", changes, *values
+        )
+        names = ("limit_count", "rate_count", "rate_seconds", "weight")
+        return changed, [tuple(row[name] for name in names) for row in await rows(conn, "list_controls()")]
+
+    assert await change("{limit,rate,weight}", None, None, None, None) == (False, [])
+    assert await change("{limit}", 3, None, None, None) == (True, [(3, None, None, None)])
+    assert await change("{rate}", None, 5, 60, None) == (True, [(3, 5, 60, None)])
+    assert await change("{weight}", None, None, None, 2) == (True, [(3, 5, 60, 2)])
+    assert await change("{limit,weight}", 3, None, None, 2) == (False, [(3, 5, 60, 2)])
+    assert await change("{rate,weight}", None, None, None, 4) == (True, [(3, None, None, 4)])
+    assert await change("{limit,rate,weight}", None, 1, 2678400, None) == (True, [(None, 1, 2678400, None)])
+    # All of it or nothing.
+    with pytest.raises(asyncpg.PostgresError, match="a weight must"):
+        await change("{limit,weight}", 9, None, None, 0)
+    assert await change("{limit,rate,weight}", None, None, None, None) == (True, [])
+    log = await rows(conn, "list_audit()")
+    assert [entry["action"] for entry in log][::-1] == [
+        "tenant.limit", "tenant.limit", "tenant.weight", "tenant.limit", "tenant.limit", "tenant.limit"]  # fmt: skip
+    assert json.loads(log[2]["detail"]) == {"weight": 4}
+
+
 async def test_what_cannot_be_steered_is_refused(conn: asyncpg.Connection) -> None:
     for call, told in {
         "pause_scope('colour', 'red', 'me')": "unknown kind",
@@ -129,7 +179,12 @@ async def test_what_cannot_be_steered_is_refused(conn: asyncpg.Connection) -> No
         "set_limit('queue', 'q', -1, null, null, 'me')": "0 to 10000",
         "set_limit('queue', 'q', null, 1, null, 'me')": "a rate must",
         "set_limit('queue', 'q', null, 1, 'NaN', 'me')": "a rate must",
+        "set_limit('queue', 'q', null, 1, 2678401, 'me')": "0.001 to 2678400 seconds",
         "set_weight('t', 0, 'me')": "a weight must",
+        "change_limits('queue', 'q', '{weight}', null, null, null, 2, 'me')": "unknown kind",
+        "change_limits('queue', 'q', '{}', null, null, null, null, 'me')": "what can be changed",
+        "change_limits('queue', 'q', '{limit,colour}', 1, null, null, null, 'me')": "what can be changed",
+        "change_limits('queue', 'q', '{rate}', 1, null, null, null, 'me')": "must be named",
         "set_weight('t', 'NaN', 'me')": "a weight must",
     }.items():
         with pytest.raises(asyncpg.PostgresError, match=told) as raised:
@@ -237,6 +292,7 @@ async def test_targets_tell_the_culprit_and_who_waits(conn: asyncpg.Connection) 
     assert await state_of(conn, held) == "canceled"
     (event,) = await conn.fetch("select by, note from job_events where job_id = $1 and event = 'canceled'", held)
     assert tuple(event) == ("bob", "resolved: done by hand")
+    assert await conn.fetchval("select reason from jobs where id = $1", held) == "resolved"
     (entry, *_) = await rows(conn, "list_audit()")
     assert (entry["action"], entry["subject"], entry["tenant"]) == ("job.resolve", str(held), "default")
     (freed,) = await rows(conn, "show_targets('{default}', '{b}')")

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -198,7 +199,7 @@ async def test_pages_tell_nothing_of_other_tenants(
 async def test_who_searches_keeps_nobody_from_keys_and_single_jobs(
     client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.client.operations._TURN_SECONDS", 0.3)
+    monkeypatch.setattr("holdfast.client.turns._TURN_SECONDS", 0.1)
     job = await hf.enqueue("x", {})
     await conn.execute(
         "create or replace function query_condition(tree jsonb) returns text immutable language sql"
@@ -214,6 +215,13 @@ async def test_who_searches_keeps_nobody_from_keys_and_single_jobs(
         made, _ = await keys.create("made meanwhile", scopes=["admin"], by="a test")
         assert (await (await hf.operations()).job(job.id)).id == job.id
         await keys.revoke(made.id, by="a test")
+        # Lists wait for their turn like searches; what is decided does not.
+        ops = await hf.operations()
+        for listed in (ops.queues, ops.types, ops.lanes, ops.tenants, ops.targets, partial(ops.explain, job.id)):
+            with pytest.raises(DatabaseBusy):
+                await listed()
+        assert await ops.pause("queue", "q", by="a test")
+        assert (await ops.scope("queue", "q")).paused_by == "a test"
         refused, _ = await asyncio.wait(searches, return_when=asyncio.FIRST_COMPLETED)
         while len(refused) < 6:
             refused |= (await asyncio.wait(set(searches) - refused, return_when=asyncio.FIRST_COMPLETED))[0]
@@ -236,7 +244,7 @@ async def test_a_search_that_takes_too_long_ends_in_the_database_too(
         " as $$ select 'pg_sleep(60) is not null' $$"
     )
     operations = await hf.operations()
-    monkeypatch.setattr("holdfast.client.operations._SEARCH_SECONDS", 0.3)
+    monkeypatch.setattr("holdfast.client.turns._SEARCH_SECONDS", 0.3)
     with pytest.raises(DatabaseBusy):
         await operations.search("")
     running = (

@@ -59,7 +59,17 @@ async def test_limits_are_put_as_a_whole(client: httpx.AsyncClient, hf: Holdfast
         assert {name: set_to[name] for name in body} == body
         cleared = (await client.put(f"/ops/{path}/x/limits", json={}, headers=admin)).json()
         assert {name: cleared[name] for name in body} == dict.fromkeys(body)
-        for wrong in ({"limit": -1}, {"rate": {"count": 1}}, {"colour": 1}, {"rate": {"count": 1, "seconds": 0}}):
+        for wrong in (
+            {"limit": -1},
+            {"limit": True},
+            {"limit": "5"},
+            {"colour": 1},
+            {"rate": {"count": 1}},
+            {"rate": {"count": "1", "seconds": 1}},
+            {"rate": {"count": 1, "seconds": True}},
+            {"rate": {"count": 1, "seconds": 0}},
+            {"rate": {"count": 1, "seconds": 2_678_401}},
+        ):
             is_problem(await client.put(f"/ops/{path}/x/limits", json=wrong, headers=admin), 422, "invalid")
     assert await (await hf.operations()).controls() == []
 
@@ -80,6 +90,11 @@ async def test_a_tenants_operators_steer_their_own_tenant_alone(
     assert (await client.post("/ops/tenants/mine/resume", headers=mine)).json()["paused"] is None
     # What an administrator paused is not theirs to resume.
     await client.post("/ops/tenants/mine/pause", headers=admin)
+    is_problem(await client.post("/ops/tenants/mine/resume", headers=mine), 403, "scope")
+    assert (await client.post("/ops/tenants/mine/resume", headers=admin)).json()["paused"] is None
+    # Nor if they had paused it before.
+    await client.post("/ops/tenants/mine/pause", headers=mine)
+    assert (await client.post("/ops/tenants/mine/pause", headers=admin)).json()["paused"]["by"] == "a key"
     is_problem(await client.post("/ops/tenants/mine/resume", headers=mine), 403, "scope")
     assert (await client.post("/ops/tenants/mine/resume", headers=admin)).json()["paused"] is None
 

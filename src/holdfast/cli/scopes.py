@@ -13,7 +13,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, output_option, print_records
 from holdfast.client.operations import Operations
-from holdfast.model.scope import Kind, Lane, Queue, Scope, Tenant
+from holdfast.model.scope import Kind, Lane, LimitChanges, Queue, Scope, Tenant
 
 __all__ = ["asked", "lanes", "queues", "tenants", "types"]
 
@@ -94,18 +94,16 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
         if clear == (limit is not None or rate is not None or weight is not None):
             raise click.UsageError("say what to set, or --clear")
 
+        changes: LimitChanges = {}
+        if clear or limit is not None:
+            changes["limit"] = limit
+        if clear or rate is not None:
+            changes["rate"] = rate
+        if weight is not None or (clear and kind == "tenant"):
+            changes["weight"] = weight
+
         async def change(ops: Operations) -> Scope:
-            scope = await ops.scope(kind, name)
-            kept = scope if isinstance(scope, Queue) and not clear else None
-            await ops.limit(
-                kind,
-                name,
-                limit=limit if limit is not None or kept is None else kept.limit_count,
-                rate=rate or (None if kept is None else _rate(kept)),
-                by=operator(),
-            )
-            if weight is not None or (clear and kind == "tenant"):
-                await ops.weigh(name, weight, by=operator())
+            await ops.change_limits(kind, name, changes, by=operator())
             return await ops.scope(kind, name)
 
         scope = asked(change)

@@ -1,6 +1,7 @@
 """What operators decide while everything runs: pause, resume, limits, weights, drain; and why a job does not run.
 
-A pause stops claims: what runs goes on, what waits stays queued. `by` and `by_key` say who decides.
+A pause stops claims: what runs goes on, what waits stays queued. `by` and `by_key` say who decides. Lists take turns
+with searches; what is decided, and a look at one thing, wait for nobody.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.client.client import judge
+from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
-from holdfast.model.scope import Control, Drain, Explanation, Kind, Lane, Queue, Target, Tenant, Type
+from holdfast.model.scope import Control, Drain, Explanation, Kind, Lane, LimitChanges, Queue, Target, Tenant, Type
 from holdfast.store.database import Database
 from holdfast.store.steering import Place, SteeringStore, TargetPage
 
@@ -24,11 +26,15 @@ class Steering:
 
     def __init__(self, database: Database) -> None:
         self._steering = SteeringStore(database)
+        self._turns = Turns()
 
     async def pause(
         self, kind: Kind, name: str = "", *, by: str, reason: str | None = None, by_key: UUID | None = None
     ) -> bool:
-        """Stop claims of a queue, type, lane or tenant. What is paused already stays as it is; False then."""
+        """Stop claims of a queue, type, lane or tenant. What is paused already stays as it is; False then.
+
+        But where a tenant has paused itself, somebody else's pause takes over: the tenant may not resume it.
+        """
         return await self._steering.pause(kind, name, by=by, note=reason, by_key=by_key)
 
     async def resume(
@@ -55,11 +61,17 @@ class Steering:
         by_key: UUID | None = None,
     ) -> bool:
         """So many jobs of a queue, type or tenant at once, and so many starts (count, seconds); None clears."""
-        return await self._steering.limit(kind, name, limit, rate, by=by, by_key=by_key)
+        return await self.change_limits(kind, name, {"limit": limit, "rate": rate}, by=by, by_key=by_key)
 
     async def weigh(self, tenant: str, weight: float | None, *, by: str, by_key: UUID | None = None) -> bool:
         """A tenant's share where tenants compete; None for the usual one, 1."""
-        return await self._steering.weigh(tenant, weight, by=by, by_key=by_key)
+        return await self.change_limits("tenant", tenant, {"weight": weight}, by=by, by_key=by_key)
+
+    async def change_limits(
+        self, kind: Kind, name: str, changes: LimitChanges, *, by: str, by_key: UUID | None = None
+    ) -> bool:
+        """Set or clear (None) what is named, all at once; the rest stays as it is. False if nothing changed."""
+        return await self._steering.limit(kind, name, changes, by=by, by_key=by_key)
 
     async def drain(self, *, by: str, reason: str | None = None, by_key: UUID | None = None) -> Drain:
         """Stop claims everywhere; what still runs."""
@@ -78,36 +90,40 @@ class Steering:
         self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
     ) -> list[Queue]:
         """Queues by name: what waits and runs there, pauses and limits."""
-        return await self._steering.queues(tenant, name, after, limit)
+        async with self._turns.one():
+            return await self._steering.queues(tenant, name, after, limit)
 
     async def types(
         self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
     ) -> list[Type]:
         """Job types by name, with what their code declares and how many live workers know them."""
-        return await self._steering.types(tenant, name, after, limit)
+        async with self._turns.one():
+            return await self._steering.types(tenant, name, after, limit)
 
     async def lanes(self, *, tenant: str | None = None, name: str | None = None) -> list[Lane]:
         """Both lanes, with the slots of live workers."""
-        return await self._steering.lanes(tenant, name)
+        async with self._turns.one():
+            return await self._steering.lanes(tenant, name)
 
     async def tenants(
         self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
     ) -> list[Tenant]:
         """Tenants by name, with slots and weights."""
-        return await self._steering.tenants(tenant, name, after, limit)
+        async with self._turns.one():
+            return await self._steering.tenants(tenant, name, after, limit)
 
     async def scope(self, kind: Kind, name: str, *, tenant: str | None = None) -> Queue | Type | Lane | Tenant:
         """One queue, type, lane or tenant, whether anything was ever done there or not."""
         found: list[Queue] | list[Type] | list[Lane] | list[Tenant]
         match kind:
             case "queue":
-                found = await self.queues(tenant=tenant, name=name)
+                found = await self._steering.queues(tenant, name, None, 1)
             case "type":
-                found = await self.types(tenant=tenant, name=name)
+                found = await self._steering.types(tenant, name, None, 1)
             case "lane":
-                found = await self.lanes(tenant=tenant, name=name)
+                found = await self._steering.lanes(tenant, name)
             case "tenant":
-                found = await self.tenants(tenant=tenant, name=name)
+                found = await self._steering.tenants(tenant, name, None, 1)
             case _:
                 raise InvalidInput("everything is not one of many; ask for `draining`")
         return found[0]
@@ -116,7 +132,8 @@ class Steering:
         self, *, tenant: str | None = None, blocked: bool = False, after: Place | None = None, limit: int = 50
     ) -> TargetPage:
         """Targets with open jobs, or only blocked ones, each with the job at its head and how many wait behind."""
-        return await self._steering.targets(tenant, blocked=blocked, after=after, limit=limit)
+        async with self._turns.one():
+            return await self._steering.targets(tenant, blocked=blocked, after=after, limit=limit)
 
     async def target(self, target: str, *, tenant: str = "default") -> Target:
         """One target, with the first jobs behind its head; NotFound if nothing is open there."""
@@ -126,7 +143,8 @@ class Steering:
 
     async def explain(self, job_id: UUID, *, tenant: str | None = None) -> Explanation:
         """Why a job does not run, in one sentence; NotFound if there is none."""
-        found = await self._steering.explain(job_id, tenant)
+        async with self._turns.one():
+            found = await self._steering.explain(job_id, tenant)
         if found.code == "unknown":
             raise NotFound(f"there is no job {job_id}")
         return found

@@ -15,7 +15,7 @@ DONE_REASONS: tuple[DoneReason, ...] = get_args(DoneReason)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One thing that a job has stored. `id` grows from item to item of a job."""
+    """One thing that a job has stored. `id` numbers the items of a job, with gaps."""
 
     id: int
     collection: str

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from uuid import UUID
 
-__all__ = ["Control", "Drain", "Explanation", "Kind", "Lane", "Queue", "Scope", "Target", "Tenant", "Type"]
+__all__ = [
+    "Control",
+    "Drain",
+    "Explanation",
+    "Kind",
+    "Lane",
+    "LimitChanges",
+    "Queue",
+    "Scope",
+    "Target",
+    "Tenant",
+    "Type",
+]
 
 Kind = Literal["queue", "type", "lane", "tenant", "everything"]
+
+
+class LimitChanges(TypedDict, total=False):
+    """What is to change, None to clear it: jobs at once, starts (count, seconds), and a tenant's share."""
+
+    limit: int | None
+    rate: tuple[int, float] | None
+    weight: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

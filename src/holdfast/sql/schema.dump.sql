@@ -212,7 +212,7 @@ CREATE TABLE holdfast.jobs (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='33');
 ALTER TABLE holdfast.jobs OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint) RETURNS TABLE(code text, text text, culprit jsonb)
+CREATE FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -224,8 +224,10 @@ declare
   slots  bigint;
   free   bigint;
   hosts  bigint;
+  shut   integer[] := shut_streams(array(select s.id from streams s));
   before bigint;
   crowd  text;
+  whole  boolean := only_tenant is null;
 begin
   with host as (
     select w.id, w.lanes, usable_slots(w.lanes, behind_others.lane) as slots
@@ -257,6 +259,8 @@ begin
       from ready r
       where r.stream = s.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
     where s.queue <> 'holdfast'
+      and (whole or s.tenant = only_tenant)
+      and s.id <> all (shut)
       and coalesce((select t.lane from job_types t where t.name = s.type), 'general') = behind_others.lane
       and exists (
         select from live_workers() w
@@ -266,23 +270,26 @@ begin
     limit 10001) counted;
   crowd := case
     when before = 0 then null
-    when before = 1 then '1 job stands before it'
-    when before > 10000 then 'more than 10000 jobs stand before it'
-    else before || ' jobs stand before it' end;
+    else format('%s job%s%s before it', case when before > 10000 then 'more than 10000' else before::text end,
+      case when before = 1 then '' else 's' end,
+      case when whole then '' else ' of its tenant' end || case when before = 1 then ' stands' else ' stand' end) end;
   if free <= 0 then
     return query select 'busy', concat_ws(' and ', format('waits because %s busy', case
+        when not whole then 'the workers that may run it are'
         when slots = 1 then 'the one slot of the worker that may run it is'
         else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd),
-      jsonb_build_object('kind', 'lane', 'name', behind_others.lane, 'slots', slots, 'before', before);
+      jsonb_strip_nulls(jsonb_build_object(
+        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before));
   elsif before > 0 then
     return query select 'behind', 'waits because ' || crowd,
-      jsonb_build_object('kind', 'lane', 'name', behind_others.lane, 'slots', slots, 'before', before);
+      jsonb_strip_nulls(jsonb_build_object(
+        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before));
   else
     return query select 'starting', 'will start in a moment', null::jsonb;
   end if;
 end
 $$;
-ALTER FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -380,6 +387,43 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform check_limits(change_limits.kind, change_limits.name, changes, change_limits.limit_count,
+    change_limits.rate_count, change_limits.rate_seconds, change_limits.weight);
+  if num_nonnulls(change_limits.limit_count, change_limits.rate_count, change_limits.weight) = 0 and not exists (
+    select from controls c where c.kind = change_limits.kind and c.name = change_limits.name) then
+    return false;
+  end if;
+  insert into controls as c (kind, name, limit_count, rate_count, rate_seconds, weight, updated_by)
+  values (
+    change_limits.kind, change_limits.name, change_limits.limit_count, change_limits.rate_count,
+    change_limits.rate_seconds, change_limits.weight, change_limits.by)
+  on conflict on constraint controls_pkey do update
+    set limit_count = case when 'limit' = any (changes) then excluded.limit_count else c.limit_count end,
+      rate_count = case when 'rate' = any (changes) then excluded.rate_count else c.rate_count end,
+      rate_seconds = case when 'rate' = any (changes) then excluded.rate_seconds else c.rate_seconds end,
+      weight = case when 'weight' = any (changes) then excluded.weight else c.weight end,
+      updated_at = now(), updated_by = excluded.updated_by
+    where ('limit' = any (changes) and c.limit_count is distinct from excluded.limit_count)
+      or ('rate' = any (changes)
+        and (c.rate_count, c.rate_seconds) is distinct from (excluded.rate_count, excluded.rate_seconds))
+      or ('weight' = any (changes) and c.weight is distinct from excluded.weight);
+  if not found then
+    return false;
+  end if;
+  perform note_control(
+    change_limits.kind, change_limits.name, case changes when '{weight}' then 'weight' else 'limit' end, by, by_key,
+    jsonb_build_object('limit', change_limits.limit_count, 'rate_count', change_limits.rate_count,
+      'rate_seconds', change_limits.rate_seconds, 'weight', change_limits.weight));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -444,6 +488,34 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  fault text;
+begin
+  perform check_scope(kind, name, case
+    when 'weight' = any (changes) then array['tenant'] else array['queue', 'type', 'tenant'] end);
+  fault := case
+    when not coalesce(changes <@ '{limit,rate,weight}' and cardinality(changes) > 0, false) then
+      'what can be changed is limit, rate and weight'
+    when limit_count is not null and 'limit' <> all (changes)
+      or rate_count is not null and 'rate' <> all (changes)
+      or weight is not null and 'weight' <> all (changes) then 'what is given must be named as a change'
+    when limit_count not between 0 and 10000 then 'a limit must be 0 to 10000'
+    when num_nulls(rate_count, rate_seconds) = 1
+      or rate_count not between 1 and 10000
+      or rate_seconds not between 0.001 and 2678400 then
+      'a rate must be 1 to 10000 jobs in 0.001 to 2678400 seconds (31 days)'
+    when weight not between 0.001 and 1000 then 'a weight must be 0.001 to 1000'
+  end;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -1299,11 +1371,11 @@ begin
       select 'target', format('The job waits behind job %s of its target %s, which %s.', head.id, quoted(job.target), s.text),
         jsonb_build_object('kind', 'job', 'id', head.id, 'state', head.state, 'target', job.target, 'code', s.code,
           'culprit', s.culprit)
-      from situation(head) s;
+      from situation(head, only_tenant) s;
       return;
     end if;
   end if;
-  return query select s.code, format('The job %s.', s.text), s.culprit from situation(job) s;
+  return query select s.code, format('The job %s.', s.text), s.culprit from situation(job, only_tenant) s;
 end
 $$;
 ALTER FUNCTION holdfast.explain(job_id uuid, only_tenant text) OWNER TO holdfast_owner;
@@ -2237,7 +2309,7 @@ ALTER FUNCTION holdfast.moment(at timestamp with time zone) OWNER TO holdfast_ow
 CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 declare
   moved    jobs;
@@ -2288,7 +2360,10 @@ begin
     end,
     run_at = case when goal = 'queued' then least(j.run_at, now()) else j.run_at end,
     failures = case when job.state in ('paused', 'error') and goal <> 'canceled' then 0 else j.failures end,
-    reason = case goal when 'canceled' then 'canceled' when 'paused' then 'paused' else 'resumed' end,
+    reason = case
+      when goal = 'canceled' and note ~ '^resolved(: |$)' then 'resolved'
+      when goal in ('canceled', 'paused') then goal
+      else 'resumed' end,
     updated_at = now(),
     finished_at = case when goal = 'canceled' then now() end,
     dedup_key = case when goal = 'canceled' then null else j.dedup_key end
@@ -2319,7 +2394,7 @@ begin
   end if;
   return true;
 end
-$$;
+$_$;
 ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2468,21 +2543,30 @@ CREATE FUNCTION holdfast.pause_scope(kind text, name text, by text, note text DE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
+declare
+  own      text := pause_scope.name || '/';
+  replaced text;
 begin
   perform check_scope(pause_scope.kind, pause_scope.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
   if length(pause_scope.note) > 1000 then
     raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
   end if;
+  select c.paused_by into replaced
+  from controls c
+  where c.kind = pause_scope.kind and c.name = pause_scope.name
+  for update;
   insert into controls as c (kind, name, paused_at, paused_by, paused_note, updated_by)
   values (pause_scope.kind, pause_scope.name, now(), pause_scope.by, pause_scope.note, pause_scope.by)
   on conflict on constraint controls_pkey do update
     set paused_at = excluded.paused_at, paused_by = excluded.paused_by, paused_note = excluded.paused_note,
       updated_at = now(), updated_by = excluded.updated_by
-    where c.paused_at is null;
+    where c.paused_at is null
+      or (c.kind = 'tenant' and starts_with(c.paused_by, own) and not starts_with(excluded.paused_by, own));
   if not found then
     return false;
   end if;
-  perform note_control(pause_scope.kind, pause_scope.name, 'pause', by, by_key, jsonb_build_object('note', note));
+  perform note_control(pause_scope.kind, pause_scope.name, 'pause', by, by_key,
+    jsonb_build_object('note', note, 'instead_of', replaced));
   return true;
 end
 $$;
@@ -2754,7 +2838,7 @@ CREATE FUNCTION holdfast.ready_rank(priority integer, returned boolean) RETURNS 
   select 2 * priority + case when returned then 1 else 2 end
 $$;
 ALTER FUNCTION holdfast.ready_rank(priority integer, returned boolean) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.reason_to_wait(job holdfast.jobs) RETURNS TABLE(code text, text text, culprit jsonb)
+CREATE FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -2810,10 +2894,11 @@ begin
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
-  return query select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq) b;
+  return query
+  select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq, only_tenant) b;
 end
 $$;
-ALTER FUNCTION holdfast.reason_to_wait(job holdfast.jobs) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.reconcile(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 1000) RETURNS TABLE(job_id uuid, repair text, last uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3217,9 +3302,12 @@ begin
     return;
   end if;
   if jsonb_array_length(items) > 0 then
-    -- In the order of their keys, so that two reports to one collection cannot wait for each other.
-    insert into job_items (job_id, tenant, collection, key, data)
-    select report.job_id, job.tenant, coalesce(report.collection, report.job_id::text), item.key, item.data
+    -- In the order of their keys, so that two reports to one collection cannot wait for each other. Numbered behind
+    -- all that the job has reported, which is at least what it has stored.
+    insert into job_items (job_id, id, tenant, collection, key, data)
+    select report.job_id,
+      coalesce(known.progress_count, 0) + row_number() over (order by item.key, item.ordinality), job.tenant,
+      coalesce(report.collection, report.job_id::text), item.key, item.data
     from (
       select coalesce(i.value ->> 'key', data_hash(i.value -> 'data')) as key, i.value -> 'data' as data, i.ordinality
       from jsonb_array_elements(items) with ordinality i) item
@@ -3692,66 +3780,17 @@ CREATE FUNCTION holdfast.session_seconds() RETURNS double precision
 $$;
 ALTER FUNCTION holdfast.session_seconds() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
-begin
-  perform check_scope(set_limit.kind, set_limit.name, array['queue', 'type', 'tenant']);
-  if set_limit.limit_count not between 0 and 10000 then
-    raise exception 'a limit must be 0 to 10000' using errcode = 'HF002';
-  elsif num_nulls(set_limit.rate_count, set_limit.rate_seconds) = 1
-    or set_limit.rate_count not between 1 and 10000
-    or set_limit.rate_seconds not between 0.001 and 31536000 then
-    raise exception 'a rate must be 1 to 10000 jobs in 0.001 to 31536000 seconds' using errcode = 'HF002';
-  end if;
-  if num_nonnulls(set_limit.limit_count, set_limit.rate_count) = 0 and not exists (
-    select from controls c where c.kind = set_limit.kind and c.name = set_limit.name) then
-    return false;
-  end if;
-  insert into controls as c (kind, name, limit_count, rate_count, rate_seconds, updated_by)
-  values (
-    set_limit.kind, set_limit.name, set_limit.limit_count, set_limit.rate_count, set_limit.rate_seconds, set_limit.by)
-  on conflict on constraint controls_pkey do update
-    set limit_count = excluded.limit_count, rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds,
-      updated_at = now(), updated_by = excluded.updated_by
-    where (c.limit_count, c.rate_count, c.rate_seconds)
-      is distinct from (excluded.limit_count, excluded.rate_count, excluded.rate_seconds);
-  if not found then
-    return false;
-  end if;
-  perform note_control(set_limit.kind, set_limit.name, 'limit', by, by_key, jsonb_build_object(
-    'limit', set_limit.limit_count, 'rate_count', set_limit.rate_count, 'rate_seconds', set_limit.rate_seconds));
-  return true;
-end
+  select change_limits(kind, name, '{limit,rate}', limit_count, rate_count, rate_seconds, null, by, by_key)
 $$;
 ALTER FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
-begin
-  perform check_scope('tenant', set_weight.tenant, array['tenant']);
-  if set_weight.weight not between 0.001 and 1000 then
-    raise exception 'a weight must be 0.001 to 1000' using errcode = 'HF002';
-  end if;
-  if set_weight.weight is null and not exists (
-    select from controls c where c.kind = 'tenant' and c.name = set_weight.tenant) then
-    return false;
-  end if;
-  insert into controls as c (kind, name, weight, updated_by)
-  values ('tenant', set_weight.tenant, set_weight.weight, set_weight.by)
-  on conflict on constraint controls_pkey do update
-    set weight = excluded.weight, updated_at = now(), updated_by = excluded.updated_by
-    where c.weight is distinct from excluded.weight;
-  if not found then
-    return false;
-  end if;
-  perform note_control('tenant', set_weight.tenant, 'weight', by, by_key,
-    jsonb_build_object('weight', set_weight.weight));
-  return true;
-end
+  select change_limits('tenant', tenant, '{weight}', null, null, null, weight, by, by_key)
 $$;
 ALTER FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
@@ -3993,7 +4032,7 @@ CREATE FUNCTION holdfast.single_line(value text) RETURNS text
   from split_part(btrim(replace(value, e'\r', '')), e'\n', 1) as line
 $$;
 ALTER FUNCTION holdfast.single_line(value text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.situation(job holdfast.jobs) RETURNS TABLE(code text, text text, culprit jsonb)
+CREATE FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -4004,7 +4043,7 @@ declare
   why   text;
 begin
   if job.state = 'queued' then
-    return query select r.code, r.text, r.culprit from reason_to_wait(job) r;
+    return query select r.code, r.text, r.culprit from reason_to_wait(job, only_tenant) r;
     return;
   end if;
   select e.by, e.note into who, why
@@ -4071,7 +4110,7 @@ begin
   return next;
 end
 $$;
-ALTER FUNCTION holdfast.situation(job holdfast.jobs) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4625,8 +4664,8 @@ ALTER TABLE holdfast.job_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY
     CACHE 1
 );
 CREATE TABLE holdfast.job_items (
-    id bigint NOT NULL,
     job_id uuid NOT NULL,
+    id bigint NOT NULL,
     tenant text NOT NULL,
     collection text NOT NULL,
     key text NOT NULL,
@@ -4635,14 +4674,6 @@ CREATE TABLE holdfast.job_items (
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.5');
 ALTER TABLE holdfast.job_items OWNER TO holdfast_owner;
-ALTER TABLE holdfast.job_items ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME holdfast.job_items_id_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
 CREATE TABLE holdfast.job_progress (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -4828,11 +4859,14 @@ GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
@@ -4990,7 +5024,7 @@ GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_work
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
@@ -5044,7 +5078,7 @@ REVOKE ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], onl
 GRANT ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.shut_streams(asked integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.single_line(value text) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.situation(job holdfast.jobs) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;

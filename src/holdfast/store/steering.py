@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from holdfast.model.scope import Control, Drain, Explanation, Kind, Lane, Queue, Scope, Target, Tenant, Type
+from holdfast.model.scope import (
+    Control,
+    Drain,
+    Explanation,
+    Kind,
+    Lane,
+    LimitChanges,
+    Queue,
+    Scope,
+    Target,
+    Tenant,
+    Type,
+)
 from holdfast.store.database import Session
 
 __all__ = ["Place", "SteeringStore", "TargetPage"]
@@ -43,22 +55,11 @@ class SteeringStore:
         """Let claims go on; whether anything changed."""
         return await self._changed("resume_scope", kind, name, by, note, by_key, only_by)
 
-    async def limit(
-        self,
-        kind: Kind,
-        name: str,
-        limit: int | None,
-        rate: tuple[int, float] | None,
-        *,
-        by: str,
-        by_key: UUID | None,
-    ) -> bool:
+    async def limit(self, kind: Kind, name: str, changes: LimitChanges, *, by: str, by_key: UUID | None) -> bool:
         """Set or clear limits; whether anything changed."""
-        return await self._changed("set_limit", kind, name, limit, *(rate or (None, None)), by, by_key)
-
-    async def weigh(self, tenant: str, weight: float | None, *, by: str, by_key: UUID | None) -> bool:
-        """Set or clear a weight; whether anything changed."""
-        return await self._changed("set_weight", tenant, weight, by, by_key)
+        rate = changes.get("rate") or (None, None)
+        values = (changes.get("limit"), *rate, changes.get("weight"))
+        return await self._changed("change_limits", kind, name, list(changes), *values, by, by_key)
 
     async def resolve(self, job_id: UUID, *, by: str, note: str | None, tenant: str | None, by_key: UUID | None) -> str:
         """Ask for a cancel; the engine's answer."""

@@ -31,16 +31,17 @@ begin
       select 'target', format('The job waits behind job %s of its target %s, which %s.', head.id, quoted(job.target), s.text),
         jsonb_build_object('kind', 'job', 'id', head.id, 'state', head.state, 'target', job.target, 'code', s.code,
           'culprit', s.culprit)
-      from situation(head) s;
+      from situation(head, only_tenant) s;
       return;
     end if;
   end if;
-  return query select s.code, format('The job %s.', s.text), s.culprit from situation(job) s;
+  return query select s.code, format('The job %s.', s.text), s.culprit from situation(job, only_tenant) s;
 end
 $$;
 
 -- What a job does or waits for, as the rest of a sentence about it. A queued one is the head of its target.
-create or replace function situation(job jobs) returns table (code text, text text, culprit jsonb)
+create or replace function situation(job jobs, only_tenant text)
+returns table (code text, text text, culprit jsonb)
 language plpgsql stable
 set search_path from current
 as $$
@@ -51,7 +52,7 @@ declare
   why   text;
 begin
   if job.state = 'queued' then
-    return query select r.code, r.text, r.culprit from reason_to_wait(job) r;
+    return query select r.code, r.text, r.culprit from reason_to_wait(job, only_tenant) r;
     return;
   end if;
   select e.by, e.note into who, why
@@ -120,7 +121,8 @@ end
 $$;
 
 -- Why a queued job, which is the head of its target if it has one, was not claimed yet: the first of all that apply.
-create or replace function reason_to_wait(job jobs) returns table (code text, text text, culprit jsonb)
+create or replace function reason_to_wait(job jobs, only_tenant text)
+returns table (code text, text text, culprit jsonb)
 language plpgsql stable
 set search_path from current
 as $$
@@ -178,7 +180,8 @@ begin
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
-  return query select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq) b;
+  return query
+  select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq, only_tenant) b;
 end
 $$;
 
@@ -280,8 +283,10 @@ as $$
     + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
 $$;
 
--- Whether the workers that could run the job are busy, and how many of its lane stand before it, counted up to 10 000.
-create or replace function behind_others(job jobs, lane text, rank integer, seq bigint)
+-- Whether the workers that could run the job are busy, and how many of its lane stand before it, counted up to 10 000;
+-- what is paused or at a limit is in nobody's way. One tenant is told of its own jobs, and not of how large or busy the
+-- installation is.
+create or replace function behind_others(job jobs, lane text, rank integer, seq bigint, only_tenant text)
 returns table (code text, text text, culprit jsonb)
 language plpgsql stable
 set search_path from current
@@ -294,8 +299,10 @@ declare
   slots  bigint;
   free   bigint;
   hosts  bigint;
+  shut   integer[] := shut_streams(array(select s.id from streams s));
   before bigint;
   crowd  text;
+  whole  boolean := only_tenant is null;
 begin
   with host as (
     select w.id, w.lanes, usable_slots(w.lanes, behind_others.lane) as slots
@@ -328,6 +335,8 @@ begin
       from ready r
       where r.stream = s.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
     where s.queue <> 'holdfast'
+      and (whole or s.tenant = only_tenant)
+      and s.id <> all (shut)
       and coalesce((select t.lane from job_types t where t.name = s.type), 'general') = behind_others.lane
       and exists (
         select from live_workers() w
@@ -337,18 +346,21 @@ begin
     limit 10001) counted;
   crowd := case
     when before = 0 then null
-    when before = 1 then '1 job stands before it'
-    when before > 10000 then 'more than 10000 jobs stand before it'
-    else before || ' jobs stand before it' end;
+    else format('%s job%s%s before it', case when before > 10000 then 'more than 10000' else before::text end,
+      case when before = 1 then '' else 's' end,
+      case when whole then '' else ' of its tenant' end || case when before = 1 then ' stands' else ' stand' end) end;
 
   if free <= 0 then
     return query select 'busy', concat_ws(' and ', format('waits because %s busy', case
+        when not whole then 'the workers that may run it are'
         when slots = 1 then 'the one slot of the worker that may run it is'
         else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd),
-      jsonb_build_object('kind', 'lane', 'name', behind_others.lane, 'slots', slots, 'before', before);
+      jsonb_strip_nulls(jsonb_build_object(
+        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before));
   elsif before > 0 then
     return query select 'behind', 'waits because ' || crowd,
-      jsonb_build_object('kind', 'lane', 'name', behind_others.lane, 'slots', slots, 'before', before);
+      jsonb_strip_nulls(jsonb_build_object(
+        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before));
   else
     return query select 'starting', 'will start in a moment', null::jsonb;
   end if;

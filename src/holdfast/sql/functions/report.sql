@@ -56,9 +56,12 @@ begin
   end if;
 
   if jsonb_array_length(items) > 0 then
-    -- In the order of their keys, so that two reports to one collection cannot wait for each other.
-    insert into job_items (job_id, tenant, collection, key, data)
-    select report.job_id, job.tenant, coalesce(report.collection, report.job_id::text), item.key, item.data
+    -- In the order of their keys, so that two reports to one collection cannot wait for each other. Numbered behind
+    -- all that the job has reported, which is at least what it has stored.
+    insert into job_items (job_id, id, tenant, collection, key, data)
+    select report.job_id,
+      coalesce(known.progress_count, 0) + row_number() over (order by item.key, item.ordinality), job.tenant,
+      coalesce(report.collection, report.job_id::text), item.key, item.data
     from (
       select coalesce(i.value ->> 'key', data_hash(i.value -> 'data')) as key, i.value -> 'data' as data, i.ordinality
       from jsonb_array_elements(items) with ordinality i) item

@@ -251,7 +251,10 @@ begin
     end,
     run_at = case when goal = 'queued' then least(j.run_at, now()) else j.run_at end,
     failures = case when job.state in ('paused', 'error') and goal <> 'canceled' then 0 else j.failures end,
-    reason = case goal when 'canceled' then 'canceled' when 'paused' then 'paused' else 'resumed' end,
+    reason = case
+      when goal = 'canceled' and note ~ '^resolved(: |$)' then 'resolved'
+      when goal in ('canceled', 'paused') then goal
+      else 'resumed' end,
     updated_at = now(),
     finished_at = case when goal = 'canceled' then now() end,
     dedup_key = case when goal = 'canceled' then null else j.dedup_key end

@@ -4,7 +4,8 @@
 -- Every change is written to the audit log by the same transaction, and ends with a word to all workers, which look
 -- anew at what they may claim. A row of `controls` that says nothing any more is deleted.
 
--- Stop claims. What is paused already stays as it is, with who did it and why. Answers whether anything changed.
+-- Stop claims. What is paused already stays as it is, with who did it and why; but a tenant's pause of its own, which
+-- the tenant may end, gives way to anybody else's, which it may not. Answers whether anything changed.
 create or replace function pause_scope(
   kind text, name text, by text, note text default null, by_key uuid default null
 ) returns boolean
@@ -12,21 +13,30 @@ language plpgsql security definer
 set search_path from current
 as $$
 #variable_conflict use_column
+declare
+  own      text := pause_scope.name || '/';
+  replaced text;
 begin
   perform check_scope(pause_scope.kind, pause_scope.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
   if length(pause_scope.note) > 1000 then
     raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
   end if;
+  select c.paused_by into replaced
+  from controls c
+  where c.kind = pause_scope.kind and c.name = pause_scope.name
+  for update;
   insert into controls as c (kind, name, paused_at, paused_by, paused_note, updated_by)
   values (pause_scope.kind, pause_scope.name, now(), pause_scope.by, pause_scope.note, pause_scope.by)
   on conflict on constraint controls_pkey do update
     set paused_at = excluded.paused_at, paused_by = excluded.paused_by, paused_note = excluded.paused_note,
       updated_at = now(), updated_by = excluded.updated_by
-    where c.paused_at is null;
+    where c.paused_at is null
+      or (c.kind = 'tenant' and starts_with(c.paused_by, own) and not starts_with(excluded.paused_by, own));
   if not found then
     return false;
   end if;
-  perform note_control(pause_scope.kind, pause_scope.name, 'pause', by, by_key, jsonb_build_object('note', note));
+  perform note_control(pause_scope.kind, pause_scope.name, 'pause', by, by_key,
+    jsonb_build_object('note', note, 'instead_of', replaced));
   return true;
 end
 $$;
@@ -68,67 +78,92 @@ create or replace function set_limit(
   kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text,
   by_key uuid default null
 ) returns boolean
-language plpgsql security definer
+language sql security definer
 set search_path from current
 as $$
-#variable_conflict use_column
-begin
-  perform check_scope(set_limit.kind, set_limit.name, array['queue', 'type', 'tenant']);
-  if set_limit.limit_count not between 0 and 10000 then
-    raise exception 'a limit must be 0 to 10000' using errcode = 'HF002';
-  elsif num_nulls(set_limit.rate_count, set_limit.rate_seconds) = 1
-    or set_limit.rate_count not between 1 and 10000
-    or set_limit.rate_seconds not between 0.001 and 31536000 then
-    raise exception 'a rate must be 1 to 10000 jobs in 0.001 to 31536000 seconds' using errcode = 'HF002';
-  end if;
-  if num_nonnulls(set_limit.limit_count, set_limit.rate_count) = 0 and not exists (
-    select from controls c where c.kind = set_limit.kind and c.name = set_limit.name) then
-    return false;
-  end if;
-  insert into controls as c (kind, name, limit_count, rate_count, rate_seconds, updated_by)
-  values (
-    set_limit.kind, set_limit.name, set_limit.limit_count, set_limit.rate_count, set_limit.rate_seconds, set_limit.by)
-  on conflict on constraint controls_pkey do update
-    set limit_count = excluded.limit_count, rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds,
-      updated_at = now(), updated_by = excluded.updated_by
-    where (c.limit_count, c.rate_count, c.rate_seconds)
-      is distinct from (excluded.limit_count, excluded.rate_count, excluded.rate_seconds);
-  if not found then
-    return false;
-  end if;
-  perform note_control(set_limit.kind, set_limit.name, 'limit', by, by_key, jsonb_build_object(
-    'limit', set_limit.limit_count, 'rate_count', set_limit.rate_count, 'rate_seconds', set_limit.rate_seconds));
-  return true;
-end
+  select change_limits(kind, name, '{limit,rate}', limit_count, rate_count, rate_seconds, null, by, by_key)
 $$;
 
 -- A tenant's share where tenants compete; null for the usual one, which is 1. Answers whether anything changed.
 create or replace function set_weight(tenant text, weight double precision, by text, by_key uuid default null)
 returns boolean
+language sql security definer
+set search_path from current
+as $$
+  select change_limits('tenant', tenant, '{weight}', null, null, null, weight, by, by_key)
+$$;
+
+-- Set or clear (null) what `changes` names of `limit`, `rate` and, for a tenant, `weight`; the rest stays as it is,
+-- whoever changes it at the same time. Answers whether anything changed.
+create or replace function change_limits(
+  kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision,
+  weight double precision, by text, by_key uuid default null
+) returns boolean
 language plpgsql security definer
 set search_path from current
 as $$
 #variable_conflict use_column
 begin
-  perform check_scope('tenant', set_weight.tenant, array['tenant']);
-  if set_weight.weight not between 0.001 and 1000 then
-    raise exception 'a weight must be 0.001 to 1000' using errcode = 'HF002';
-  end if;
-  if set_weight.weight is null and not exists (
-    select from controls c where c.kind = 'tenant' and c.name = set_weight.tenant) then
+  perform check_limits(change_limits.kind, change_limits.name, changes, change_limits.limit_count,
+    change_limits.rate_count, change_limits.rate_seconds, change_limits.weight);
+  if num_nonnulls(change_limits.limit_count, change_limits.rate_count, change_limits.weight) = 0 and not exists (
+    select from controls c where c.kind = change_limits.kind and c.name = change_limits.name) then
     return false;
   end if;
-  insert into controls as c (kind, name, weight, updated_by)
-  values ('tenant', set_weight.tenant, set_weight.weight, set_weight.by)
+  insert into controls as c (kind, name, limit_count, rate_count, rate_seconds, weight, updated_by)
+  values (
+    change_limits.kind, change_limits.name, change_limits.limit_count, change_limits.rate_count,
+    change_limits.rate_seconds, change_limits.weight, change_limits.by)
   on conflict on constraint controls_pkey do update
-    set weight = excluded.weight, updated_at = now(), updated_by = excluded.updated_by
-    where c.weight is distinct from excluded.weight;
+    set limit_count = case when 'limit' = any (changes) then excluded.limit_count else c.limit_count end,
+      rate_count = case when 'rate' = any (changes) then excluded.rate_count else c.rate_count end,
+      rate_seconds = case when 'rate' = any (changes) then excluded.rate_seconds else c.rate_seconds end,
+      weight = case when 'weight' = any (changes) then excluded.weight else c.weight end,
+      updated_at = now(), updated_by = excluded.updated_by
+    where ('limit' = any (changes) and c.limit_count is distinct from excluded.limit_count)
+      or ('rate' = any (changes)
+        and (c.rate_count, c.rate_seconds) is distinct from (excluded.rate_count, excluded.rate_seconds))
+      or ('weight' = any (changes) and c.weight is distinct from excluded.weight);
   if not found then
     return false;
   end if;
-  perform note_control('tenant', set_weight.tenant, 'weight', by, by_key,
-    jsonb_build_object('weight', set_weight.weight));
+  perform note_control(
+    change_limits.kind, change_limits.name, case changes when '{weight}' then 'weight' else 'limit' end, by, by_key,
+    jsonb_build_object('limit', change_limits.limit_count, 'rate_count', change_limits.rate_count,
+      'rate_seconds', change_limits.rate_seconds, 'weight', change_limits.weight));
   return true;
+end
+$$;
+
+-- Raise unless these limits can be set. What is not to be changed must not be given.
+create or replace function check_limits(
+  kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision,
+  weight double precision
+) returns void
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+  fault text;
+begin
+  perform check_scope(kind, name, case
+    when 'weight' = any (changes) then array['tenant'] else array['queue', 'type', 'tenant'] end);
+  fault := case
+    when not coalesce(changes <@ '{limit,rate,weight}' and cardinality(changes) > 0, false) then
+      'what can be changed is limit, rate and weight'
+    when limit_count is not null and 'limit' <> all (changes)
+      or rate_count is not null and 'rate' <> all (changes)
+      or weight is not null and 'weight' <> all (changes) then 'what is given must be named as a change'
+    when limit_count not between 0 and 10000 then 'a limit must be 0 to 10000'
+    when num_nulls(rate_count, rate_seconds) = 1
+      or rate_count not between 1 and 10000
+      or rate_seconds not between 0.001 and 2678400 then
+      'a rate must be 1 to 10000 jobs in 0.001 to 2678400 seconds (31 days)'
+    when weight not between 0.001 and 1000 then 'a weight must be 0.001 to 1000'
+  end;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
 end
 $$;
 

@@ -15,11 +15,11 @@ create table job_progress (
     done_reason in ('worker_done', 'target_reached', 'no_more_results'))
 ) with (fillfactor = 50);
 
--- What jobs found, once per key of a tenant's collection. `id` grows with every item of a job: its reports are
--- serialised by the lock on its lease, so that whoever pages through them passes none over.
+-- What jobs found, once per key of a tenant's collection. `id` numbers them within their job, with gaps: its
+-- reports are serialised by the lock on its lease, so that whoever pages through them passes none over.
 create table job_items (
-  id         bigint generated always as identity,
   job_id     uuid not null,
+  id         bigint not null,
   tenant     text not null,
   collection text not null,
   key        text not null,

@@ -6,13 +6,9 @@ select holdfast.pause_scope($1, $2, $3, $4, $5);
 -- Let claims go on.
 select holdfast.resume_scope($1, $2, $3, $4, $5, $6);
 
--- name: set_limit
--- How many jobs may run at once, and start per time.
-select holdfast.set_limit($1, $2, $3, $4, $5, $6, $7);
-
--- name: set_weight
--- A tenant's share.
-select holdfast.set_weight($1, $2, $3, $4);
+-- name: change_limits
+-- How many jobs may run at once, and start per time, and a tenant's share.
+select holdfast.change_limits($1, $2, $3::text[], $4, $5, $6, $7, $8, $9);
 
 -- name: resolve_job
 -- Cancel a job because a person has dealt with it.

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request
 
 from holdfast.client.operations import Operations
 from holdfast.model.key import Caller
-from holdfast.model.scope import Kind
+from holdfast.model.scope import Kind, LimitChanges
 from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body
 from holdfast.web.control.requests import reason_of
@@ -114,11 +114,11 @@ def _add_limits(router: APIRouter, state: State, kind: Kind) -> None:
     async def limit(request: Request, name: str, caller: Caller = may_manage) -> Any:
         wanted = await read_body(request, model)
         ops = await state.operations()
-        who: dict[str, Any] = {"by": caller.name, "by_key": caller.key_id}
         rate = None if wanted.rate is None else (wanted.rate.count, wanted.rate.seconds)
-        await ops.limit(kind, name, limit=wanted.limit, rate=rate, **who)
+        changes: LimitChanges = {"limit": wanted.limit, "rate": rate}
         if isinstance(wanted, TenantLimits):
-            await ops.weigh(name, wanted.weight, **who)
+            changes["weight"] = wanted.weight
+        await ops.change_limits(kind, name, changes, by=caller.name, by_key=caller.key_id)
         return shown(await ops.scope(kind, name))
 
     router.add_api_route(

@@ -50,12 +50,12 @@ class Pause(_Model):
 
 
 class Rate(_Model):
-    """So many starts in so many seconds."""
+    """So many starts in so many seconds, 31 days at most."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     count: Annotated[int, Field(ge=1, le=10_000)]
-    seconds: Annotated[float, Field(ge=0.001, le=31_536_000)]
+    seconds: Annotated[float, Field(ge=0.001, le=2_678_400)]
 
     @classmethod
     def of(cls, count: int | None, seconds: float | None) -> Rate | None:
@@ -66,7 +66,7 @@ class Rate(_Model):
 class Limits(_Model):
     """How many jobs may run at once, and start per time. What is not named is not limited."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     limit: Annotated[int, Field(ge=0, le=10_000)] | None = None
     rate: Rate | None = None
