@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+from dataclasses import replace
 
 import asyncpg
+import pytest
 
 from holdfast import Holdfast
+from holdfast.client.operations import Operations
+from holdfast.model.scope import Drain
+from holdfast.testing.harness import until
 from tests.cli.conftest import Cli, Start
 from tests.sql.factories import elect, execute
 
@@ -74,7 +80,9 @@ async def test_a_drain_waits_until_nothing_runs_and_ctrl_c_leaves_it_in_place(
     assert "work goes on" in (await cli("drain", "--resume")).stdout
     job = await hf.enqueue("work", {})
     assert await conn.fetchval("select count(*) from claim('w1', array['work'])") == 1
-    assert "1 job still runs" in (await cli("drain", "--yes", "--no-wait")).stdout
+    assert "1 job still runs" in (await cli("drain", "--yes", "--no-wait", "--reason", "a move")).stdout
+    again = (await cli("drain", "--yes", "--no-wait")).stdout
+    assert re.search(r"drained already, .+ ago by cli:.+: a move", again)
     first, second = start("drain", "--yes"), start("drain", "--yes")
     for waiting in (first, second):
         await waiting.wrote("1 job still runs")
@@ -85,3 +93,33 @@ async def test_a_drain_waits_until_nothing_runs_and_ctrl_c_leaves_it_in_place(
     assert await second.ended() == 0
     assert "nothing runs" in second.text
     assert (await (await hf.operations()).draining()).paused_at is not None
+
+
+async def test_an_interrupted_drain_does_not_say_that_it_holds(start: Start, conn: asyncpg.Connection) -> None:
+    waits = "select count(*) from pg_locks where relation = 'controls'::regclass and not granted"
+    async with conn.transaction():
+        await conn.execute("lock table controls")
+        draining = start("drain", "--yes")
+        await until(lambda: conn.fetchval(waits), what="it waits for its turn")
+        draining.process.send_signal(signal.SIGINT)
+        assert await draining.ended() == 130
+    assert "interrupted before the drain was certain" in draining.text
+    assert "still drained" not in draining.text
+
+
+async def test_nothing_runs_is_believed_at_the_second_look(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    looked = Operations.draining
+
+    async def draining(ops: Operations) -> Drain:
+        """A claim from before the drain commits after the first look."""
+        seen.append([0, 1, 0, 0, 9][len(seen)])
+        return replace(await looked(ops), running=seen[-1])
+
+    monkeypatch.setattr(Operations, "draining", draining)
+    told = (await cli("drain", "--yes")).stdout.splitlines()
+    assert seen == [0, 1, 0, 0]
+    assert [line.partition(";")[0] for line in told] == ["claiming is stopped", "drained: nothing runs"]
+    seen.clear()
+    assert "1 job still runs" in (await cli("drain", "--yes", "--no-wait")).stdout
+    assert seen == [0, 1]

@@ -1,4 +1,7 @@
-"""`holdfast drain`: stop claiming everywhere, and tell how many jobs still run until none does."""
+"""`holdfast drain`: stop claiming everywhere, and tell how many jobs still run until none does.
+
+A claim that began before the stop may commit after the first look: that nothing runs is believed at the second one.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
 from holdfast.cli.operator import operator
+from holdfast.cli.output import age
 from holdfast.cli.scopes import asked
-from holdfast.client.operations import Operations
 
 __all__ = ["drain"]
 
@@ -37,31 +40,50 @@ def drain(reason: str | None, *, resume: bool, wait: bool, yes: bool) -> int:
         if not sys.stdin.isatty():
             raise click.UsageError("drain stops all work: add --yes")
         click.confirm("stop all work, of all tenants and queues?", abort=True)
+    draining = _Draining(reason)
     try:
-        asyncio.run(_drain(reason, wait=wait))
+        asyncio.run(draining.run(wait=wait))
     except KeyboardInterrupt:
-        click.echo(f"no longer waiting, but still drained; {_END}", err=True)
+        told = (
+            "no longer waiting, but still drained" if draining.stopped else "interrupted before the drain was certain"
+        )
+        click.echo(f"{told}; {_END}", err=True)
         return Exit.INTERRUPTED
     return Exit.OK
 
 
-async def _drain(reason: str | None, *, wait: bool) -> None:
-    async with Holdfast() as hf:
-        ops = await hf.operations()
-        state = await ops.drain(by=operator(), reason=reason)
-        running = await _told(ops, None)
-        while wait and running:
-            await asyncio.sleep(_LOOK_SECONDS)
-            running = await _told(ops, running)
-            if (await ops.draining()).paused_at != state.paused_at:
-                click.echo("somebody let work go on meanwhile", err=True)
-                return
-    click.echo(f"drained: nothing runs; {_END}" if not running else _END)
+class _Draining:
+    """One drain, and whether claiming is known to be stopped."""
+
+    def __init__(self, reason: str | None) -> None:
+        self._reason = reason
+        self.stopped = False
+
+    async def run(self, *, wait: bool) -> None:
+        """Stop claiming, and look until nothing runs."""
+        async with Holdfast() as hf:
+            ops = await hf.operations()
+            changed = await ops.pause("everything", by=operator(), reason=self._reason)
+            self.stopped = True
+            since = (state := await ops.draining()).paused_at
+            if not changed and since is not None:
+                why = f": {state.paused_note}" if state.paused_note else ""
+                click.echo(f"drained already, {age(since)} ago by {state.paused_by}{why}")
+            before: int | None = None
+            while since is not None and state.paused_at == since:
+                if state.running and state.running != before:
+                    _tell(state.running)
+                if state.running == before == 0:
+                    click.echo(f"drained: nothing runs; {_END}")
+                    return
+                if state.running and not wait:
+                    click.echo(_END)
+                    return
+                before = state.running
+                await asyncio.sleep(_LOOK_SECONDS)
+                state = await ops.draining()
+        click.echo("somebody let work go on meanwhile", err=True)
 
 
-async def _told(ops: Operations, before: int | None) -> int:
-    """How many jobs still run; said where that has changed."""
-    running = (await ops.draining()).running
-    if running and running != before:
-        click.echo(f"claiming is stopped; {running} job{'s' if running > 1 else ''} still run{'s' * (running == 1)}")
-    return running
+def _tell(running: int) -> None:
+    click.echo(f"claiming is stopped; {running} job{'s' if running > 1 else ''} still run{'s' * (running == 1)}")
