@@ -190,6 +190,9 @@ async def test_the_control_plane_can_be_mounted_and_opens_the_app_itself(hf: Hol
         status = await client.get(f"/jobs-api/jobs/{answer.json()['jobId']}")
         assert status.json()["status"] == "PENDING"
         assert (await client.get("/jobs-api/readyz")).status_code == 200
+        batch = {"jobs": [{"jobType": ""}, {"jobType": "x", "queue": "holdfast"}]}
+        for result in (await client.post("/jobs-api/jobs/batch", json=batch)).json()["results"]:
+            assert result["problem"]["type"] == "/jobs-api/problems/invalid"
         described = (await client.get("/jobs-api/openapi.json")).json()
         assert described["servers"] == [{"url": "/jobs-api"}]
         assert "/jobs" in described["paths"]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from holdfast import Holdfast
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, Conflict, DatabaseUnavailable, HoldfastError, NotOpen
 from holdfast.web.server import address, listen, refuse_without_keys
 from tests.conftest import with_database
 from tests.web.test_jobs import is_problem
@@ -25,6 +25,18 @@ async def test_readyz_wants_a_schema_that_fits(client: httpx.AsyncClient, conn: 
     await conn.execute("delete from schema_steps")
     is_problem(await client.get("/readyz"), 503, "schema")
     assert (await client.get("/livez")).status_code == 200
+
+
+async def test_readyz_answers_with_codes_of_the_catalogue(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fault in (HoldfastError("x"), NotOpen("x"), DatabaseUnavailable("x"), Conflict("x")):
+
+        async def check(_hf: Holdfast, fault: HoldfastError = fault) -> None:
+            raise fault
+
+        monkeypatch.setattr(Holdfast, "check", check)
+        is_problem(await client.get("/readyz"), 503, "unavailable")
 
 
 async def test_without_database_everything_may_be_repeated_later(

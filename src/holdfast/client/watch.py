@@ -1,8 +1,9 @@
 """Waits for jobs to change, for any number of callers at once, with one statement for all of them.
 
 The engine does not tell of every job's end: that would cost a notification per job. So whoever waits is looked
-after by one loop per process, which asks often while things change and rarely while they do not. While the
-database is away it goes on asking: how long to wait is the callers' affair.
+after by one loop per process, which asks often while things change and rarely while they do not. What a job merely
+reports comes without end, and does not hurry the loop. While the database is away it goes on asking: how long to
+wait is the callers' affair.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from holdfast.store.tenancy import PublicJob, TenancyStore
 
 __all__ = ["Watcher"]
 
-_OFTEN_SECONDS, _RARELY_SECONDS, _SLOWER = 0.01, 0.25, 1.3
+_OFTEN_SECONDS, _REPORTED_SECONDS, _RARELY_SECONDS, _SLOWER = 0.01, 0.1, 0.25, 1.3
 _BATCH = 1000
+#: So many jobs whose report was told are remembered.
+_MOST_TOLD = 10_000
 
 _Key = tuple[str, UUID]
 #: How a job stands; and who waits until it does not stand so any more.
@@ -33,6 +36,8 @@ class Watcher:
     def __init__(self, store: TenancyStore) -> None:
         self._store = store
         self._waiting: dict[_Key, _Waiting] = {}
+        #: What was told of mere reports: whoever waits on from there is no newcomer.
+        self._told: dict[_Key, _Standing] = {}
         self._pause = _OFTEN_SECONDS
         self._task: asyncio.Task[None] | None = None
 
@@ -40,7 +45,7 @@ class Watcher:
         """The job once it is no longer as given; TimeoutError if that takes longer."""
         answer: asyncio.Future[PublicJob] = asyncio.get_running_loop().create_future()
         key = (job.tenant, job.id)
-        if key not in self._waiting:
+        if key not in self._waiting and self._told.pop(key, None) != _state(job):
             self._pause = _OFTEN_SECONDS
         self._waiting.setdefault(key, {})[answer] = _state(job)
         if self._task is None or self._task.done():
@@ -87,8 +92,17 @@ class Watcher:
                 if job is None:
                     answer.set_exception(NotFound(f"there is no job {key[1]}"))
                 elif _state(job) != known:
-                    self._pause = _OFTEN_SECONDS
+                    self._hurry(key, known, job)
                     answer.set_result(job)
+
+    def _hurry(self, key: _Key, known: _Standing, job: PublicJob) -> None:
+        if job.state != known[0]:
+            self._pause = _OFTEN_SECONDS
+            return
+        self._pause = min(self._pause, _REPORTED_SECONDS)
+        if len(self._told) >= _MOST_TOLD:
+            self._told.clear()
+        self._told[key] = _state(job)
 
 
 def _state(job: PublicJob) -> _Standing:

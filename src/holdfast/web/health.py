@@ -6,7 +6,7 @@ import asyncio
 
 from fastapi import APIRouter
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SchemaError
 from holdfast.web.problems import Problem
 from holdfast.web.state import State
 
@@ -34,7 +34,8 @@ def health_router(state: State) -> APIRouter:
         except TimeoutError:
             raise Problem(503, "unavailable", "The database does not answer.") from None
         except HoldfastError as fault:
-            raise Problem(503, fault.code, "The database is away, or its schema does not fit.") from None
+            code = "schema" if isinstance(fault, SchemaError) else "unavailable"
+            raise Problem(503, code, "The database is away, or its schema does not fit.") from None
         return {"status": "ok"}
 
     return router

@@ -107,7 +107,7 @@ def jobs_router(state: State) -> APIRouter:
                 job = await state.ended(caller, await control.job(caller, ref.id), seconds)
                 status, code = job.status, 200 if job.state.terminal else 202
         response = Response(_accepted(ref.id, status), code, media_type=_JSON)
-        response.headers["Location"] = f"{request.scope.get('root_path', '')}/jobs/{ref.id}"
+        response.headers["Location"] = f"{_below(request)}/jobs/{ref.id}"
         return applied(response, seconds)
 
     @router.post(
@@ -178,10 +178,15 @@ async def _record_one(state: State, caller: Caller, job: dict[str, Any], request
         submission = Submission.model_validate_json(to_json(job))
         ref = await _record(state, caller, submission, request)
     except ValidationError as fault:
-        return {"problem": problem_of(fault).body()}
+        return {"problem": problem_of(fault).body(_below(request))}
     except HoldfastError as fault:
-        return {"problem": translated(fault).body()}
+        return {"problem": translated(fault).body(_below(request))}
     return {"jobId": str(ref.id), "status": _first_status(submission, ref).value}
+
+
+def _below(request: Request) -> str:
+    """The path that the app is mounted below."""
+    return str(request.scope.get("root_path", ""))
 
 
 def _first_status(submission: Submission, ref: JobRef) -> Status:
