@@ -111,6 +111,7 @@ async def test_sql_snippets_run(page: Path, conn: asyncpg.Connection) -> None:
 
 def test_every_command_shown_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
+    told: dict[tuple[str, ...], str] = {}
     for page in PAGES:
         for _, text in snippets(page, "console"):
             for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
@@ -118,13 +119,18 @@ def test_every_command_shown_exists() -> None:
                 if words[0] == "make":
                     assert f"\n{words[1]}:" in makefile, line
                 elif words[0].endswith("holdfast"):
-                    names = [word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)]
-                    done = subprocess.run(
-                        [sys.executable, "-m", "holdfast", *names, "--help"], capture_output=True, text=True, timeout=30
-                    )
-                    assert done.returncode == 0, f"{line}: {done.stderr}"
+                    names = tuple(word for word in words[1:3] if re.fullmatch(r"[a-z]+", word))
+                    if names not in told:
+                        done = subprocess.run(
+                            [sys.executable, "-m", "holdfast", *names, "--help"],
+                            capture_output=True,
+                            text=True,
+                            timeout=30,
+                        )
+                        assert done.returncode == 0, f"{line}: {done.stderr}"
+                        told[names] = done.stdout
                     for option in re.findall(r"(?<= )--[a-z-]+", line):
-                        assert option in done.stdout, line
+                        assert option in told[names], line
 
 
 def test_links_lead_somewhere() -> None:

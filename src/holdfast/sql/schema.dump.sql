@@ -1,28 +1,34 @@
 CREATE SCHEMA holdfast;
 ALTER SCHEMA holdfast OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.admit(max_gates integer DEFAULT 200) RETURNS integer
+CREATE FUNCTION holdfast.admit(after text DEFAULT ''::text, max_gates integer DEFAULT 200) RETURNS TABLE(looked integer, reached text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
+#variable_conflict use_column
 declare
-  open   record;
-  looked integer := 0;
+  spot record;
+  room bigint;
 begin
-  for open in
+  looked := 0;
+  for spot in
     with recursive line as (
-      (select p.gate, p.stream, p.rank, p.seq from parked p order by p.gate, p.rank, p.seq limit 1)
+      (select p.gate, p.stream, p.rank, p.seq
+       from parked p
+       where p.gate > after
+       order by p.gate, p.stream, p.rank, p.seq
+       limit 1)
       union all
       select following.gate, following.stream, following.rank, following.seq
       from line
       cross join lateral (
         select p.gate, p.stream, p.rank, p.seq
         from parked p
-        where p.gate > line.gate
-        order by p.gate, p.rank, p.seq
+        where (p.gate, p.stream) > (line.gate, line.stream)
+        order by p.gate, p.stream, p.rank, p.seq
         limit 1) following
     )
-    select line.gate, rule.capacity, rule.seconds
+    select line.gate, line.stream, j.id as job_id, rule.capacity, rule.seconds
     from (select * from line limit max_gates) line
     left join ready r on r.stream = -line.stream and r.rank = line.rank and r.seq = line.seq
     left join jobs j on j.id = r.job_id
@@ -30,38 +36,44 @@ begin
       select k.capacity, k.seconds from key_gates(j.type, j.tenant, j.payload) k where k.gate = line.gate) rule on true
   loop
     looked := looked + 1;
-    perform unpark(array[open.gate], array[greatest(0, case
-      when open.capacity is null then 1000
-      else open.capacity - (
-        select count(*) from permits p
-        where p.gate = open.gate and p.slot <= open.capacity and not permit_free(p, open.seconds))
-    end)]);
+    reached := spot.gate;
+    room := case
+      when spot.capacity is null then 1000
+      else spot.capacity - (
+        select count(*) from permits p where p.gate = spot.gate and not permit_free(p, spot.seconds))
+    end;
+    if room > 0 then
+      perform unpark(array[spot.gate], array[spot.stream], array[room]);
+    end if;
   end loop;
-  return looked;
+  if looked < max_gates then
+    reached := '';
+  end if;
+  return next;
 end
 $$;
-ALTER FUNCTION holdfast.admit(max_gates integer) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.adopt(gate text, capacity integer) RETURNS void
-    LANGUAGE sql
+ALTER FUNCTION holdfast.admit(after text, max_gates integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.adopt(gate text, capacity integer) RETURNS boolean
+    LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  with running as (
-    select l.job_id, l.attempt, row_number() over () as number
-    from leases l
-    join streams s on s.id = l.stream
-    where adopt.gate in ('queue:' || s.queue, 'tenant:' || s.tenant, 'type:' || s.type)
-      and not exists (
-        select from permits p where p.gate = adopt.gate and p.job_id = l.job_id and p.attempt = l.attempt)
-  ), free as (
-    select p.slot, row_number() over (order by p.slot) as number
-    from permits p
-    where p.gate = adopt.gate and p.slot <= capacity and permit_free(p, null)
-  )
-  update permits p
-  set job_id = running.job_id, attempt = running.attempt, granted_at = clock_timestamp()
-  from free
-  join running on running.number = free.number
-  where p.gate = adopt.gate and p.slot = free.slot
+#variable_conflict use_column
+begin
+  if split_part(gate, ':', 1) not in ('queue', 'tenant', 'type') then
+    return false;
+  end if;
+  insert into permits (gate, slot, job_id, attempt, granted_at)
+  select adopt.gate,
+    greatest(capacity, (select max(p.slot) from permits p where p.gate = adopt.gate)) + row_number() over (),
+    l.job_id, l.attempt, now()
+  from leases l
+  join streams s on s.id = l.stream
+  where adopt.gate in ('queue:' || s.queue, 'tenant:' || s.tenant, 'type:' || s.type)
+    and not exists (
+      select from permits p where p.gate = adopt.gate and p.job_id = l.job_id and p.attempt = l.attempt)
+  on conflict do nothing;
+  return found;
+end
 $$;
 ALTER FUNCTION holdfast.adopt(gate text, capacity integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
@@ -174,6 +186,20 @@ CREATE FUNCTION holdfast.beat(id text, draining boolean) RETURNS boolean
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 ALTER FUNCTION holdfast.beat(id text, draining boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.begin_limit() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if tg_op = 'UPDATE' and old.limit_count is not null then
+    return null;
+  end if;
+  delete from permits p
+  where p.gate = case tg_table_name when 'controls' then to_jsonb(new) ->> 'kind' else 'type' end || ':' || new.name;
+  return null;
+end
+$$;
+ALTER FUNCTION holdfast.begin_limit() OWNER TO holdfast_owner;
 CREATE TABLE holdfast.jobs (
     id uuid NOT NULL,
     seq bigint NOT NULL,
@@ -625,6 +651,13 @@ begin
   if not found then
     return;
   end if;
+  -- Without room for its key it would be parked, and the one behind it be taken.
+  if exists (
+    select from key_gates(job.type, job.tenant, job.payload) g
+    where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
+  ) then
+    return;
+  end if;
   -- This entry, which is ours already, comes first in the range.
   return query
   select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
@@ -667,14 +700,16 @@ declare
   started   integer;
   guarded   boolean := exists (select from controls)
     or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
+  shut      integer[];
   taken     record;
   granted   record;
 begin
   if guarded then
+    shut := shut_streams(streams);
     select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
     into streams, from_ranks, from_seqs, to_ranks
     from unnest(streams, from_ranks, from_seqs, to_ranks) as range (stream, from_rank, from_seq, to_rank)
-    where range.stream <> all (shut_streams(streams));
+    where range.stream <> all (shut);
   end if;
   for round in 1..16 loop
     exit when wanted <= 0;
@@ -706,7 +741,8 @@ begin
     shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
     bound := wanted;
     if guarded then
-      select * into taken from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares);
+      select * into taken 
+      from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares, round);
       shares := taken.reach;
       bound := (select sum(reach) from unnest(shares) reach);
     end if;
@@ -859,7 +895,10 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
-  if exists (select from parked) then
+  if exists (
+    select from job_types t
+    where (t.limit_count is not null or t.rate_count is not null) and coalesce(t.limit_key, t.rate_key) is not null
+  ) then
     perform make_room(settled);
   end if;
   if cardinality(settled) = cardinality(job_ids) then
@@ -1512,8 +1551,7 @@ CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, t
   with gate as (
     select g.gate, g.capacity, g.seconds, case g.kind when 'key' then 'type' else g.kind end as kind,
       case g.kind when 'key' then job.type else substr(g.name, length(g.kind) + 2) end as name,
-      case g.kind when 'key' then substr(g.name, length('key:' || job.type || ' of ' || job.tenant || ' for ') + 1) end
-        as key
+      case g.kind when 'key' then substr(g.name, 5)::jsonb ->> 2 end as key
     from (
       select g.gate, g.capacity, g.seconds, split_part(named.name, ':', 1) as kind, named.name
       from (
@@ -1640,7 +1678,9 @@ CREATE TABLE holdfast.job_types (
     rate_count integer,
     rate_seconds real,
     rate_key text,
-    CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text])))
+    CONSTRAINT job_types_limit_check CHECK (((limit_count >= 1) AND (limit_count <= 10000))),
+    CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text]))),
+    CONSTRAINT job_types_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision))))
 );
 ALTER TABLE holdfast.job_types OWNER TO holdfast_owner;
 CREATE TABLE holdfast.leases (
@@ -1721,11 +1761,29 @@ CREATE FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted 
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
 declare
   slots integer[];
 begin
+  -- Who runs outside of the permits, because the limit was lowered or set while they ran, counts too. As long as there
+  -- are any, one claim at a time counts; the others do not wait for it, they come again.
+  if seconds is null and held_outside(gate, capacity) > 0 then
+    if not pg_try_advisory_xact_lock(hashtextextended(grab.gate, 0)) then
+      return '{}';
+    end if;
+    wanted := least(wanted, capacity - cardinality(ours) - (
+      select count(*)::integer
+      from permits p
+      where p.gate = grab.gate
+        and exists (select from leases l where l.job_id = p.job_id and l.attempt = p.attempt)));
+    if wanted <= 0 then
+      return '{}';
+    end if;
+  end if;
   for round in 1..2 loop
     slots := array(
       select p.slot
@@ -1742,10 +1800,12 @@ begin
     -- Who is not the one to make them does not wait for it, or two claims with two gates would wait for each other.
     exit when capacity <= (select count(*) from permits p where p.gate = grab.gate and p.slot <= capacity)
       or not pg_try_advisory_xact_lock(hashtextextended(grab.gate, 0));
-    insert into permits (gate, slot)
-    select grab.gate, n from generate_series(1, capacity) n
+    insert into permits (gate, slot, granted_at)
+    select grab.gate, n, now() - make_interval(secs => coalesce(seconds, 0)) from generate_series(1, capacity) n
     on conflict do nothing;
-    perform adopt(gate, capacity);
+    if seconds is null and adopt(gate, capacity) then
+      return grab(gate, capacity, seconds, wanted, ours);
+    end if;
   end loop;
   -- Somebody may have used one and committed between the look at it and its lock: now that it is ours, look again.
   return array(
@@ -1760,6 +1820,9 @@ CREATE FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[])
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
   update permits p
   set job_id = l.job_id, attempt = l.attempt, granted_at = clock_timestamp()
@@ -1815,6 +1878,19 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.headless_targets(max_targets integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.held_outside(gate text, capacity integer) RETURNS bigint
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select count(*)
+  from permits p
+  join leases l on l.job_id = p.job_id and l.attempt = p.attempt
+  where p.gate = held_outside.gate and p.slot > capacity
+$$;
+ALTER FUNCTION holdfast.held_outside(gate text, capacity integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, interrupt text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1936,8 +2012,8 @@ CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RE
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select g.kind || job_type || ' of ' || tenant || ' for ' || coalesce(
-      case when length(g.value) > 200 then md5(g.value) else g.value end, 'nobody'),
+  select g.kind || jsonb_build_array(
+      job_type, tenant, case when length(g.value) > 200 then md5(g.value) else g.value end)::text,
     g.capacity, g.seconds
   from job_types t
   left join controls c on c.kind = 'type' and c.name = t.name
@@ -2229,20 +2305,26 @@ CREATE FUNCTION holdfast.make_room(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 declare
-  gates  text[];
-  counts bigint[];
+  gates   text[];
+  lines   integer[];
+  counts  bigint[];
 begin
-  select array_agg(g.gate), array_agg(g.number) into gates, counts
+  select array_agg(g.gate), array_agg(g.stream), array_agg(g.number) into gates, lines, counts
   from (
-    select k.gate, count(*) as number
+    select k.gate, s.id as stream, count(*) as number
     from jobs j
+    join job_types t on t.name = j.type and t.limit_key is not null
     cross join lateral key_gates(j.type, j.tenant, j.payload) k
+    join streams s on s.type = j.type and s.tenant = j.tenant
     where j.id = any (job_ids) and k.seconds is null
-    group by k.gate) g;
+    group by k.gate, s.id) g;
   if gates is not null then
-    perform unpark(gates, counts);
+    perform unpark(gates, lines, counts);
   end if;
 end
 $$;
@@ -2446,7 +2528,7 @@ CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     set count = r.count + excluded.count, last_at = now()
 $$;
 ALTER FUNCTION holdfast.note_repair(kind text, times bigint) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean)
+CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -2454,41 +2536,57 @@ CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::
     t.limit_count is not null or t.rate_count is not null or exists (
       select from controls c
       where (c.kind, c.name) in (('queue', s.queue), ('type', s.type), ('tenant', s.tenant))
-        and (c.limit_count is not null or c.rate_count is not null))
+        and (c.limit_count is not null or c.rate_count is not null)),
+    coalesce(t.limit_key, t.rate_key) is not null
   from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
   left join job_types t on t.name = s.type
   where not exists (
     select from controls c
-    where c.paused_at is not null
+    where (c.paused_at is not null or c.limit_count = 0)
       and (c.kind, c.name) in (
         ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
         ('everything', '')))
 $$;
 ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.park(entry tid, gate text) RETURNS void
+CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
   with hidden as (
-    update ready r set stream = -r.stream where r.ctid = entry returning r.stream, r.rank, r.seq
+    update ready r
+    set stream = -r.stream
+    from unnest(entries, gates) as e (tid, gate)
+    where r.ctid = e.tid
+    returning r.stream, r.rank, r.seq, e.gate
   )
-  insert into parked (stream, rank, seq, gate)
-  select -h.stream, h.rank, h.seq, park.gate from hidden h
+  insert into parked as p (stream, rank, seq, gate)
+  select -h.stream, h.rank, h.seq, h.gate from hidden h
+  on conflict (stream, rank, seq) do update set gate = excluded.gate
 $$;
-ALTER FUNCTION holdfast.park(entry tid, gate text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.park(entries tid[], gates text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
 declare
-  line    streams;
-  keyed   boolean;
-  started integer;
-  fits    boolean;
-  wish    record;
-  entry   integer;
-  got   integer[];
+  line       streams;
+  mine       integer[];
+  started    integer;
+  entry      record;
+  wish       record;
+  full_gate  text;
+  full_gates text[] := '{}';
+  got        integer[];
+  kept       integer;
+  shut_tids  tid[] := '{}';
+  shut_gates text[] := '{}';
 begin
   passed := '{}';
   gates := '{}';
@@ -2496,45 +2594,62 @@ begin
   jobs := '{}';
   for number in 1..cardinality(asked) loop
     select s.* into line from streams s where s.id = asked[number];
-    keyed := has_keys(line.id);
+    mine := array_positions(owner, number);
     started := 0;
-    foreach entry in array array_positions(owner, number) loop
-      exit when started >= allowed[number] or cardinality(passed) >= wanted;
-      fits := true;
-      if keyed then
-        for wish in
-          select g.gate, g.capacity, g.seconds
-          from jobs j
-          cross join lateral key_gates(line.type, line.tenant, j.payload) g
-          where j.id = ids[entry]
-        loop
-          got := grab(
-            wish.gate, wish.capacity, wish.seconds, 1,
-            array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate));
-          fits := cardinality(got) > 0;
-          if not fits then
-            perform park(tids[entry], wish.gate);
-            perform wake('duty', array[0]);
+    if has_keys(line.id) then
+      for entry in
+        select m.position, j.payload
+        from unnest(mine) as m (position)
+        join jobs j on j.id = ids[m.position]
+        order by m.position
+      loop
+        exit when started >= allowed[number] or cardinality(passed) >= wanted;
+        full_gate := null;
+        kept := cardinality(gates);
+        for wish in select g.gate, g.capacity, g.seconds from key_gates(line.type, line.tenant, entry.payload) g loop
+          got := case
+            when wish.gate = any (full_gates) then '{}'
+            else grab(
+              wish.gate, wish.capacity, wish.seconds, 1,
+              array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate))
+          end;
+          if cardinality(got) = 0 then
+            full_gate := wish.gate;
             exit;
           end if;
           gates := gates || wish.gate;
           slots := slots || got;
-          jobs := jobs || ids[entry];
+          jobs := jobs || ids[entry.position];
         end loop;
-      end if;
-      if fits then
-        started := started + 1;
-        passed := passed || entry;
-        select gates || array_agg(h.gate), slots || array_agg(h.slot), jobs || array_agg(ids[entry])
-        into gates, slots, jobs
-        from (
-          select h.gate, h.slot, row_number() over (partition by h.gate order by h.slot) as nth
-          from unnest(held_gates, held_slots, owners) as h (gate, slot, owner)
-          where h.owner = number) h
-        where h.nth = started;
-      end if;
-    end loop;
+        if full_gate is null then
+          started := started + 1;
+          passed := passed || entry.position;
+        else
+          gates := gates[1:kept];
+          slots := slots[1:kept];
+          jobs := jobs[1:kept];
+          full_gates := full_gates || full_gate;
+          shut_tids := shut_tids || tids[entry.position];
+          shut_gates := shut_gates || full_gate;
+        end if;
+      end loop;
+      mine := passed[cardinality(passed) - started + 1:];
+    else
+      mine := mine[1:least(allowed[number], wanted - cardinality(passed))];
+      passed := passed || mine;
+    end if;
+    select gates || array_agg(h.gate), slots || array_agg(h.slot), jobs || array_agg(ids[mine[h.nth::integer]])
+    into gates, slots, jobs
+    from (
+      select h.gate, h.slot, row_number() over (partition by h.gate order by h.slot) as nth
+      from unnest(held_gates, held_slots, owners) as h (gate, slot, owner)
+      where h.owner = number) h
+    where h.nth <= cardinality(mine);
   end loop;
+  if cardinality(shut_tids) > 0 then
+    perform park(shut_tids, shut_gates);
+    perform wake('duty', array[0]);
+  end if;
 end
 $$;
 ALTER FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) OWNER TO holdfast_owner;
@@ -2622,6 +2737,10 @@ begin
     if strays > 0 then
       perform note_repair('due-dropped', strays);
     end if;
+  end if;
+  -- Leaders of older releases do not know that duty.
+  if exists (select from parked) then
+    perform from admit();
   end if;
   return query
   select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
@@ -2732,13 +2851,18 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
   select
     d.name, d.queue, d.lane, d.max_attempts, d.backoff_base, d.backoff_factor, d.backoff_max, d.backoff_jitter,
-    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema, d.limit_count, d.limit_key,
-    d.rate_count, d.rate_seconds, d.rate_key
-  from jsonb_to_recordset(definitions) as d (
+    d.timeout_seconds, d.lease_seconds, d.on_failure, d.version, d.payload_schema,
+    case when known then d.limit_count else t.limit_count end, case when known then d.limit_key else t.limit_key end,
+    case when known then d.rate_count else t.rate_count end, case when known then d.rate_seconds else t.rate_seconds end,
+    case when known then d.rate_key else t.rate_key end
+  from jsonb_array_elements(definitions) as definition
+  cross join lateral (select definition ?| array['limit_count', 'rate_count']) as release (known)  -- older ones know nothing of limits
+  cross join lateral jsonb_to_record(definition) as d (
     name text, queue text, lane text, max_attempts integer, backoff_base real, backoff_factor real,
     backoff_max real, backoff_jitter real, timeout_seconds real, lease_seconds real, on_failure text,
     version integer, payload_schema jsonb, limit_count integer, limit_key text, rate_count integer,
     rate_seconds real, rate_key text)
+  left join job_types t on t.name = d.name
   order by d.name
   on conflict on constraint job_types_pkey do update
     set queue = excluded.queue, lane = excluded.lane, max_attempts = excluded.max_attempts,
@@ -3906,7 +4030,10 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
-  if exists (select from parked) then
+  if exists (
+    select from job_types t
+    where (t.limit_count is not null or t.rate_count is not null) and coalesce(t.limit_key, t.rate_key) is not null
+  ) then
     perform make_room(settled);
   end if;
   if woken is not null then
@@ -3997,20 +4124,36 @@ CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
     where exists (select from controls c where c.limit_count is not null)
       or exists (select from job_types t where t.limit_count is not null)
     group by s.tenant, s.queue, s.type
-  ), shut as (
-    select c.kind, c.name
+  ), rule as (
+    -- What a type limits per key is no limit of the type.
+    select c.kind, c.name, c.paused_at is not null as paused,
+      case when c.kind <> 'type' or t.limit_key is null then coalesce(c.limit_count, t.limit_count) end as limit_count,
+      case when c.kind <> 'type' or t.rate_key is null then coalesce(c.rate_count, t.rate_count) end as rate_count,
+      coalesce(c.rate_seconds, t.rate_seconds) as rate_seconds
     from controls c
-    where c.paused_at is not null
-      or c.limit_count <= (
+    left join job_types t on c.kind = 'type' and t.name = c.name
+    union all
+    select 'type', t.name, false,
+      case when t.limit_key is null then t.limit_count end,
+      case when t.rate_key is null then t.rate_count end,
+      t.rate_seconds
+    from job_types t
+    where (t.limit_count is not null or t.rate_count is not null)
+      and not exists (select from controls c where c.kind = 'type' and c.name = t.name)
+  ), shut as materialized (
+    select rule.kind, rule.name
+    from rule
+    where rule.paused
+      or rule.limit_count <= (
         select coalesce(sum(b.running), 0)
         from busy b
-        where case c.kind when 'queue' then b.queue when 'tenant' then b.tenant when 'type' then b.type end = c.name)
-    union all
-    select 'type', t.name
-    from job_types t
-    left join controls c on c.kind = 'type' and c.name = t.name
-    where t.limit_key is null
-      and coalesce(c.limit_count, t.limit_count) <= (select sum(b.running) from busy b where b.type = t.name)
+        where case rule.kind when 'queue' then b.queue when 'tenant' then b.tenant when 'type' then b.type end = rule.name)
+      or rule.rate_count <= (
+        select count(*)
+        from permits p
+        where p.gate = 'rate of ' || rule.kind || ':' || rule.name
+          and p.slot <= rule.rate_count
+          and p.granted_at > clock_timestamp() - make_interval(secs => rule.rate_seconds))
   )
   select array(
     select s.id
@@ -4201,7 +4344,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
+CREATE FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -4240,13 +4383,14 @@ begin
       where k.owner < number or k.nth <= allowed[number];
     end if;
     reach[number] := case
-      when allowed[number] > 0 and has_keys(asked[number]) then greatest(64, allowed[number])
+      when allowed[number] > 0 and has_keys(asked[number]) then
+        least(greatest(1000, allowed[number]), (allowed[number] + 8) * (1 << least(2 * (round - 1), 16)))
       else allowed[number]
     end;
   end loop;
 end
 $$;
-ALTER FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data jsonb, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4305,26 +4449,29 @@ CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
   where k.id = mine.id
 $$;
 ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.unpark(gates text[], counts bigint[]) RETURNS void
+CREATE FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 declare
   woken integer[];
 begin
   with next as (
     delete from parked k
-    where k.ctid in (
+    where k.ctid = any (array(
       select first.tid
-      from unnest(gates, counts) as g (gate, number)
+      from unnest(gates, streams, counts) as g (gate, stream, number)
       cross join lateral (
         select p.ctid as tid
         from parked p
-        where p.gate = g.gate
+        where p.gate = g.gate and p.stream = g.stream
         order by p.rank, p.seq
         limit g.number
-        for update skip locked) first)
+        for update skip locked) first))
     returning k.stream, k.rank, k.seq
   ), back as (
     update ready r
@@ -4339,7 +4486,7 @@ begin
   end if;
 end
 $$;
-ALTER FUNCTION holdfast.unpark(gates text[], counts bigint[]) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4833,20 +4980,22 @@ CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup
 CREATE UNIQUE INDEX jobs_idempotency ON holdfast.jobs USING btree (tenant, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
-CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, rank, seq);
+CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, stream, rank, seq);
 CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id);
 CREATE INDEX streams_tenant ON holdfast.streams USING btree (tenant);
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit_log FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_audit_change();
+CREATE TRIGGER controls_begin_limit AFTER INSERT OR UPDATE ON holdfast.controls FOR EACH ROW WHEN ((new.limit_count IS NOT NULL)) EXECUTE FUNCTION holdfast.begin_limit();
 CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.jobs FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['success'::text, 'dead'::text, 'canceled'::text]))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['queued'::text, 'scheduled'::text, 'created'::text])) OR (new.attempt <> 0))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
+CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW WHEN (((new.limit_count IS NOT NULL) AND (new.limit_key IS NULL))) EXECUTE FUNCTION holdfast.begin_limit();
 GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_client;
-REVOKE ALL ON FUNCTION holdfast.admit(max_gates integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.admit(max_gates integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.admit(after text, max_gates integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
@@ -4859,6 +5008,7 @@ GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.begin_limit() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
@@ -4954,6 +5104,7 @@ REVOKE ALL ON FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids 
 REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.held_outside(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;
@@ -5009,7 +5160,7 @@ REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.park(entry tid, gate text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) TO holdfast_operator;
@@ -5088,7 +5239,7 @@ REVOKE ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types te
 GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) FROM PUBLIC;
@@ -5096,7 +5247,7 @@ GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, b
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
-REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], counts bigint[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unregister_worker(id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unregister_worker(id text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) FROM PUBLIC;

@@ -22,14 +22,17 @@ select job_id, outcome, request_id from holdfast.request($1, $2::uuid[], $3, $4,
 
 -- name: get_jobs
 -- Jobs by id.
+with found as materialized (
+  select * from holdfast.get_jobs($1::uuid[], $2)
+)
 select
   id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
   dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
   finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
   payload::text as payload, result::text as result, traceparent, progress_count, result_count,
   cursor::text as cursor, last_progress_at, done_reason
-from holdfast.get_jobs($1::uuid[], $2)
-left join holdfast.get_progress($1::uuid[]) on job_id = id;
+from found
+left join holdfast.get_progress(array(select id from found)) on job_id = id;
 
 -- name: list_jobs
 -- Jobs, newest first, page by page.
