@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncpg
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -32,7 +33,8 @@ async def test_every_figure_has_its_name_labels_and_buckets(client: httpx.AsyncC
                 sample = collector.labels(*labels)
                 sample.inc() if kind == "counter" else sample.observe(0.2)
     told = {family.name: family for family in text_string_to_metric_families((await client.get("/metrics")).text)}
-    assert {name for name in told if not name.endswith("_created")} == FIGURES.keys()
+    platform = {name for name in told if not name.endswith("_created") and not name.startswith("holdfast_")}
+    assert platform == FIGURES.keys()
     for name, (kind, labels, buckets) in FIGURES.items():
         family = told[name]
         samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
@@ -46,6 +48,23 @@ async def test_every_figure_has_its_name_labels_and_buckets(client: httpx.AsyncC
             assert {sample.name for sample in samples} == {f"{name}_{part}" for part in ("bucket", "count", "sum")}
             steps = list(dict.fromkeys(sample.labels["le"] for sample in samples if "le" in sample.labels))
             assert steps == buckets
+
+
+async def test_the_figures_of_lanes_are_those_of_all_workers(
+    client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    await hf.enqueue("x")
+    await conn.execute("set search_path = holdfast")
+    for name in ("w1", "w2"):
+        lanes = '{"fast": 1, "general": 4}'
+        await conn.execute("select enlist_worker($1, 'h', 1, '1', $2::jsonb, array['x'], null, null)", name, lanes)
+    await conn.execute("select claim('w1', array['x'])")
+    told = (await client.get("/metrics")).text
+    for line in (
+        'holdfast_lane_slots{lane="general"} 8.0', 'holdfast_lane_running{lane="general"} 1.0',
+        'holdfast_lane_utilisation{lane="general"} 0.125', 'holdfast_lane_slots{lane="fast"} 2.0',
+    ):  # fmt: skip
+        assert line in told
 
 
 async def test_events_tell_who_and_what_and_nothing_that_is_secret(

@@ -1,17 +1,17 @@
-"""`/metrics` of the control plane: names, labels and buckets that dashboards of others rely on.
+"""What the control plane counts and times: names, labels and buckets that dashboards of others rely on.
 
 They live in a registry of their own: a worker in the same process has another.
 """
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from collections.abc import Sequence
 
-from holdfast.model.key import Caller
-from holdfast.web.auth import Gate, secured
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["Metrics", "metrics_router"]
+from holdfast.model.scope import Lane
+
+__all__ = ["Metrics"]
 
 _SECONDS = (0.1, 0.3, 0.5, 1, 2, 5, 10)
 _BYTES = tuple(1024 * 2**power for power in range(11))
@@ -50,6 +50,9 @@ class Metrics:
         self._query_errors = self._counter(
             "db_query_error_total", "Total number of DB query errors", (*query, "error_code")
         )
+        self._slots = self._gauge("holdfast_lane_slots", "Slots of live workers")
+        self._running = self._gauge("holdfast_lane_running", "Jobs that run")
+        self._utilisation = self._gauge("holdfast_lane_utilisation", "Jobs that run, divided by slots")
         external = ("service", "operation")
         self._histogram("external_duration_seconds", "Duration of external service calls", external, _SECONDS)
         self._counter("external_error_total", "Total number of external service errors", (*external, "error_code"))
@@ -63,6 +66,13 @@ class Metrics:
             self._served[method, route, status] = found
         found[0].inc()
         found[1].observe(seconds)
+
+    def lanes(self, lanes: Sequence[Lane]) -> None:
+        """How busy the workers of the whole installation are."""
+        for lane in lanes:
+            self._slots.labels(lane.name).set(lane.slots)
+            self._running.labels(lane.name).set(lane.running)
+            self._utilisation.labels(lane.name).set(lane.utilisation or 0.0)
 
     def uploaded(self, mime_type: str, size: int) -> None:
         """A body came in."""
@@ -78,23 +88,8 @@ class Metrics:
     def _histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, ("lane",), registry=self.registry)
+
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
-
-
-def metrics_router(gate: Gate, metrics: Metrics) -> APIRouter:
-    """The page."""
-    router = APIRouter(tags=["health"])
-    may_operate = Depends(gate.requires("operate"))
-
-    @router.get(
-        "/metrics",
-        summary="Figures for Prometheus",
-        response_class=Response,
-        openapi_extra=secured("operate"),
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-    )
-    async def page(_caller: Caller = may_operate) -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    return router

@@ -21,8 +21,9 @@ from holdfast.web.control.jobs import jobs_router
 from holdfast.web.control.requests import requests_router
 from holdfast.web.description import describe
 from holdfast.web.direct import answer_directly
+from holdfast.web.figures import metrics_router
 from holdfast.web.health import health_router
-from holdfast.web.metrics import Metrics, metrics_router
+from holdfast.web.metrics import Metrics
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
 from holdfast.web.ops.scopes import ops_scopes_router
@@ -69,7 +70,7 @@ def create_app(
         ops_keys_router(state),
         ops_scopes_router(state),
         ops_targets_router(state),
-        metrics_router(gate, metrics),
+        metrics_router(state),
         pages_router(),
     ):
         app.include_router(router)

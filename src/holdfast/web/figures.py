@@ -1,0 +1,46 @@
+"""`/metrics`: the figures of this process, and how busy the lanes of the whole installation are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from fastapi import APIRouter, Depends, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from holdfast.errors import HoldfastError
+from holdfast.model.key import Caller
+from holdfast.web.auth import secured
+from holdfast.web.state import State
+
+__all__ = ["metrics_router"]
+
+#: How old the figures of lanes may be, and how long a page waits for new ones.
+_LANES_SECONDS, _LANES_PATIENCE = 5.0, 2.0
+
+
+def metrics_router(state: State) -> APIRouter:
+    """The page."""
+    router = APIRouter(tags=["health"])
+    may_operate = Depends(state.gate.requires("operate"))
+    asked_at = float("-inf")
+
+    @router.get(
+        "/metrics",
+        summary="Figures for Prometheus",
+        response_class=Response,
+        openapi_extra=secured("operate"),
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def page(_caller: Caller = may_operate) -> Response:
+        nonlocal asked_at
+        if time.monotonic() - asked_at > _LANES_SECONDS:
+            asked_at = time.monotonic()
+            # Without the database, the figures that this process has itself are worth all the more.
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(_LANES_PATIENCE):
+                    state.metrics.lanes(await (await state.operations()).lanes())
+        return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router
