@@ -15,6 +15,9 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.root import holdfast
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
@@ -121,14 +124,9 @@ def test_every_command_shown_exists() -> None:
                 elif words[0].endswith("holdfast"):
                     names = tuple(word for word in words[1:3] if re.fullmatch(r"[a-z]+", word))
                     if names not in told:
-                        done = subprocess.run(
-                            [sys.executable, "-m", "holdfast", *names, "--help"],
-                            capture_output=True,
-                            text=True,
-                            timeout=30,
-                        )
-                        assert done.returncode == 0, f"{line}: {done.stderr}"
-                        told[names] = done.stdout
+                        done = CliRunner().invoke(holdfast, [*names, "--help"])
+                        assert done.exit_code == 0, f"{line}: {done.output}"
+                        told[names] = done.output
                     for option in re.findall(r"(?<= )--[a-z-]+", line):
                         assert option in told[names], line
 

@@ -14,7 +14,7 @@ from holdfast.web.server import address, listen
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.faults.test_intake import servers
 
-EXAMPLES = 400 if CHAOS_SECONDS else 5
+EXAMPLES = 400 if CHAOS_SECONDS else 3
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,ignored_auth"
 
 
