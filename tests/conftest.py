@@ -82,7 +82,7 @@ async def empty_database_url(server_url: str) -> AsyncIterator[str]:
 async def database_url(server_url: str, template: str) -> AsyncIterator[str]:
     """A fresh database with the engine in it."""
     name = f"hf_test_{uuid4().hex[:12]}"
-    await _execute(server_url, f"create database {name} template {template} strategy file_copy")
+    await _execute(server_url, f"create database {name} template {template}")
     yield with_database(server_url, name)
     await _execute(server_url, f"drop database {name} with (force)")
 

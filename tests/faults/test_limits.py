@@ -16,7 +16,7 @@ from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.faults.limited import AT_ONCE, PER_CUSTOMER, PER_SECOND
 from tests.faults.waiting import most_at_once
 
-WORKERS = 8
+WORKERS = 8 if CHAOS_SECONDS else 5
 CUSTOMERS = ("ada", "grace", "mary")
 LIMITS = {"few": AT_ONCE, **dict.fromkeys(CUSTOMERS, PER_CUSTOMER)}
 #: The lease, the next sweep, and another leader if the killed one was it.

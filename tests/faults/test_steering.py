@@ -14,7 +14,7 @@ from holdfast import Conflict, Holdfast
 from holdfast.testing.harness import Fleet, judge, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 
-WORKERS = 8
+WORKERS = 8 if CHAOS_SECONDS else 5
 BATCH = 24
 TENANTS = ("red", "green", "blue")
 TARGETS = ("a", "b", "c", "d")
