@@ -71,7 +71,7 @@ async def test_postgresql_killed_under_load_burns_no_attempt(
     server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
 ) -> None:
     fleet = await _under_load(new_fleet, own, server.url)
-    for crash in range(3):
+    for crash in range(3 if CHAOS_SECONDS else 2):
         await _crash(server)
         await _enqueue(own, fleet, f"after crash {crash}", 20, seconds=0.01)
 
@@ -107,7 +107,7 @@ async def test_connections_cut_under_load_burn_no_attempt(
     new_fleet: NewFleet, hf: Holdfast, database_url: str, conn: asyncpg.Connection
 ) -> None:
     fleet = await _under_load(new_fleet, hf, database_url)
-    for cut in range(int(12 + CHAOS_SECONDS)):
+    for cut in range(int(7 + CHAOS_SECONDS)):
         await conn.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and pid <> pg_backend_pid()"
