@@ -315,6 +315,16 @@ async def test_a_limit_that_is_lowered_or_set_again_counts_whatever_runs(conn: a
     assert len(await claim(conn, limit=9)) == 1
 
 
+async def test_a_limit_that_is_set_again_counts_what_began_without_it(conn: asyncpg.Connection) -> None:
+    await enqueue_copies(conn, 20)
+    await control(conn, "type", "work", limit_count=4)
+    await settle(conn, "complete", await claim(conn, limit=9))
+    await conn.execute("delete from controls")
+    assert len(await claim(conn, limit=2)) == 2
+    await control(conn, "type", "work", limit_count=4)
+    assert len(await claim(conn, limit=9)) == 2
+
+
 async def test_a_claim_by_id_gives_that_job_or_none(conn: asyncpg.Connection) -> None:
     await publish(conn, "sync", limit_count=1, limit_key="customer")
     first, second = await enqueue(conn, "sync", {"customer": 1}), await enqueue(conn, "sync", {"customer": 1})
@@ -332,7 +342,8 @@ async def test_a_limit_per_key_that_an_operator_changes_is_no_limit_of_the_type(
     await publish(conn, "sync", limit_count=1, limit_key="customer")
     await control(conn, "type", "sync", limit_count=2)
     await enqueue_many(conn, [("sync", {"customer": n % 4}, None) for n in range(20)])
-    assert len(await claim(conn, "sync", limit=20)) == 8
+    assert len(await claim(conn, "sync", limit=3)) == 3
+    assert len(await claim(conn, "sync", limit=20)) == 5
 
 
 async def test_an_older_worker_does_not_take_limits_away(conn: asyncpg.Connection) -> None:

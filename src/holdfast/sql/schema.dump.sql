@@ -741,7 +741,7 @@ begin
     shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
     bound := wanted;
     if guarded then
-      select * into taken 
+      select * into taken
       from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares, round);
       shares := taken.reach;
       bound := (select sum(reach) from unnest(shares) reach);
