@@ -870,6 +870,7 @@ begin
       from unnest(job_ids, attempts) with ordinality as r (job_id, attempt, position)
       order by r.job_id) report
     where l.job_id = any (job_ids) and l.job_id = report.job_id and l.attempt = report.attempt
+      and l.worker = complete.worker
     returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
   ), ended as (
     update jobs j
@@ -1429,7 +1430,7 @@ begin
   end if;
   return query
   select * from settle(
-    worker, job_ids, attempts, coalesce(outcomes, array_fill('failed'::text, array[cardinality(job_ids)])),
+    named(worker), job_ids, attempts, coalesce(outcomes, array_fill('failed'::text, array[cardinality(job_ids)])),
     kinds, error_types, error_messages, tracebacks, log_excerpts, delays, durations_ms);
 end
 $$;
@@ -2478,6 +2479,12 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.named(worker text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select coalesce(worker, '')
+$$;
+ALTER FUNCTION holdfast.named(worker text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3273,7 +3280,7 @@ CREATE FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[]
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select * from settle(
-    worker, job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
+    named(worker), job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
     null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
 $$;
 ALTER FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) OWNER TO holdfast_owner;
@@ -3410,13 +3417,17 @@ declare
   reached boolean;
 begin
   perform check_report(seq, items, report.collection, progress, report.done_reason, ends);
-  perform from leases l where l.job_id = report.job_id and l.attempt = report.attempt for update;
+  perform from leases l
+  where l.job_id = report.job_id and l.attempt = report.attempt and l.worker = report.worker
+  for update;
   owned := found;
   select j.tenant, j.state, j.target_count into job
   from jobs j
   where j.id = report.job_id and j.attempt >= report.attempt;
   select p.* into known from job_progress p where p.job_id = report.job_id;
-  if known.attempt = report.attempt and known.seqs @> seq::bigint then
+  if known.attempt = report.attempt and known.seqs @> seq::bigint and (owned or exists (
+    select from job_attempts t
+    where t.job_id = report.job_id and t.attempt = report.attempt and t.worker = report.worker)) then
     return query
     select job.state, true, known.progress_count, known.result_count, job.target_count,
       coalesce(known.result_count >= job.target_count, false);
@@ -3948,6 +3959,7 @@ begin
       report.delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
+      and (settle.worker is null or l.worker = settle.worker)
     order by l.job_id
     for update of l
   ), gone as (
@@ -4259,7 +4271,7 @@ CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[],
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select * from settle(
-    worker, job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]),
+    named(worker), job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]),
     null, null, notes, null, null, delays, null)
 $$;
 ALTER FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) OWNER TO holdfast_owner;
@@ -4278,7 +4290,7 @@ begin
     raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
   end if;
   return query
-  select * from settle(worker, job_ids, attempts, outcomes, null, null, notes, null, null, null, null);
+  select * from settle(named(worker), job_ids, attempts, outcomes, null, null, notes, null, null, null, null);
 end
 $$;
 ALTER FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) OWNER TO holdfast_owner;
@@ -5154,6 +5166,7 @@ REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.moment(at timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.named(worker text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;

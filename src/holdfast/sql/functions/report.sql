@@ -1,9 +1,10 @@
 -- What an attempt says of its job before it ends: items, where to go on from, how far it has come. Moves: none, or
 -- running → success where the report ends the job. Roles: worker.
 --
--- 1. A report counts only while the lease of its attempt exists; else the answer is `lease-lost`, and nothing changes.
+-- 1. A report counts only while its worker holds the lease of its attempt; else the answer is `lease-lost`, and nothing
+--    changes.
 -- 2. `seq` numbers the reports of an attempt, from 1, with gaps if need be. One that has counted is answered with
---    `duplicate` and changes nothing, even when the attempt has ended since.
+--    `duplicate` and changes nothing, even when this worker's attempt has ended since.
 -- 3. Items are `{key, data}`; one without a key has the hash of its data as key. An item is stored once per key of its
 --    collection, which belongs to the job's tenant; without a name it is the job's own, and named like the job.
 -- 4. `progress_count` counts what was reported (items, and `progress` more), `result_count` what was stored. When the
@@ -39,13 +40,17 @@ declare
   reached boolean;
 begin
   perform check_report(seq, items, report.collection, progress, report.done_reason, ends);
-  perform from leases l where l.job_id = report.job_id and l.attempt = report.attempt for update;
+  perform from leases l
+  where l.job_id = report.job_id and l.attempt = report.attempt and l.worker = report.worker
+  for update;
   owned := found;
   select j.tenant, j.state, j.target_count into job
   from jobs j
   where j.id = report.job_id and j.attempt >= report.attempt;
   select p.* into known from job_progress p where p.job_id = report.job_id;
-  if known.attempt = report.attempt and known.seqs @> seq::bigint then
+  if known.attempt = report.attempt and known.seqs @> seq::bigint and (owned or exists (
+    select from job_attempts t
+    where t.job_id = report.job_id and t.attempt = report.attempt and t.worker = report.worker)) then
     return query
     select job.state, true, known.progress_count, known.result_count, job.target_count,
       coalesce(known.result_count >= job.target_count, false);

@@ -1,6 +1,8 @@
--- Say how attempts ended. Every settlement names job and attempt: it counts only while that lease exists,
--- even past its expiry. Once the lease was swept or taken over, the answer is `lease-lost` and nothing
--- changes. A settlement that already counted and is sent again (its answer was lost) is answered alike.
+-- Say how attempts ended. Every settlement names job, attempt and worker: it counts only while that worker holds
+-- that lease, even past its expiry. Once the lease was swept or taken over, the answer is `lease-lost` and nothing
+-- changes. The attempt alone would not do: after a failover to a standby that lagged behind, the same number can be
+-- granted again, to another worker. A settlement that already counted and is sent again (its answer was lost) is
+-- answered alike.
 
 -- Moves: running → success. Roles: worker.
 create or replace function complete(
@@ -39,6 +41,7 @@ begin
       from unnest(job_ids, attempts) with ordinality as r (job_id, attempt, position)
       order by r.job_id) report
     where l.job_id = any (job_ids) and l.job_id = report.job_id and l.attempt = report.attempt
+      and l.worker = complete.worker
     returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
   ), ended as (
     update jobs j
@@ -112,7 +115,7 @@ begin
   end if;
   return query
   select * from settle(
-    worker, job_ids, attempts, coalesce(outcomes, array_fill('failed'::text, array[cardinality(job_ids)])),
+    named(worker), job_ids, attempts, coalesce(outcomes, array_fill('failed'::text, array[cardinality(job_ids)])),
     kinds, error_types, error_messages, tracebacks, log_excerpts, delays, durations_ms);
 end
 $$;
@@ -125,7 +128,7 @@ language sql security definer
 set search_path from current
 as $$
   select * from settle(
-    worker, job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]),
+    named(worker), job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]),
     null, null, notes, null, null, delays, null)
 $$;
 
@@ -137,7 +140,7 @@ language sql security definer
 set search_path from current
 as $$
   select * from settle(
-    worker, job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
+    named(worker), job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
     null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
 $$;
 
@@ -153,11 +156,19 @@ begin
     raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
   end if;
   return query
-  select * from settle(worker, job_ids, attempts, outcomes, null, null, notes, null, null, null, null);
+  select * from settle(named(worker), job_ids, attempts, outcomes, null, null, notes, null, null, null, null);
 end
 $$;
 
--- All endings but success, for callers that were checked: lock and drop the leases, decide, move, log.
+-- A worker as it calls itself. Nobody passes for the engine by having no name.
+create or replace function named(worker text) returns text
+language sql immutable parallel safe
+as $$
+  select coalesce(worker, '')
+$$;
+
+-- All endings but success, for callers that were checked: lock and drop the leases, decide, move, log. Without a
+-- worker it is the engine itself that ends an attempt, whoever holds it.
 create or replace function settle(
   worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[],
   error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]
@@ -192,6 +203,7 @@ begin
       report.delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
+      and (settle.worker is null or l.worker = settle.worker)
     order by l.job_id
     for update of l
   ), gone as (
