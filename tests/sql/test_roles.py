@@ -22,6 +22,8 @@ WORKERS = EVERYBODY | {
     "enlist_worker", "beat", "unregister_worker", "admit", "forget_permits",
     "publish_types", "lead", "resign", "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor",
+    "promote_due", "elect_from", "age_from", "reconcile_pages", "retire_from", "drop_stray_leases", "show_hidden",
+    "replace_heads", "seat_headless", "forget_idle_permits",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",

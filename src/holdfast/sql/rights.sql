@@ -22,7 +22,10 @@ grant execute on function
   holdfast.unregister_worker, holdfast.publish_types,
   holdfast.lead, holdfast.resign, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
   holdfast.execute_requests, holdfast.reconcile, holdfast.drop_strays, holdfast.headless_targets,
-  holdfast.retire, holdfast.forget_workers, holdfast.admit, holdfast.forget_permits
+  holdfast.retire, holdfast.forget_workers, holdfast.admit, holdfast.forget_permits,
+  holdfast.promote_due, holdfast.elect_from, holdfast.age_from, holdfast.reconcile_pages, holdfast.retire_from,
+  holdfast.drop_stray_leases, holdfast.show_hidden, holdfast.replace_heads, holdfast.seat_headless,
+  holdfast.forget_idle_permits
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that ask for it.

@@ -4,6 +4,9 @@ CREATE FUNCTION holdfast.admit(after text DEFAULT ''::text, max_gates integer DE
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -79,47 +82,107 @@ ALTER FUNCTION holdfast.adopt(gate text, capacity integer) OWNER TO holdfast_own
 CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  step       record;
+  stream     integer;
+  rank       integer;
+  any_rank   integer;
+  any_tenant text;
+  mixed      boolean := false;
+  shared     boolean := false;
+  total      integer := 0;
+begin
+  for look in 0..1 loop
+    stream := 0;
+    rank := 0;
+    while stream is not null and total < max_jobs loop
+      select a.* into step from age_from(stream, rank, 10000, look * (max_jobs - total), mixed, shared) a;
+      any_rank := coalesce(any_rank, step.lowest);
+      any_tenant := coalesce(any_tenant, step.first_tenant);
+      mixed := mixed or coalesce(step.lowest <> any_rank or step.highest <> any_rank, false);
+      shared := shared or coalesce(step.first_tenant <> any_tenant or step.last_tenant <> any_tenant, false);
+      total := total + step.aged;
+      stream := step.reached_stream;
+      rank := step.reached_rank;
+    end loop;
+  end loop;
+  return total;
+end
+$$;
+ALTER FUNCTION holdfast.age(max_jobs integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.age_from(after_stream integer DEFAULT 0, after_rank integer DEFAULT 0, max_lines integer DEFAULT 2000, max_jobs integer DEFAULT 500, mixed boolean DEFAULT false, shared boolean DEFAULT false) RETURNS TABLE(aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer, first_tenant text, last_tenant text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
 declare
   oldest timestamptz := now() - make_interval(secs => setting('AGEING_SECONDS')::double precision);
-  aged   integer;
+  lines  integer[];
+  ranks  integer[];
+  tids   tid[];
+  last   integer;
 begin
   with recursive line as (
-    select s.id as stream, first.rank
-    from streams s
-    cross join lateral (
-      select r.rank from ready r where r.stream = s.id order by r.rank limit 1) first
+    (select r.stream, r.rank, 1 as number
+     from ready r
+     where (r.stream, r.rank) > (after_stream, after_rank)
+     order by r.stream, r.rank
+     limit 1)
     union all
-    select line.stream, following.rank
+    select following.stream, following.rank, line.number + 1
     from line
     cross join lateral (
-      select r.rank from ready r where r.stream = line.stream and r.rank > line.rank order by r.rank limit 1) following
-  ), passed as (
-    select line.stream, line.rank
-    from line
-    where line.rank > 0 and (select count(distinct other.rank) from line other) > 1
-  ), old as materialized (
-    select entry.tid
-    from passed
-    cross join lateral (
-      select r.ctid as tid, r.ready_at
+      select r.stream, r.rank
       from ready r
-      where r.stream = passed.stream and r.rank = passed.rank
-      order by r.seq
-      limit case
-        when (select count(distinct s.tenant) from line join streams s on s.id = line.stream) > 1 then
-          10 - (select count(*) from (select from ready a where a.stream = passed.stream and a.rank = 0 limit 10) first)
-        else max_jobs
-      end) entry
-    where entry.ready_at < oldest
-    limit max_jobs
-  ), free as materialized (
+      where (r.stream, r.rank) > (line.stream, line.rank)
+      order by r.stream, r.rank
+      limit 1) following
+    where line.number < max_lines
+  )
+  select array_agg(line.stream order by line.number), array_agg(line.rank order by line.number),
+    min(line.rank), max(line.rank)
+  into lines, ranks, lowest, highest
+  from line;
+  if cardinality(lines) = max_lines then
+    reached_stream := lines[max_lines];
+    reached_rank := ranks[max_lines];
+  end if;
+  select min(s.tenant), max(s.tenant) into first_tenant, last_tenant from streams s where s.id = any (lines);
+  if mixed or lowest < highest then
+    -- Entries of a line stand in the order in which they came: where the first is not old, none is.
+    select array_agg(old.tid), max(old.number) into tids, last
+    from (
+      select entry.tid, line.number::integer
+      from unnest(lines, ranks) with ordinality as line (stream, rank, number)
+      cross join lateral (
+        select r.ready_at
+        from ready r
+        where r.stream = line.stream and r.rank = line.rank
+        order by r.seq
+        limit 1) first
+      cross join lateral (
+        select r.ctid as tid, r.ready_at
+        from ready r
+        where r.stream = line.stream and r.rank = line.rank
+        order by r.seq
+        limit case
+          when shared or first_tenant < last_tenant then
+            10 - (select count(*) from (select from ready a where a.stream = line.stream and a.rank = 0 limit 10) a)
+          else max_jobs
+        end) entry
+      where line.rank > 0 and first.ready_at < oldest and entry.ready_at < oldest
+      limit max_jobs) old;
+  end if;
+  with free as materialized (
     select r.ctid as tid
     from ready r
-    where r.ctid = any (array(select old.tid from old)) and r.ready_at < oldest
+    where r.ctid = any (tids) and r.ready_at < oldest
     for update skip locked
   )
   update ready r
@@ -127,10 +190,14 @@ begin
   from free
   where r.ctid = free.tid;
   get diagnostics aged = row_count;
-  return aged;
+  if aged > 0 and cardinality(tids) = max_jobs then
+    reached_stream := lines[last];
+    reached_rank := ranks[last] - 1;
+  end if;
+  return next;
 end
 $$;
-ALTER FUNCTION holdfast.age(max_jobs integer) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.job_attempts (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -316,9 +383,12 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id uuid, fault text)
+CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
   select j.id, case j.state
     when 'queued' then 'queued-without-ready'
@@ -326,11 +396,14 @@ CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id
     else 'waiting-without-due'
   end
   from jobs j
-  where j.id >= first
-    and j.id <= last
+  where j.id = any (ids)
     and case j.state
       when 'queued' then
+        -- Where most jobs stand, first: the other places cost several times as much to look at.
         not exists (
+          select from ready r
+          where r.stream = j.stream and r.rank = ready_rank(j.priority, false) and r.seq = j.seq)
+        and not exists (
           select from ready r
           where r.stream in (j.stream, -j.stream)
             and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
@@ -353,6 +426,17 @@ CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
       else false
     end
+$$;
+ALTER FUNCTION holdfast.broken_among(ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id uuid, fault text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select b.job_id, b.fault
+  from broken_among(array(
+    select j.id
+    from jobs j
+    where j.id >= first and j.id <= last and j.state in ('queued', 'running', 'scheduled', 'retry'))) b
 $$;
 ALTER FUNCTION holdfast.broken_jobs(first uuid, last uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.budget_of(job holdfast.jobs) RETURNS integer
@@ -1031,70 +1115,68 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.drop_stray_leases(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  ids := array(
+    select l.job_id
+    from leases l
+    where l.job_id > coalesce(after[1]::uuid, '00000000-0000-0000-0000-000000000000')
+    order by l.job_id
+    limit max_rows);
+  delete from leases l
+  where l.ctid = any (array(
+    select s.ctid
+    from leases s
+    where s.job_id = any (ids)
+      and not exists (select from jobs j where j.id = s.job_id and j.state = 'running' and j.attempt = s.attempt)
+    for update skip locked));
+  get diagnostics mended = row_count;
+  if mended > 0 then
+    perform note_repair('lease-dropped', mended);
+  end if;
+  if cardinality(ids) = max_rows then
+    reached := array[ids[max_rows]::text];
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
 declare
-  dropped  integer;
-  total    integer := 0;
-  tenants  text[];
-  targets  text[];
+  step  record;
+  place text[];
+  total integer := 0;
 begin
-  delete from leases l
-  where l.ctid in (
-    select s.ctid
-    from leases s
-    where not exists (select from jobs j where j.id = s.job_id and j.state = 'running' and j.attempt = s.attempt)
-    limit max_rows
-    for update skip locked);
-  get diagnostics dropped = row_count;
-  if dropped > 0 then
-    perform note_repair('lease-dropped', dropped);
-  end if;
-  total := total + dropped;
-  with stray as (
-    delete from due d
-    where d.ctid in (
-      select s.ctid
-      from due s
-      where s.run_at < now() - interval '1 minute'
-        and not exists (
-          select from jobs j where j.id = s.job_id and j.run_at = s.run_at and j.state in ('scheduled', 'retry'))
-      limit max_rows
-      for update skip locked)
-    returning d.job_id
-  )
-  select count(*) into dropped from stray;
-  if dropped > 0 then
-    perform note_repair('due-dropped', dropped);
-  end if;
-  total := total + dropped;
-  update ready r
-  set stream = -r.stream
-  where r.ctid in (
-    select s.ctid
-    from ready s
-    where s.stream < 0
-      and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
-    limit max_rows
-    for update skip locked);
-  get diagnostics dropped = row_count;
-  if dropped > 0 then
-    perform note_repair('parked-for-nothing', dropped);
-  end if;
-  total := total + dropped;
-  select array_agg(h.tenant), array_agg(h.target) into tenants, targets
-  from (
-    select h.tenant, h.target
-    from heads h
-    left join jobs j on j.id = h.job_id
-    where j.state is null or j.state in ('success', 'dead', 'canceled', 'created')
-    limit max_rows) h;
-  if targets is not null then
-    perform seat(tenants, targets);
-  end if;
+  loop
+    select * into step from drop_stray_leases(place);
+    total := total + step.mended;
+    place := step.reached;
+    exit when place is null or total >= max_rows;
+  end loop;
+  loop
+    select * into step from show_hidden(place);
+    total := total + step.mended;
+    place := step.reached;
+    exit when place is null or total >= max_rows;
+  end loop;
+  loop
+    select * into step from replace_heads(place);
+    place := step.reached;
+    exit when place is null;
+  end loop;
   return total;
 end
 $$;
@@ -1111,26 +1193,46 @@ CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text
 $$;
 ALTER FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.elect(max_targets integer DEFAULT 500) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+  select e.called from elect_from(0, max_targets) e
+$$;
+ALTER FUNCTION holdfast.elect(max_targets integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.elect_from(after bigint DEFAULT 0, max_targets integer DEFAULT 500) RETURNS TABLE(called integer, reached bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
 declare
   called_tenants text[];
   called_targets text[];
 begin
-  with called as (
-    delete from calls
-    where id in (select c.id from calls c order by c.id limit max_targets for update skip locked)
-    returning tenant, target
+  with answered as (
+    delete from calls k
+    where k.ctid = any (array(
+      select c.ctid
+      from calls c
+      where c.id > after
+      order by c.id
+      limit max_targets
+      for update skip locked))
+    returning k.id, k.tenant, k.target
   )
-  select array_agg(c.tenant), array_agg(c.target) into called_tenants, called_targets from called c;
+  select array_agg(a.tenant), array_agg(a.target), max(a.id) into called_tenants, called_targets, reached from answered a;
   if called_targets is not null then
     perform seat(called_tenants, called_targets);
   end if;
-  return coalesce(cardinality(called_targets), 0);
+  called := coalesce(cardinality(called_targets), 0);
+  reached := coalesce(reached, after);
+  return next;
 end
 $$;
-ALTER FUNCTION holdfast.elect(max_targets integer) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.elect_from(after bigint, max_targets integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1312,7 +1414,7 @@ declare
 begin
   for ask in
     select c.job_id, c.attempt, s.type, c.payload
-    from claim_streams('maintenance', array(select s.id from streams s where s.queue = 'holdfast'), max_requests, null) c
+    from claim_streams('maintenance', request_streams(), max_requests, null) c
     join streams s on s.id = c.stream
   loop
     begin
@@ -1507,28 +1609,73 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.forget_idle_permits(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  tids tid[];
+begin
+  select
+    array_agg(v.tid) filter (
+      where v.idle and not exists (select from leases l where l.job_id = v.job_id and l.attempt = v.attempt)),
+    max(array[v.gate, v.slot::text]) filter (where v.number = max_rows)
+  into tids, reached
+  from (
+    select p.ctid as tid, p.gate, p.slot, p.job_id, p.attempt,
+      p.granted_at < now() - case when starts_with(p.gate, 'rate') then interval '32 days' else interval '1 hour' end
+        as idle,
+      row_number() over (order by p.gate, p.slot) as number
+    from permits p
+    where (p.gate, p.slot) > (coalesce(after[1], ''), coalesce(after[2]::integer, 0))
+    order by p.gate, p.slot
+    limit max_rows) v;
+  delete from permits p
+  where p.ctid = any (array(
+    select s.ctid
+    from permits s
+    where s.ctid = any (tids)
+      and not exists (select from leases l where l.job_id = s.job_id and l.attempt = s.attempt)
+    for update skip locked));
+  get diagnostics mended = row_count;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.forget_permits(max_permits integer DEFAULT 1000) RETURNS integer
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  with idle as (
-    select p.ctid as tid
-    from permits p
-    where p.granted_at < now() - case when starts_with(p.gate, 'rate') then interval '32 days' else interval '1 hour' end
-      and not exists (select from leases l where l.job_id = p.job_id and l.attempt = p.attempt)
-    limit max_permits
-    for update skip locked
-  ), gone as (
-    delete from permits p using idle where p.ctid = idle.tid returning 1
-  )
-  select count(*)::integer from gone
+declare
+  step  record;
+  place text[];
+  total integer := 0;
+begin
+  loop
+    select * into step from forget_idle_permits(place);
+    total := total + step.mended;
+    place := step.reached;
+    exit when place is null or total >= max_permits;
+  end loop;
+  return total;
+end
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  with gone as (delete from workers w where w.heartbeat_at < now() - interval '1 day' returning 1)
+  with gone as (
+    delete from workers w
+    where w.ctid = any (array(
+      select s.ctid from workers s where s.heartbeat_at < now() - interval '1 day' limit 1000 for update skip locked))
+    returning 1
+  )
   select count(*)::integer from gone
 $$;
 ALTER FUNCTION holdfast.forget_workers() OWNER TO holdfast_owner;
@@ -1846,36 +1993,19 @@ ALTER FUNCTION holdfast.has_keys(stream integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.headless_targets(max_targets integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    SET enable_hashjoin TO 'off'
     AS $$
-#variable_conflict use_column
 declare
-  found_tenants text[];
-  found_targets text[];
+  step  record;
+  place text[];
+  total integer := 0;
 begin
-  with recursive line as (
-    (select w.tenant, w.target from waiting w order by w.tenant, w.target limit 1)
-    union all
-    select following.tenant, following.target
-    from line
-    cross join lateral (
-      select w.tenant, w.target
-      from waiting w
-      where (w.tenant, w.target) > (line.tenant, line.target)
-      order by w.tenant, w.target
-      limit 1) following
-  )
-  select array_agg(lost.tenant), array_agg(lost.target) into found_tenants, found_targets
-  from (
-    select line.tenant, line.target
-    from line
-    where not exists (
-      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null)
-    limit max_targets) lost;
-  if found_targets is not null then
-    perform seat(found_tenants, found_targets);
-  end if;
-  return coalesce(cardinality(found_targets), 0);
+  loop
+    select * into step from seat_headless(place);
+    total := total + step.mended;
+    place := step.reached;
+    exit when place is null or total >= max_targets;
+  end loop;
+  return total;
 end
 $$;
 ALTER FUNCTION holdfast.headless_targets(max_targets integer) OWNER TO holdfast_owner;
@@ -2340,7 +2470,7 @@ declare
 begin
   select j.* into job from jobs j where j.id = mend.id for update skip locked;
   if not found or not exists (
-    select from broken_jobs(mend.id, mend.id) b where b.fault = mend.fault
+    select from broken_among(array[mend.id]) b where b.fault = mend.fault
   ) then
     return false;
   end if;
@@ -2535,6 +2665,24 @@ CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     set count = r.count + excluded.count, last_at = now()
 $$;
 ALTER FUNCTION holdfast.note_repair(kind text, times bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RETURNS uuid[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'off'
+    SET enable_indexonlyscan TO 'off'
+    SET enable_tidscan TO 'on'
+    AS $$
+  select array(
+    select j.id
+    from jobs j
+    where j.ctid >= format('(%s,0)', least(first_page, 4294967295))::tid
+      and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
+      and j.state in ('queued', 'running', 'scheduled', 'retry'))
+$$;
+ALTER FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2716,6 +2864,18 @@ ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER
 CREATE FUNCTION holdfast.promote(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if exists (select from parked) then
+    perform from admit();
+  end if;
+  return query select * from promote_due(max_jobs, after);
+end
+$$;
+ALTER FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.promote_due(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
@@ -2745,10 +2905,6 @@ begin
       perform note_repair('due-dropped', strays);
     end if;
   end if;
-  -- Leaders of older releases do not know that duty.
-  if exists (select from parked) then
-    perform from admit();
-  end if;
   return query
   select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
     coalesce(last, after)
@@ -2761,7 +2917,7 @@ begin
     limit 1) following on true;
 end
 $$;
-ALTER FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.promote_jobs(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3040,29 +3196,51 @@ CREATE FUNCTION holdfast.reconcile(after uuid DEFAULT NULL::uuid, max_jobs integ
     AS $$
 #variable_conflict use_column
 declare
-  broken  record;
-  reached uuid;
+  broken record;
+  ids    uuid[];
 begin
-  select max(chunk.id::text)::uuid into reached
-  from (
+  ids := array(
     select j.id
     from jobs j
     where j.id > coalesce(after, '00000000-0000-0000-0000-000000000000')
     order by j.id
-    limit max_jobs) chunk;
-  for broken in
-    select b.job_id, b.fault
-    from broken_jobs(coalesce(after, '00000000-0000-0000-0000-000000000000'), reached) b
-  loop
+    limit max_jobs);
+  last := ids[cardinality(ids)];
+  for broken in select b.job_id, b.fault from broken_among(ids) b loop
     if mend(broken.job_id, broken.fault) then
       perform note_repair(broken.fault, 1);
-      return query select broken.job_id, broken.fault, reached;
+      return query select broken.job_id, broken.fault, last;
     end if;
   end loop;
-  return query select null::uuid, null::text, reached where reached is not null;
+  return query select null::uuid, null::text, last where last is not null;
 end
 $$;
 ALTER FUNCTION holdfast.reconcile(after uuid, max_jobs integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.reconcile_pages(first_page bigint DEFAULT 0, max_pages integer DEFAULT 1000, max_repairs integer DEFAULT 500) RETURNS TABLE(job_id uuid, repair text, reached bigint, open_jobs integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  pages  bigint := pg_relation_size('jobs') / current_setting('block_size')::integer;
+  ids    uuid[] := open_on_pages(first_page, max_pages);
+  broken record;
+  mended integer := 0;
+begin
+  reached := case when first_page + max_pages < pages then first_page + max_pages end;
+  if cardinality(ids) > 0 then
+    for broken in select b.job_id, b.fault from broken_among(ids) b limit max_repairs loop
+      if mend(broken.job_id, broken.fault) then
+        perform note_repair(broken.fault, 1);
+        mended := mended + 1;
+        return query select broken.job_id, broken.fault, null::bigint, null::integer;
+      end if;
+    end loop;
+  end if;
+  return query select null::uuid, null::text, case when mended < max_repairs then reached else first_page end, cardinality(ids);
+end
+$$;
+ALTER FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3403,6 +3581,41 @@ CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) 
   where l.job_id not in (select p.job_id from prolonged p)
 $$;
 ALTER FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.replace_heads(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  tenants text[];
+  targets text[];
+begin
+  select
+    array_agg(v.tenant) filter (where lost), array_agg(v.target) filter (where lost),
+    max(array[v.tenant, v.target]) filter (where v.number = max_rows)
+  into tenants, targets, reached
+  from (
+    select h.tenant, h.target, h.job_id, row_number() over (order by h.tenant, h.target) as number
+    from heads h
+    where (h.tenant, h.target) > (coalesce(after[1], ''), coalesce(after[2], ''))
+    order by h.tenant, h.target
+    limit max_rows) v
+  cross join lateral (
+    select not exists (
+      select from jobs j
+      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created')) as lost) head;
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  mended := coalesce(cardinality(targets), 0);
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.replace_heads(after text[], max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb DEFAULT NULL::jsonb, collection text DEFAULT NULL::text, cursor jsonb DEFAULT NULL::jsonb, progress bigint DEFAULT 0, done_reason text DEFAULT NULL::text, ends text DEFAULT 'later'::text, result jsonb DEFAULT NULL::jsonb, log_excerpt text DEFAULT NULL::text) RETURNS TABLE(state text, duplicate boolean, progress_count bigint, result_count bigint, target_count bigint, target_reached boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3485,8 +3698,8 @@ declare
   created uuid;
   flagged integer;
 begin
-  if verb not in ('cancel', 'pause', 'resume', 'delete', 'retry') then
-    raise exception 'unknown request %; known are cancel, pause, resume, delete and retry', verb using errcode = 'HF002';
+  if verb <> all (request_verbs()) then
+    raise exception 'unknown request %; known are %', verb, array_to_string(request_verbs(), ', ') using errcode = 'HF002';
   end if;
   foreach wanted in array job_ids loop
     select j.* into job
@@ -3517,7 +3730,8 @@ begin
       from record_jobs(
         array['holdfast.' || verb],
         array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note, 'attempt', flagged))],
-        array['{"queue": "holdfast"}'::jsonb], job.tenant, by, null) r;
+        array[jsonb_build_object(
+          'queue', 'holdfast', 'priority', case when cardinality(job_ids) > 100 then 200 else 100 end)], job.tenant, by, null) r;
       perform wake('duty', array[0]);
     end if;
     return query select wanted, answer, created;
@@ -3525,6 +3739,24 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.request_streams() RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  select array(
+    select s.id
+    from streams s
+    where s.type = any (array(select 'holdfast.' || v.verb from unnest(request_verbs()) as v (verb)))
+      and s.queue = 'holdfast')
+$$;
+ALTER FUNCTION holdfast.request_streams() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.request_verbs() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array['cancel', 'pause', 'resume', 'delete', 'retry']
+$$;
+ALTER FUNCTION holdfast.request_verbs() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3580,8 +3812,16 @@ end
 $$;
 ALTER FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 500) RETURNS TABLE(deleted integer, reached uuid)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select r.deleted, r.reached from retire_from(retire.after, retire.max_jobs, retire.max_jobs) r
+$$;
+ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
@@ -3589,44 +3829,50 @@ CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer 
     AS $$
 #variable_conflict use_column
 declare
+  origin uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
   ended  timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
   died   timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
-  last   uuid;
-  ids    uuid[];
+  over   uuid[];
   recent boolean;
 begin
-  select max(chunk.id::text)::uuid, array_agg(chunk.id) filter (where chunk.over), bool_and(chunk.created_at >= ended)
-  into last, ids, recent
+  select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
+    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= ended)
+  into visited, reached, over, kept, recent
   from (
-    select j.id, j.created_at,
-      (j.state in ('success', 'canceled') and j.finished_at < ended)
-        or (j.state = 'dead' and exists (
-          select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)) as over
+    select j.id, j.created_at, coalesce(case
+        when j.state in ('success', 'canceled') then j.finished_at < ended
+        when j.state = 'dead' then exists (
+          select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)
+      end, false) as over
     from jobs j
-    where j.id > coalesce(after, '00000000-0000-0000-0000-000000000000')
+    where j.id > origin
     order by j.id
-    limit max_jobs) chunk;
-  if ids is not null then
-    -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.
-    if not drop_items(ids) then
-      return query select 0, coalesce(after, '00000000-0000-0000-0000-000000000000');
-      return;
-    end if;
-    delete from job_progress p where p.job_id = any (ids);
-    delete from job_attempts t where t.job_id = any (ids);
-    delete from job_events e where e.job_id = any (ids);
-    delete from dead_letters d where d.job_id = any (ids);
-    delete from jobs j where j.id = any (ids);
+    limit max_visited) chunk;
+  if visited = 0 then
+    deleted := 0;
+    return next;
+    return;
   end if;
-  if recent then
-    -- Ids begin with the time they were made: what follows is younger still, up to ids of another kind.
-    last := greatest(
-      last, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
+  if cardinality(over) > max_jobs then
+    over := over[:max_jobs];
+    reached := over[max_jobs];
+    kept := case when kept < reached then kept end;
+  elsif recent then
+    -- What follows is younger still, up to ids of another kind.
+    reached := greatest(
+      reached, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
   end if;
-  return query select coalesce(cardinality(ids), 0), last;
+  deleted := coalesce(cardinality(over), 0);
+  -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.
+  if deleted > 0 and not take_away(over) then
+    deleted := 0;
+    reached := origin;
+    kept := null;
+  end if;
+  return next;
 end
 $$;
-ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3825,6 +4071,52 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat(tenants text[], targets text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.seat_headless(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  tenants text[];
+  targets text[];
+begin
+  with recursive line as (
+    (select w.tenant, w.target, 1 as number
+     from waiting w
+     where (w.tenant, w.target) > (coalesce(after[1], ''), coalesce(after[2], ''))
+     order by w.tenant, w.target
+     limit 1)
+    union all
+    select following.tenant, following.target, line.number + 1
+    from line
+    cross join lateral (
+      select w.tenant, w.target
+      from waiting w
+      where (w.tenant, w.target) > (line.tenant, line.target)
+      order by w.tenant, w.target
+      limit 1) following
+    where line.number < max_rows
+  )
+  select
+    array_agg(line.tenant) filter (where lost), array_agg(line.target) filter (where lost),
+    max(array[line.tenant, line.target]) filter (where line.number = max_rows)
+  into tenants, targets, reached
+  from line
+  cross join lateral (
+    select not exists (
+      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null) as lost) head;
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  mended := coalesce(cardinality(targets), 0);
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.seat_headless(after text[], max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.seat_one(tenant text, target text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4087,6 +4379,48 @@ CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.show_hidden(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  tids tid[];
+begin
+  select
+    array_agg(h.tid) filter (where not exists (
+      select from parked p where p.stream = -h.stream and p.rank = h.rank and p.seq = h.seq)),
+    max(array[h.stream::text, h.rank::text, h.seq::text]) filter (where h.number = max_rows)
+  into tids, reached
+  from (
+    select r.ctid as tid, r.stream, r.rank, r.seq, row_number() over (order by r.stream, r.rank, r.seq) as number
+    from ready r
+    where (r.stream, r.rank, r.seq) > (
+        coalesce(after[1]::integer, -2147483648), coalesce(after[2]::integer, 0), coalesce(after[3]::bigint, 0))
+      and r.stream < 0
+    order by r.stream, r.rank, r.seq
+    limit max_rows) h;
+  update ready r
+  set stream = -r.stream
+  where r.ctid = any (array(
+    select s.ctid
+    from ready s
+    where s.ctid = any (tids)
+      and s.stream < 0
+      and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
+    for update skip locked));
+  get diagnostics mended = row_count;
+  if mended > 0 then
+    perform note_repair('parked-for-nothing', mended);
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.show_hidden(after text[], max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text DEFAULT NULL::text, max_line integer DEFAULT 0) RETURNS TABLE(tenant text, target text, blocked boolean, job_id uuid, type text, state text, since timestamp with time zone, run_at timestamp with time zone, worker text, by text, note text, last_error text, waiting bigint, waiting_more boolean, line uuid[])
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4356,6 +4690,29 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.take_away(ids uuid[]) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  if not drop_items(ids) then
+    return false;
+  end if;
+  delete from job_progress p where p.job_id = any (ids);
+  delete from job_attempts t where t.job_id = any (ids);
+  delete from job_events e where e.job_id = any (ids);
+  delete from dead_letters d where d.job_id = any (ids);
+  delete from jobs j where j.id = any (ids);
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.take_away(ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4762,8 +5119,7 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
       join jobs j on j.id = soon.job_id
       where (j.state = 'retry' or j.reason = 'snoozed') and j.stream = any (streams))
     or exists (select from calls)
-    or exists (select from streams s join lateral (select from ready r where r.stream = s.id limit 1) r on true
-      where s.queue = 'holdfast')
+    or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
 ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -5011,6 +5367,8 @@ GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
@@ -5022,6 +5380,7 @@ REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.begin_limit() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.broken_among(ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) FROM PUBLIC;
@@ -5048,11 +5407,15 @@ REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.elect(max_targets integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) FROM PUBLIC;
@@ -5083,6 +5446,8 @@ REVOKE ALL ON FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], ask
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
@@ -5171,6 +5536,7 @@ REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt te
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
@@ -5180,6 +5546,8 @@ GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note t
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) TO holdfast_client;
@@ -5191,6 +5559,8 @@ REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) F
 REVOKE ALL ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
@@ -5207,12 +5577,16 @@ REVOKE ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) FRO
 GRANT ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.request_streams() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.request_verbs() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.resign(name text, candidate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resign(name text, candidate text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
@@ -5221,6 +5595,8 @@ REVOKE ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note
 GRANT ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) FROM PUBLIC;
@@ -5230,6 +5606,8 @@ REVOKE ALL ON FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_
 REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.session_seconds() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) FROM PUBLIC;
@@ -5238,6 +5616,8 @@ REVOKE ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision,
 GRANT ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.shut_streams(asked integer[]) FROM PUBLIC;
@@ -5252,6 +5632,7 @@ REVOKE ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types te
 GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) TO holdfast_client;

@@ -575,6 +575,9 @@ returns table (looked integer, reached text)
 language plpgsql security definer
 set search_path from current
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -622,22 +625,4 @@ begin
   end if;
   return next;
 end
-$$;
-
--- Forget the permits of keys that nobody has used for an hour, or for longer than any rate lasts. Roles: worker.
-create or replace function forget_permits(max_permits integer default 1000) returns integer
-language sql security definer
-set search_path from current
-as $$
-  with idle as (
-    select p.ctid as tid
-    from permits p
-    where p.granted_at < now() - case when starts_with(p.gate, 'rate') then interval '32 days' else interval '1 hour' end
-      and not exists (select from leases l where l.job_id = p.job_id and l.attempt = p.attempt)
-    limit max_permits
-    for update skip locked
-  ), gone as (
-    delete from permits p using idle where p.ctid = idle.tid returning 1
-  )
-  select count(*)::integer from gone
 $$;

@@ -1,9 +1,12 @@
 -- Let time pass: what is due becomes eligible, what waited too long goes first, targets that were called
 -- get a head. Every duty is correct with two leaders. Roles: worker.
 
+-- Every call looks at a bounded number of rows, whatever the size of the tables and whatever the statistics say.
+-- Where a duty has more to look at, it answers how far it has come, and the next call goes on from there.
+
 -- Moves: scheduled → queued, retry → queued. Answers how many were due, and when the next one will be.
 -- `after` is how far an earlier call has come, so that entries dead but not yet vacuumed are not walked again.
-create or replace function promote(max_jobs integer default 500, after timestamptz default '-infinity')
+create or replace function promote_due(max_jobs integer default 500, after timestamptz default '-infinity')
 returns table (promoted integer, next_in_seconds double precision, reached timestamptz)
 language plpgsql security definer
 set search_path from current
@@ -36,10 +39,6 @@ begin
       perform note_repair('due-dropped', strays);
     end if;
   end if;
-  -- Leaders of older releases do not know that duty.
-  if exists (select from parked) then
-    perform from admit();
-  end if;
   return query
   select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
     coalesce(last, after)
@@ -50,6 +49,20 @@ begin
     where d.run_at >= coalesce(last, after)
     order by d.run_at
     limit 1) following on true;
+end
+$$;
+
+-- For leaders of older releases, which do not know that what is parked is to be admitted.
+create or replace function promote(max_jobs integer default 500, after timestamptz default '-infinity')
+returns table (promoted integer, next_in_seconds double precision, reached timestamptz)
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+  if exists (select from parked) then
+    perform from admit();
+  end if;
+  return query select * from promote_due(max_jobs, after);
 end
 $$;
 
@@ -124,74 +137,136 @@ begin
 end
 $$;
 
--- Seat the heads of targets that enqueueing called for. Moves: none.
-create or replace function elect(max_targets integer default 500) returns integer
-language plpgsql security definer
-set search_path from current
-as $$
-declare
-  called_tenants text[];
-  called_targets text[];
-begin
-  with called as (
-    delete from calls
-    where id in (select c.id from calls c order by c.id limit max_targets for update skip locked)
-    returning tenant, target
-  )
-  select array_agg(c.tenant), array_agg(c.target) into called_tenants, called_targets from called c;
-  if called_targets is not null then
-    perform seat(called_tenants, called_targets);
-  end if;
-  return coalesce(cardinality(called_targets), 0);
-end
-$$;
-
--- A job that waited longer than AGEING_SECONDS goes first. Only jobs that others can pass are touched. Between tenants
--- that is a trickle, ten of a stream at a time: or the old backlog of one would hold up the new jobs of all others.
-create or replace function age(max_jobs integer default 500) returns integer
+-- Seat the heads of targets that enqueueing called for. `after` is how far an earlier call has come: calls that were
+-- answered but not yet vacuumed are not walked again. A call may commit behind it: look from 0 now and then. Moves: none.
+create or replace function elect_from(after bigint default 0, max_targets integer default 500)
+returns table (called integer, reached bigint)
 language plpgsql security definer
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  called_tenants text[];
+  called_targets text[];
+begin
+  with answered as (
+    delete from calls k
+    where k.ctid = any (array(
+      select c.ctid
+      from calls c
+      where c.id > after
+      order by c.id
+      limit max_targets
+      for update skip locked))
+    returning k.id, k.tenant, k.target
+  )
+  select array_agg(a.tenant), array_agg(a.target), max(a.id) into called_tenants, called_targets, reached from answered a;
+  if called_targets is not null then
+    perform seat(called_tenants, called_targets);
+  end if;
+  called := coalesce(cardinality(called_targets), 0);
+  reached := coalesce(reached, after);
+  return next;
+end
+$$;
+
+create or replace function elect(max_targets integer default 500) returns integer
+language sql security definer
+set search_path from current
+as $$
+  select e.called from elect_from(0, max_targets) e
+$$;
+
+-- A job that waited longer than AGEING_SECONDS goes first. Only jobs that others can pass are touched. Between tenants
+-- that is a trickle, ten of a stream at a time: or the old backlog of one would hold up the new jobs of all others.
+--
+-- A call looks at `max_lines` lines (a line is what stands at one rank of one stream) behind (after_stream, after_rank),
+-- and answers where to go on; null after the last one. Whether others can pass (`mixed`: there are several ranks) and
+-- whether there are several tenants (`shared`) shows in all lines together: the caller passes what it learned from the
+-- lines before, which are those of its last walk too.
+create or replace function age_from(
+  after_stream integer default 0, after_rank integer default 0, max_lines integer default 2000,
+  max_jobs integer default 500, mixed boolean default false, shared boolean default false
+) returns table (
+  aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer, first_tenant text,
+  last_tenant text)
+language plpgsql security definer
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
   oldest timestamptz := now() - make_interval(secs => setting('AGEING_SECONDS')::double precision);
-  aged   integer;
+  lines  integer[];
+  ranks  integer[];
+  tids   tid[];
+  last   integer;
 begin
   with recursive line as (
-    select s.id as stream, first.rank
-    from streams s
-    cross join lateral (
-      select r.rank from ready r where r.stream = s.id order by r.rank limit 1) first
+    (select r.stream, r.rank, 1 as number
+     from ready r
+     where (r.stream, r.rank) > (after_stream, after_rank)
+     order by r.stream, r.rank
+     limit 1)
     union all
-    select line.stream, following.rank
+    select following.stream, following.rank, line.number + 1
     from line
     cross join lateral (
-      select r.rank from ready r where r.stream = line.stream and r.rank > line.rank order by r.rank limit 1) following
-  ), passed as (
-    select line.stream, line.rank
-    from line
-    where line.rank > 0 and (select count(distinct other.rank) from line other) > 1
-  ), old as materialized (
-    select entry.tid
-    from passed
-    cross join lateral (
-      select r.ctid as tid, r.ready_at
+      select r.stream, r.rank
       from ready r
-      where r.stream = passed.stream and r.rank = passed.rank
-      order by r.seq
-      limit case
-        when (select count(distinct s.tenant) from line join streams s on s.id = line.stream) > 1 then
-          10 - (select count(*) from (select from ready a where a.stream = passed.stream and a.rank = 0 limit 10) first)
-        else max_jobs
-      end) entry
-    where entry.ready_at < oldest
-    limit max_jobs
-  ), free as materialized (
+      where (r.stream, r.rank) > (line.stream, line.rank)
+      order by r.stream, r.rank
+      limit 1) following
+    where line.number < max_lines
+  )
+  select array_agg(line.stream order by line.number), array_agg(line.rank order by line.number),
+    min(line.rank), max(line.rank)
+  into lines, ranks, lowest, highest
+  from line;
+  if cardinality(lines) = max_lines then
+    reached_stream := lines[max_lines];
+    reached_rank := ranks[max_lines];
+  end if;
+  select min(s.tenant), max(s.tenant) into first_tenant, last_tenant from streams s where s.id = any (lines);
+
+  if mixed or lowest < highest then
+    -- Entries of a line stand in the order in which they came: where the first is not old, none is.
+    select array_agg(old.tid), max(old.number) into tids, last
+    from (
+      select entry.tid, line.number::integer
+      from unnest(lines, ranks) with ordinality as line (stream, rank, number)
+      cross join lateral (
+        select r.ready_at
+        from ready r
+        where r.stream = line.stream and r.rank = line.rank
+        order by r.seq
+        limit 1) first
+      cross join lateral (
+        select r.ctid as tid, r.ready_at
+        from ready r
+        where r.stream = line.stream and r.rank = line.rank
+        order by r.seq
+        limit case
+          when shared or first_tenant < last_tenant then
+            10 - (select count(*) from (select from ready a where a.stream = line.stream and a.rank = 0 limit 10) a)
+          else max_jobs
+        end) entry
+      where line.rank > 0 and first.ready_at < oldest and entry.ready_at < oldest
+      limit max_jobs) old;
+  end if;
+
+  with free as materialized (
     select r.ctid as tid
     from ready r
-    where r.ctid = any (array(select old.tid from old)) and r.ready_at < oldest
+    where r.ctid = any (tids) and r.ready_at < oldest
     for update skip locked
   )
   update ready r
@@ -199,6 +274,43 @@ begin
   from free
   where r.ctid = free.tid;
   get diagnostics aged = row_count;
-  return aged;
+  if aged > 0 and cardinality(tids) = max_jobs then
+    reached_stream := lines[last];
+    reached_rank := ranks[last] - 1;
+  end if;
+  return next;
+end
+$$;
+
+-- The whole walk in one call, for leaders of older releases and for tests: one look to learn, and one to act.
+create or replace function age(max_jobs integer default 500) returns integer
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  step       record;
+  stream     integer;
+  rank       integer;
+  any_rank   integer;
+  any_tenant text;
+  mixed      boolean := false;
+  shared     boolean := false;
+  total      integer := 0;
+begin
+  for look in 0..1 loop
+    stream := 0;
+    rank := 0;
+    while stream is not null and total < max_jobs loop
+      select a.* into step from age_from(stream, rank, 10000, look * (max_jobs - total), mixed, shared) a;
+      any_rank := coalesce(any_rank, step.lowest);
+      any_tenant := coalesce(any_tenant, step.first_tenant);
+      mixed := mixed or coalesce(step.lowest <> any_rank or step.highest <> any_rank, false);
+      shared := shared or coalesce(step.first_tenant <> any_tenant or step.last_tenant <> any_tenant, false);
+      total := total + step.aged;
+      stream := step.reached_stream;
+      rank := step.reached_rank;
+    end loop;
+  end loop;
+  return total;
 end
 $$;

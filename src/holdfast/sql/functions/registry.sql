@@ -40,12 +40,17 @@ as $$
   delete from workers w where w.id = unregister_worker.id
 $$;
 
--- Forget workers that have been silent for a day. None of their jobs depends on it.
+-- Forget workers that have been silent for a day, a thousand at a time. None of their jobs depends on it.
 create or replace function forget_workers() returns integer
 language sql security definer
 set search_path from current
 as $$
-  with gone as (delete from workers w where w.heartbeat_at < now() - interval '1 day' returning 1)
+  with gone as (
+    delete from workers w
+    where w.ctid = any (array(
+      select s.ctid from workers s where s.heartbeat_at < now() - interval '1 day' limit 1000 for update skip locked))
+    returning 1
+  )
   select count(*)::integer from gone
 $$;
 
@@ -142,8 +147,7 @@ as $$
       join jobs j on j.id = soon.job_id
       where (j.state = 'retry' or j.reason = 'snoozed') and j.stream = any (streams))
     or exists (select from calls)
-    or exists (select from streams s join lateral (select from ready r where r.stream = s.id limit 1) r on true
-      where s.queue = 'holdfast')
+    or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 
 -- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock.

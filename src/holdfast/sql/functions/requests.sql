@@ -4,6 +4,27 @@
 -- Inside a longer transaction pass at_once => false: the lease then stays untouched until maintenance comes by
 -- after the commit, and its worker does not have to wait for that transaction to settle.
 
+-- What may be asked for.
+create or replace function request_verbs() returns text[]
+language sql immutable parallel safe
+as $$
+  select array['cancel', 'pause', 'resume', 'delete', 'retry']
+$$;
+
+-- The streams in which requests stand, found by their types: most of a large system's streams have none.
+create or replace function request_streams() returns integer[]
+language sql stable
+set search_path from current
+set enable_seqscan = off
+as $$
+  select array(
+    select s.id
+    from streams s
+    where s.type = any (array(select 'holdfast.' || v.verb from unnest(request_verbs()) as v (verb)))
+      and s.queue = 'holdfast')
+$$;
+
+-- Requests for more than a hundred jobs at once stand behind all others of their tenant.
 create or replace function request(
   verb text, job_ids uuid[], by text default null, note text default null, only_tenant text default null,
   at_once boolean default true
@@ -19,8 +40,8 @@ declare
   created uuid;
   flagged integer;
 begin
-  if verb not in ('cancel', 'pause', 'resume', 'delete', 'retry') then
-    raise exception 'unknown request %; known are cancel, pause, resume, delete and retry', verb using errcode = 'HF002';
+  if verb <> all (request_verbs()) then
+    raise exception 'unknown request %; known are %', verb, array_to_string(request_verbs(), ', ') using errcode = 'HF002';
   end if;
   foreach wanted in array job_ids loop
     select j.* into job
@@ -51,7 +72,8 @@ begin
       from record_jobs(
         array['holdfast.' || verb],
         array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note, 'attempt', flagged))],
-        array['{"queue": "holdfast"}'::jsonb], job.tenant, by, null) r;
+        array[jsonb_build_object(
+          'queue', 'holdfast', 'priority', case when cardinality(job_ids) > 100 then 200 else 100 end)], job.tenant, by, null) r;
       perform wake('duty', array[0]);
     end if;
     return query select wanted, answer, created;
@@ -112,7 +134,7 @@ declare
 begin
   for ask in
     select c.job_id, c.attempt, s.type, c.payload
-    from claim_streams('maintenance', array(select s.id from streams s where s.queue = 'holdfast'), max_requests, null) c
+    from claim_streams('maintenance', request_streams(), max_requests, null) c
     join streams s on s.id = c.stream
   loop
     begin

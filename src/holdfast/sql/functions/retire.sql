@@ -1,0 +1,94 @@
+-- Delete ended jobs whose time is over, with all that belongs to them. Moves: (terminal) → gone. Roles: worker.
+--
+-- The walk goes by id, and ids begin with the time they were made: what is over stands at the beginning, and where jobs
+-- are younger than the retention, the walk goes on behind them. A call looks at up to `max_visited` jobs behind `after`
+-- and deletes up to `max_jobs` of them. `reached` is where to go on, null at the end; `kept` is the first job that stays.
+create or replace function retire_from(
+  after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
+) returns table (deleted integer, visited integer, reached uuid, kept uuid)
+language plpgsql security definer
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  origin uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
+  ended  timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
+  died   timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
+  over   uuid[];
+  recent boolean;
+begin
+  select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
+    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= ended)
+  into visited, reached, over, kept, recent
+  from (
+    select j.id, j.created_at, coalesce(case
+        when j.state in ('success', 'canceled') then j.finished_at < ended
+        when j.state = 'dead' then exists (
+          select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)
+      end, false) as over
+    from jobs j
+    where j.id > origin
+    order by j.id
+    limit max_visited) chunk;
+  if visited = 0 then
+    deleted := 0;
+    return next;
+    return;
+  end if;
+  if cardinality(over) > max_jobs then
+    over := over[:max_jobs];
+    reached := over[max_jobs];
+    kept := case when kept < reached then kept end;
+  elsif recent then
+    -- What follows is younger still, up to ids of another kind.
+    reached := greatest(
+      reached, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
+  end if;
+  deleted := coalesce(cardinality(over), 0);
+  -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.
+  if deleted > 0 and not take_away(over) then
+    deleted := 0;
+    reached := origin;
+    kept := null;
+  end if;
+  return next;
+end
+$$;
+
+-- Delete ended jobs with all that belongs to them; false while there are items left.
+create or replace function take_away(ids uuid[]) returns boolean
+language plpgsql
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+begin
+  if not drop_items(ids) then
+    return false;
+  end if;
+  delete from job_progress p where p.job_id = any (ids);
+  delete from job_attempts t where t.job_id = any (ids);
+  delete from job_events e where e.job_id = any (ids);
+  delete from dead_letters d where d.job_id = any (ids);
+  delete from jobs j where j.id = any (ids);
+  return true;
+end
+$$;
+
+-- For leaders of older releases.
+create or replace function retire(after uuid default null, max_jobs integer default 500)
+returns table (deleted integer, reached uuid)
+language sql security definer
+set search_path from current
+as $$
+  select r.deleted, r.reached from retire_from(retire.after, retire.max_jobs, retire.max_jobs) r
+$$;

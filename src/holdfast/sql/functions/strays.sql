@@ -1,0 +1,282 @@
+-- Side rows whose job does not fit, and lines that nobody serves. The hot functions pass over them anyway.
+-- Moves: none. Roles: worker.
+--
+-- Each walk looks at up to `max_rows` rows behind `after`, and answers what it mended and where to go on: null at the
+-- end. What stands in `due` for no job is dropped by promotion once its time has come.
+
+-- Leases of jobs that do not run, or that run another attempt, are dropped.
+create or replace function drop_stray_leases(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  ids := array(
+    select l.job_id
+    from leases l
+    where l.job_id > coalesce(after[1]::uuid, '00000000-0000-0000-0000-000000000000')
+    order by l.job_id
+    limit max_rows);
+  delete from leases l
+  where l.ctid = any (array(
+    select s.ctid
+    from leases s
+    where s.job_id = any (ids)
+      and not exists (select from jobs j where j.id = s.job_id and j.state = 'running' and j.attempt = s.attempt)
+    for update skip locked));
+  get diagnostics mended = row_count;
+  if mended > 0 then
+    perform note_repair('lease-dropped', mended);
+  end if;
+  if cardinality(ids) = max_rows then
+    reached := array[ids[max_rows]::text];
+  end if;
+  return next;
+end
+$$;
+
+-- What is hidden from claims without being parked comes back.
+create or replace function show_hidden(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  tids tid[];
+begin
+  select
+    array_agg(h.tid) filter (where not exists (
+      select from parked p where p.stream = -h.stream and p.rank = h.rank and p.seq = h.seq)),
+    max(array[h.stream::text, h.rank::text, h.seq::text]) filter (where h.number = max_rows)
+  into tids, reached
+  from (
+    select r.ctid as tid, r.stream, r.rank, r.seq, row_number() over (order by r.stream, r.rank, r.seq) as number
+    from ready r
+    where (r.stream, r.rank, r.seq) > (
+        coalesce(after[1]::integer, -2147483648), coalesce(after[2]::integer, 0), coalesce(after[3]::bigint, 0))
+      and r.stream < 0
+    order by r.stream, r.rank, r.seq
+    limit max_rows) h;
+
+  update ready r
+  set stream = -r.stream
+  where r.ctid = any (array(
+    select s.ctid
+    from ready s
+    where s.ctid = any (tids)
+      and s.stream < 0
+      and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
+    for update skip locked));
+  get diagnostics mended = row_count;
+  if mended > 0 then
+    perform note_repair('parked-for-nothing', mended);
+  end if;
+  return next;
+end
+$$;
+
+-- Targets whose head has ended or is gone get another.
+create or replace function replace_heads(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  tenants text[];
+  targets text[];
+begin
+  select
+    array_agg(v.tenant) filter (where lost), array_agg(v.target) filter (where lost),
+    max(array[v.tenant, v.target]) filter (where v.number = max_rows)
+  into tenants, targets, reached
+  from (
+    select h.tenant, h.target, h.job_id, row_number() over (order by h.tenant, h.target) as number
+    from heads h
+    where (h.tenant, h.target) > (coalesce(after[1], ''), coalesce(after[2], ''))
+    order by h.tenant, h.target
+    limit max_rows) v
+  cross join lateral (
+    select not exists (
+      select from jobs j
+      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created')) as lost) head;
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  mended := coalesce(cardinality(targets), 0);
+  return next;
+end
+$$;
+
+-- Targets with a line but no head, which a lost call could leave, get one.
+create or replace function seat_headless(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  tenants text[];
+  targets text[];
+begin
+  with recursive line as (
+    (select w.tenant, w.target, 1 as number
+     from waiting w
+     where (w.tenant, w.target) > (coalesce(after[1], ''), coalesce(after[2], ''))
+     order by w.tenant, w.target
+     limit 1)
+    union all
+    select following.tenant, following.target, line.number + 1
+    from line
+    cross join lateral (
+      select w.tenant, w.target
+      from waiting w
+      where (w.tenant, w.target) > (line.tenant, line.target)
+      order by w.tenant, w.target
+      limit 1) following
+    where line.number < max_rows
+  )
+  select
+    array_agg(line.tenant) filter (where lost), array_agg(line.target) filter (where lost),
+    max(array[line.tenant, line.target]) filter (where line.number = max_rows)
+  into tenants, targets, reached
+  from line
+  cross join lateral (
+    select not exists (
+      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null) as lost) head;
+  if targets is not null then
+    perform seat(tenants, targets);
+  end if;
+  mended := coalesce(cardinality(targets), 0);
+  return next;
+end
+$$;
+
+-- Permits of keys that nobody has used for an hour, or for longer than any rate lasts, are forgotten.
+create or replace function forget_idle_permits(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  tids tid[];
+begin
+  select
+    array_agg(v.tid) filter (
+      where v.idle and not exists (select from leases l where l.job_id = v.job_id and l.attempt = v.attempt)),
+    max(array[v.gate, v.slot::text]) filter (where v.number = max_rows)
+  into tids, reached
+  from (
+    select p.ctid as tid, p.gate, p.slot, p.job_id, p.attempt,
+      p.granted_at < now() - case when starts_with(p.gate, 'rate') then interval '32 days' else interval '1 hour' end
+        as idle,
+      row_number() over (order by p.gate, p.slot) as number
+    from permits p
+    where (p.gate, p.slot) > (coalesce(after[1], ''), coalesce(after[2]::integer, 0))
+    order by p.gate, p.slot
+    limit max_rows) v;
+  delete from permits p
+  where p.ctid = any (array(
+    select s.ctid
+    from permits s
+    where s.ctid = any (tids)
+      and not exists (select from leases l where l.job_id = s.job_id and l.attempt = s.attempt)
+    for update skip locked));
+  get diagnostics mended = row_count;
+  return next;
+end
+$$;
+
+-- Whole walks in one call, for leaders of older releases and for tests.
+create or replace function drop_strays(max_rows integer default 500) returns integer
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  step  record;
+  place text[];
+  total integer := 0;
+begin
+  loop
+    select * into step from drop_stray_leases(place);
+    total := total + step.mended;
+    place := step.reached;
+    exit when place is null or total >= max_rows;
+  end loop;
+  loop
+    select * into step from show_hidden(place);
+    total := total + step.mended;
+    place := step.reached;
+    exit when place is null or total >= max_rows;
+  end loop;
+  loop
+    select * into step from replace_heads(place);
+    place := step.reached;
+    exit when place is null;
+  end loop;
+  return total;
+end
+$$;
+
+create or replace function headless_targets(max_targets integer default 500) returns integer
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  step  record;
+  place text[];
+  total integer := 0;
+begin
+  loop
+    select * into step from seat_headless(place);
+    total := total + step.mended;
+    place := step.reached;
+    exit when place is null or total >= max_targets;
+  end loop;
+  return total;
+end
+$$;
+
+create or replace function forget_permits(max_permits integer default 1000) returns integer
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  step  record;
+  place text[];
+  total integer := 0;
+begin
+  loop
+    select * into step from forget_idle_permits(place);
+    total := total + step.mended;
+    place := step.reached;
+    exit when place is null or total >= max_permits;
+  end loop;
+  return total;
+end
+$$;
