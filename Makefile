@@ -19,7 +19,7 @@ up: setup  ## PostgreSQL, worker, HTTP server and a demo; Ctrl-C drains
 
 test: setup  ## the whole suite
 	@scripts/system-packages
-	@$(BIN)/python -m pytest -n 4 --dist worksteal
+	@$(BIN)/python -m pytest -n 4 --dist worksteal --durations=10
 
 check: setup  ## lint, types, import contracts
 	@$(BIN)/ruff check .

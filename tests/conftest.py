@@ -1,4 +1,4 @@
-"""One PostgreSQL for the whole run, one migrated template per process, one fresh database per test.
+"""One PostgreSQL for the whole run, one migrated template per process, one clean database per test.
 
 The server is the embedded one, shared by all xdist workers and stopped when the last of them has gone;
 `HOLDFAST_DATABASE_URL` names another one (a superuser login). Tests themselves see no `HOLDFAST_*`.
@@ -6,16 +6,12 @@ The server is the embedded one, shared by all xdist workers and stopped when the
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
@@ -23,8 +19,8 @@ import pytest
 
 from holdfast.config import Config
 from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.store.migrate import migrate
 from holdfast.testing.databases import SERVER_SETTINGS
+from tests.harness.databases import Databases, with_database
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
@@ -37,6 +33,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput") and HOME.exists():
         EmbeddedPostgres(HOME).stop()
         shutil.rmtree(HOME)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """With -v, which tests left a database that could not be reused, and why."""
+    if config.option.verbose > 0:
+        for report in terminalreporter.stats.get("", []):
+            if report.when == "teardown" and (fault := dict(report.user_properties).get("database dropped")):
+                terminalreporter.write_line(f"database dropped after {report.nodeid}: {fault}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,37 +64,39 @@ def server_url(given_url: str | None) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def template(server_url: str) -> Iterator[str]:
-    """The name of a database that has been migrated and is copied for every test."""
-    name = f"hf_template_{uuid4().hex[:12]}"
-    _run(_execute(server_url, f"create database {name}"))
-    _run(migrate(_config(with_database(server_url, name))))
-    yield name
-    _run(_execute(server_url, f"drop database {name} with (force)"))
+def databases(server_url: str) -> Iterator[Databases]:
+    """The databases of this process."""
+    databases = Databases(server_url)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture
-async def empty_database_url(server_url: str) -> AsyncIterator[str]:
-    """A fresh database with nothing in it."""
-    name = f"hf_test_{uuid4().hex[:12]}"
-    await _execute(server_url, f"create database {name}")
+def empty_database_url(server_url: str, databases: Databases) -> Iterator[str]:
+    """A new database with nothing in it."""
+    name = databases.create()
     yield with_database(server_url, name)
-    await _execute(server_url, f"drop database {name} with (force)")
+    databases.drop(name)
 
 
 @pytest.fixture
-async def database_url(server_url: str, template: str) -> AsyncIterator[str]:
-    """A fresh database with the engine in it."""
-    name = f"hf_test_{uuid4().hex[:12]}"
-    await _execute(server_url, f"create database {name} template {template}")
+def database_url(request: pytest.FixtureRequest, server_url: str, databases: Databases) -> Iterator[str]:
+    """A database with the engine in it and nothing else; never used before where the test is marked so."""
+    if request.node.get_closest_marker("fresh_database"):
+        name = databases.take(fresh=True)
+        yield with_database(server_url, name)
+        databases.drop(name)
+        return
+    name = databases.take()
     yield with_database(server_url, name)
-    await _execute(server_url, f"drop database {name} with (force)")
+    if fault := databases.give_back(name):
+        request.node.user_properties.append(("database dropped", fault))
 
 
 @pytest.fixture
 def config(database_url: str) -> Config:
     """The configuration of a process that uses the test's database."""
-    return _config(database_url)
+    return Config.load(environment={}, database_url=database_url)
 
 
 @pytest.fixture
@@ -115,26 +121,3 @@ async def connect_as(database_url: str) -> AsyncIterator[ConnectAs]:
 async def conn(connect_as: ConnectAs) -> asyncpg.Connection:
     """A superuser's connection."""
     return await connect_as("superuser")
-
-
-def with_database(url: str, name: str) -> str:
-    """The same server, another database."""
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-
-
-def _config(url: str) -> Config:
-    return Config.load(environment={}, database_url=url)
-
-
-async def _execute(url: str, statement: str) -> None:
-    conn = await asyncpg.connect(url)
-    try:
-        await conn.execute(statement)
-    finally:
-        await conn.close()
-
-
-def _run(task: Coroutine[Any, Any, Any]) -> None:
-    """Run in a loop of its own, apart from the one that the tests use."""
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, task).result()

@@ -17,6 +17,8 @@ from holdfast.store.statements import functions
 from tests.sql.factories import enqueue_copies
 from tests.sql.meter import TRIES, leave_alone
 
+pytestmark = pytest.mark.fresh_database
+
 BATCH = 200
 
 #: Bytes of WAL and buffers touched per job, without the full-page images that follow a checkpoint.

@@ -18,7 +18,7 @@ from tests.faults.conftest import CHAOS_SECONDS
 from tests.sql.factories import elect, enqueue, enqueue_copies, enqueue_many, execute, offences
 from tests.sql.meter import TRIES, BareWorker, Cost, leave_alone, totals, undisturbed
 
-pytestmark = pytest.mark.usefixtures("one_at_a_time")
+pytestmark = [pytest.mark.usefixtures("one_at_a_time"), pytest.mark.fresh_database]
 
 JOBS = 600
 MANY = 1_000_000 if CHAOS_SECONDS else 250_000

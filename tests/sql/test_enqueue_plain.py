@@ -178,6 +178,7 @@ async def test_many_in_one_transaction_have_no_subtransactions(conn: asyncpg.Con
     assert found == 0
 
 
+@pytest.mark.fresh_database
 async def test_a_job_of_a_batch_is_four_records_of_wal(conn: asyncpg.Connection) -> None:
     """Row and key of the job, row and key of its place in line: `on conflict` would write a fifth."""
     await enqueue(conn)

@@ -23,6 +23,8 @@ from tests.sql.factories import (
 )
 from tests.sql.meter import TRIES, BareWorker, leave_alone, totals
 
+pytestmark = pytest.mark.fresh_database
+
 HOT_SHARE = """
     select n_tup_hot_upd::double precision / n_tup_upd from pg_stat_user_tables
     where schemaname = 'holdfast' and relname = 'jobs'"""

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.errors import ConfigError, Conflict, DatabaseUnavailable, HoldfastError, NotOpen
 from holdfast.web.server import address, listen, refuse_without_keys
-from tests.conftest import with_database
+from tests.harness.databases import with_database
 from tests.web.test_jobs import is_problem
 
 

@@ -1,0 +1,1 @@
+"""What the suite itself needs, and no user does."""
