@@ -21,7 +21,8 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from holdfast.store import embedded
-from holdfast.store.embedded_binaries import USER, EmbeddedError, find_binaries
+from holdfast.store.embedded_binaries import EmbeddedError, find_binaries
+from holdfast.store.embedded_login import LOGIN
 
 __all__ = ["HOME", "ROOT", "PostgresServer", "RedisServer", "postgres", "program", "redis", "tied"]
 
@@ -111,7 +112,7 @@ def postgres(url: str | None = None) -> Iterator[PostgresServer]:
         server.start()
         try:
             password = (folder / "postgres" / "password").read_text()
-            address = f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres"
+            address = f"postgresql://{LOGIN}:{password}@127.0.0.1:{port}/postgres"
             yield PostgresServer(url=address, pid=embedded.status(folder).pid)
         finally:
             server.stop()

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 import asyncpg
 
@@ -73,3 +76,32 @@ def test_a_database_that_is_away_is_a_finding() -> None:
     assert result.exit_code == 1
     assert "cannot be reached" in result.stdout
     assert "HOLDFAST_DATABASE_URL" in result.stdout
+
+
+async def test_a_login_named_like_the_schema_is_warned_of(cli: Cli, conn: asyncpg.Connection, database_url: str) -> None:
+    """For it, a bare `settings` is the engine's table, and its own tables land among the engine's."""
+    login = f"engine_{uuid4().hex[:8]}"
+    await conn.execute(f"create role {login} superuser login password 'secret'")
+    parts = urlsplit(database_url)
+    url = urlunsplit(parts._replace(netloc=f"{login}:secret@{parts.netloc.rpartition('@')[2]}"))
+    environment = {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_SCHEMA": login}
+    try:
+        migrated = await asyncio.to_thread(invoke, "migrate", environment=environment)
+        assert "the login has the schema's name" in migrated.stderr, migrated.output
+        own = await asyncpg.connect(url)
+        await own.execute("create table ledger ()")
+        await own.close()
+        result = await asyncio.to_thread(invoke, "doctor", "-o", "json", environment=environment)
+        found = {finding["check"]: finding for finding in json.loads(result.stdout)}
+        assert found["own tables"]["level"] == "warn"
+        assert f'alter role "{login}" set search_path = public' in found["own tables"]["advice"]
+        assert found["foreign tables"]["detail"].endswith(": ledger")
+        await conn.execute(f'alter role "{login}" set search_path = public')
+        result = await asyncio.to_thread(invoke, "migrate", environment=environment)
+        assert "own tables" not in result.stderr
+        assert "foreign tables" in result.stderr
+    finally:
+        roles = [f"{login}_{role}" for role in ("owner", "api", "worker", "operator", "client")]
+        await conn.execute(f"drop schema if exists {login} cascade")
+        await conn.execute(f"drop owned by {', '.join([login, *roles])} cascade")
+        await conn.execute(f"drop role {', '.join([login, *roles])}")

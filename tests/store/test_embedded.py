@@ -21,7 +21,7 @@ import pytest
 
 from holdfast.store import embedded_binaries
 from holdfast.store.embedded import EmbeddedError, EmbeddedPostgres, status
-from holdfast.store.embedded_keeper import is_locked
+from holdfast.store.embedded_locks import is_locked
 
 OLDER_BINARIES = Path("/usr/lib/postgresql/15/bin")
 NOBODY = 65534
@@ -204,7 +204,7 @@ def as_nobody() -> list[str]:
 def test_start_gives_a_url_that_works_and_a_private_folder(empty_home: Path) -> None:
     with server_for(empty_home) as server:
         assert server.start() == server.url
-        assert query(server.url, "select current_database() || ' ' || current_user") == "holdfast holdfast"
+        assert query(server.url, "select current_database() || ' ' || current_user") == "holdfast postgres"
         assert query(server.url, "show fsync") == "on"
         assert query(server.url, "show data_checksums") == "on"
         assert query(server.url, "show listen_addresses") == ""
@@ -385,14 +385,16 @@ def test_stopping_keeper_keeps_users_out_until_the_server_is_gone(home: Path) ->
     server = EmbeddedPostgres(home, stop_after_seconds=0)
     server.start()
     stopping = server.postmaster_pid()
-    assert stopping
-    os.kill(stopping, signal.SIGSTOP)
+    # It still answers, and cannot end: that takes a checkpoint.
+    checkpointer = query(server.url, "select pid from pg_stat_activity where backend_type = 'checkpointer'")
+    assert isinstance(checkpointer, int)
+    os.kill(checkpointer, signal.SIGSTOP)
     server.release()
     eventually(lambda: "stops the server" in log.read_text())
     assert is_locked(home / "postgres" / "users.lock")
     with ThreadPoolExecutor() as threads:
         arrival = threads.submit(server.start)
-        os.kill(stopping, signal.SIGCONT)
+        os.kill(checkpointer, signal.SIGCONT)
         assert answers(arrival.result(timeout=30))
     assert server.postmaster_pid() != stopping
     server.release()
@@ -424,7 +426,7 @@ def test_interrupted_terminal_does_not_stop_the_server(home: Path, join: Callabl
     assert only.line()
     postmaster = status(home).pid
     os.killpg(only.process.pid, signal.SIGINT)
-    assert only.line() == "answer holdfast"
+    assert only.line() == "answer postgres"
     assert status(home).pid in (postmaster, None)
 
 

@@ -8,11 +8,12 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.config import Config
+from holdfast.errors import SchemaError
 from holdfast.store.embedded import EmbeddedPostgres, status
 
 __all__ = ["db"]
 
-#: How long a server that nobody but `db url` started waits for its users.
+#: How long the server stays after its last use, once its URL was handed out.
 _STAY_SECONDS = 3600.0
 
 
@@ -25,20 +26,21 @@ def db() -> None:
 def url() -> None:
     """Print the database's URL, password included, for psql and the like.
 
-    The embedded server is started if it does not run, and then stays for an hour or until `db stop`.
+    The embedded server is started if it does not run. It then stays while any program is connected, and for
+    an hour after the last one; `db stop` ends it.
     """
     config = Config.load()
     if config.database_url is not None:
         click.echo(config.database_url)
         return
-    running = status(config.home)
-    if running.url is not None:
-        click.echo(running.url)
-        return
-    with EmbeddedPostgres(config.home, stop_after_seconds=_STAY_SECONDS) as server:
-        asyncio.run(_open_once())
+    was_running = status(config.home).running
+    with EmbeddedPostgres(config.home) as server:
+        if not was_running:
+            asyncio.run(_open_once())
+        server.stay(_STAY_SECONDS)
         click.echo(server.url)
-    click.echo("started; it stays for an hour, or until `holdfast db stop`", err=True)
+    if not was_running:
+        click.echo("started; it stays while it is used and for an hour after, or until `holdfast db stop`", err=True)
 
 
 @db.command()
@@ -56,6 +58,9 @@ def stop() -> None:
 
 
 async def _open_once() -> None:
-    """Opening a new embedded database gives it its schema."""
-    async with Holdfast():
-        pass
+    """Opening a new embedded database gives it its schema; one that needs `migrate` can be looked at all the same."""
+    try:
+        async with Holdfast():
+            pass
+    except SchemaError as fault:
+        click.echo(str(fault), err=True)

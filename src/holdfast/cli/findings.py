@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store.doctor import Examination, examination
 from holdfast.store.migrate import plan
 
-__all__ = ["Finding", "examine", "examine_extras"]
+__all__ = ["Finding", "examine", "examine_extras", "examine_names"]
 
 _OLDEST, _NEWEST = 15, 18
 _OLD_SNAPSHOT_SECONDS = 600.0
@@ -47,6 +47,20 @@ def examine_extras(config: Config) -> list[Finding]:
         advice = f"pip install 'holdfast[{extra}]'" + (", or set HOLDFAST_DATABASE_URL" if needed else "")
         detail = "not installed" if missing else "installed"
         found.append(_judged(f"extra {extra}", missing, detail, advice, "fail" if needed else "warn"))
+    return found
+
+
+async def examine_names(look: Examination, config: Config) -> list[Finding]:
+    """Whether users' own tables could be taken for the engine's, or were."""
+    names, login = await look.names(), (await look.server())["login"]
+    reason = "the login has the schema's name" if names["same_name"] else "it is in the login's search_path"
+    detail = f"mixed with those of schema {config.schema}: {reason}" if names["in_path"] else "apart from the engine's"
+    advice = f'use another login, or: alter role "{login}" set search_path = public'
+    found = [_judged("own tables", names["in_path"], detail, advice)]
+    if names["foreign_tables"]:
+        shown = ", ".join(names["foreign_tables"][:5])
+        advice = f'move each: alter table "{config.schema}".NAME set schema public'
+        found.append(_judged("foreign tables", True, f"in the schema {config.schema}: {shown}", advice))
     return found
 
 
@@ -106,6 +120,8 @@ async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
         detail = f"{server['login']} is no member of {', '.join(foreign)}" if foreign else "present"
         advice = f"grant {', '.join(foreign)} to {server['login']};"
         yield _judged("roles", bool(foreign), detail, advice)
+    for finding in await examine_names(look, config):
+        yield finding
     yield await _notifications(look, config)
     old = await look.old_snapshots(_OLD_SNAPSHOT_SECONDS)
     shown = "; ".join(f"{o['holder']} ({o['name']}, {o['state']}) for {o['seconds'] / 60:.0f} min" for o in old[:3])

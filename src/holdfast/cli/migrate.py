@@ -8,8 +8,10 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
+from holdfast.cli.findings import examine_names
 from holdfast.cli.output import output_option, print_records
 from holdfast.config import Config
+from holdfast.store.doctor import examination
 from holdfast.store.migrate import Plan, migration_sql, plan
 from holdfast.store.migrate import migrate as apply
 
@@ -43,7 +45,14 @@ def migrate(mode: str | None, output: str) -> int:
 async def _plan(*, carry_out: bool) -> Plan:
     hf = Holdfast()
     await hf.use_database()
-    return await apply(hf.config) if carry_out else await plan(hf.config)
+    if not carry_out:
+        return await plan(hf.config)
+    done = await apply(hf.config)
+    async with examination(hf.config) as look:
+        for finding in await examine_names(look, hf.config):
+            if finding.level != "ok":
+                click.echo(f"warning: {finding.check}: {finding.detail}; {finding.advice}", err=True)
+    return done
 
 
 def _missing(found: Plan) -> str:

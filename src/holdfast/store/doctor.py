@@ -46,6 +46,11 @@ class Examination:
         """The engine's roles: name, exists, member."""
         return await self._rows("roles", [f"{self._config.schema}_{role}" for role in ROLES])
 
+    async def names(self) -> dict[str, Any]:
+        """Whether bare names lead this login to the engine's tables, and tables of others among the engine's."""
+        (found,) = await self._rows("doctor_names", self._config.schema)
+        return found
+
     async def old_snapshots(self, seconds: float) -> list[dict[str, Any]]:
         """What has kept dead rows from being vacuumed for longer than this."""
         return await self._rows("doctor_old_snapshots", seconds)

@@ -2,25 +2,27 @@
 
 Rules it keeps:
 
-1. A user is a process that holds `users.lock` shared; the server runs while there is one (see the keeper).
+1. A user is a process that holds `users.lock` shared; the server runs while there is one, or a program is
+   connected, or its stay lasts (see the keeper).
 2. Nothing listens on the network: one socket in a folder 0700, and a random password beside it, 0600.
 3. Nothing is durable by luck: fsync and synchronous commit stay on, and recovery is waited for.
-4. A keeper is launched only under `start.lock`, so that any number of processes make one server.
+4. A keeper is launched only under `start.lock`, so that any number of processes make one server. A server is
+   started only under `server.lock`, which its processes hold for life (see the server).
 5. Whatever goes wrong is said in one sentence, with what PostgreSQL said and what to do.
 
-The folder `HOME/postgres` has `data`, `password`, `server.log`, `run` (the socket), and the three locks.
+The folder `HOME/postgres` has `data`, `password`, `server.log`, `run` (the socket), `stay` and the four locks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import functools
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -31,14 +33,38 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from holdfast.store import embedded_binaries, embedded_keeper
-from holdfast.store.embedded_binaries import DATABASE, USER, EmbeddedError, explain
-from holdfast.store.embedded_keeper import Postmaster, find_postmaster, is_locked, open_file, wait_for_lock
+from holdfast.store import embedded_binaries, embedded_login
+from holdfast.store.embedded_binaries import DATABASE, EmbeddedError, explain
+from holdfast.store.embedded_keeper import STAY_FILE
+from holdfast.store.embedded_locks import is_locked, open_file, wait_for_lock
+from holdfast.store.embedded_postmaster import (
+    SERVER_LOCK,
+    STOP_STEPS,
+    Postmaster,
+    answers,
+    end_process,
+    find_holder,
+    find_postmaster,
+    read_postmaster,
+    works_in,
+)
+from holdfast.store.embedded_sessions import login_of
 
 __all__ = ["EmbeddedError", "EmbeddedPostgres", "EmbeddedStatus", "status"]
 
 PATIENCE_SECONDS = 120.0
 LAUNCHES = 3
+#: How long a server that runs in another container may fail to answer here.
+UNSEEN_SECONDS = 10.0
+#: Runs the keeper without its package, which would load all of Holdfast and its dependencies.
+BOOT = """
+import sys, types
+package = types.ModuleType("keeper")
+package.__path__ = [sys.argv.pop(1)]
+sys.modules["keeper"] = package
+from keeper.embedded_keeper import main
+sys.exit(main())
+"""
 SETTINGS = {
     "listen_addresses": "",
     "port": "5432",
@@ -46,6 +72,7 @@ SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "256MB",
     "max_wal_size": "2GB",
+    "client_connection_check_interval": "10s",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "cluster_name": "holdfast",
@@ -71,6 +98,8 @@ def status(home: Path) -> EmbeddedStatus:
     data = folder / "data"
     with _readable_errors(folder):
         postmaster = find_postmaster(data)
+        if postmaster is not None and postmaster.pid is None and not answers(postmaster):
+            postmaster = None
         return EmbeddedStatus(
             running=postmaster is not None,
             pid=postmaster.pid if postmaster else None,
@@ -128,12 +157,23 @@ class EmbeddedPostgres:
             is_first = self._hold is None
             self._take_hold()
             try:
-                self._url = _url(self._folder, self._await_server())
+                postmaster = self._await_server()
+                self._mend_login(postmaster)
+                self._url = _url(self._folder, postmaster)
             except BaseException:
                 if is_first:
                     self.release()
                 raise
             return self._url
+
+    def stay(self, seconds: float) -> None:
+        """Keep the server, from now on, for this long after its last use; until it is stopped."""
+        with self._mutex, _readable_errors(self._folder):
+            if self._hold is None:
+                raise EmbeddedError("The embedded PostgreSQL was not started here: call start() first.")
+            # With the hold, no keeper reads it meanwhile.
+            with os.fdopen(open_file(self._folder / STAY_FILE, os.O_WRONLY | os.O_TRUNC), "w") as file:
+                file.write(str(seconds))
 
     def release(self) -> None:
         """Give up the hold; after the last one the keeper stops the server."""
@@ -151,10 +191,13 @@ class EmbeddedPostgres:
                 return
             with self._start_lock():
                 self._stop_keeper()
-                pid = self.postmaster_pid()
-                if pid is not None:
-                    alive = functools.partial(embedded_keeper.works_in, pid, self._data)
-                    embedded_keeper.end_process(pid, alive, embedded_keeper.STOP_STEPS)
+                (self._folder / STAY_FILE).unlink(missing_ok=True)
+                postmaster = find_postmaster(self._data)
+                if postmaster is not None and postmaster.pid is not None:
+                    alive = functools.partial(works_in, postmaster.pid, self._data)
+                    end_process(postmaster.pid, alive, STOP_STEPS)
+                elif postmaster is not None and answers(postmaster):
+                    raise EmbeddedError(f"PostgreSQL in {self._folder} runs in another container: stop it there.")
 
     def postmaster_pid(self) -> int | None:
         """The process id of the running server."""
@@ -176,7 +219,7 @@ class EmbeddedPostgres:
         """The server, once it answers; a keeper is launched where there is none."""
         launches = 0
         log_start = self._log_size()
-        progress = (0, 0)
+        progress: tuple[int | None, int] = (0, 0)
         began = news_at = time.monotonic()
         while time.monotonic() < news_at + PATIENCE_SECONDS:
             postmaster = find_postmaster(self._data)
@@ -184,8 +227,10 @@ class EmbeddedPostgres:
                 if launches == LAUNCHES or (launches and "gives up" in self._log_since(log_start)):
                     break
                 launches += self._launch()
-            elif postmaster is not None and postmaster.status == "ready" and _answers(postmaster):
+            elif postmaster is not None and postmaster.status == "ready" and answers(postmaster):
                 return postmaster
+            elif postmaster is not None and postmaster.pid is None and time.monotonic() > began + UNSEEN_SECONDS:
+                break
             elif postmaster is not None and progress != (postmaster.pid, self._log_size()):
                 # A recovery that gets on writes to the log; a server that dies and is started again does too.
                 if postmaster.pid == progress[0]:
@@ -194,21 +239,34 @@ class EmbeddedPostgres:
                     logger.info("Waiting for PostgreSQL: %s", explain(self._log_since(progress[1])))
                 progress = (postmaster.pid, self._log_size())
             time.sleep(0.01)
-        reason = explain(self._log_since(log_start))
-        raise EmbeddedError(f"PostgreSQL did not come up, see {self._log}: {reason}")
+        raise EmbeddedError(self._reason(log_start))
+
+    def _reason(self, log_start: int) -> str:
+        """Why the server did not come up."""
+        if is_locked(self._folder / SERVER_LOCK) and self.postmaster_pid() is None:
+            return (
+                f"PostgreSQL runs already in {self._folder}, and neither its process nor its socket can be reached "
+                "from here: it may run in another container. Stop it there, or set HOLDFAST_HOME to another folder."
+            )
+        return f"PostgreSQL did not come up, see {self._log}: {explain(self._log_since(log_start))}"
 
     def _launch(self) -> bool:
         """Start a keeper, with all that it needs; False when another process was faster."""
-        with self._start_lock():
+        with self._start_lock() as lock:
             if is_locked(self._keeper_lock):
                 return False
             binaries = self._binaries or embedded_binaries.find_binaries()
             sockets = embedded_binaries.prepare_socket_folder(self._folder)
             identity = embedded_binaries.choose_identity(self._folder, sockets, binaries)
+            # Programs that outlive a killed process keep the lock, so that nobody works on what they write.
+            identity = dataclasses.replace(identity, lock=lock)
             embedded_binaries.prepare_data(self._folder, binaries, identity)
+            self._warn_of_a_copy()
             command = [*identity.prefix, str(binaries / "postgres"), *self._server_options(sockets)]
-            keeper = [sys.executable, "-I", "-S", embedded_keeper.__file__, str(self._folder), str(sockets)]
-            keeper += [str(self._stop_after_seconds), str(identity.user or "-"), str(identity.group or "-")]
+            keeper = [sys.executable, "-I", "-S", "-c", BOOT, str(Path(__file__).parent)]
+            keeper += [str(self._folder), str(sockets), str(binaries), str(self._stop_after_seconds)]
+            keeper += [str(identity.user or "-"), str(identity.group or "-")]
+            log_start = self._log_size()
             log = open_file(self._log, os.O_RDWR | os.O_APPEND)
             try:
                 done = subprocess.run(
@@ -224,8 +282,28 @@ class EmbeddedPostgres:
             finally:
                 os.close(log)
             if done.returncode:
-                raise EmbeddedError(f"PostgreSQL's keeper could not start: see {self._log}.")
+                reason = explain(self._log_since(log_start))
+                raise EmbeddedError(f"PostgreSQL's keeper could not start, see {self._log}: {reason}")
             return True
+
+    def _warn_of_a_copy(self) -> None:
+        left = read_postmaster(self._data)
+        if left is not None and os.path.realpath(left.data) != str(self._data):
+            logger.warning(
+                "%s was moved or copied from %s without stopping PostgreSQL first. A copy of the files of a running "
+                "server may be damaged: check it with `holdfast verify`, or copy it again after `holdfast db stop`.",
+                self._folder,
+                left.data,
+            )
+
+    def _mend_login(self, postmaster: Postmaster) -> None:
+        """Data folders of the first releases have a login that makes trouble."""
+        if embedded_login.is_mended(self._data):
+            return
+        with self._start_lock():
+            if not embedded_login.is_mended(self._data):
+                binaries = self._binaries or embedded_binaries.find_binaries()
+                embedded_login.mend(self._folder, binaries, postmaster)
 
     def _server_options(self, sockets: Path) -> list[str]:
         # The setting is a list: quoted, the path may hold any character.
@@ -236,27 +314,34 @@ class EmbeddedPostgres:
 
     def _stop_keeper(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
+        number = "?"
         if is_locked(self._keeper_lock):
-            try:
-                os.kill(int(self._keeper_lock.read_text()), signal.SIGINT)
-            except PermissionError:
+            number = self._keeper_lock.read_text().strip()
+            # The number may be that of a stranger here: the keeper may run in another container.
+            keeper = find_holder(int(number), self._keeper_lock) if number.isdigit() else None
+            if keeper is None and is_locked(self._keeper_lock):
                 raise EmbeddedError(
-                    f"Another user started PostgreSQL in {self._folder}: stop it as that user."
-                ) from None
-            except (ProcessLookupError, ValueError):
-                logger.info("The keeper of %s is already on its way out.", self._folder)
+                    f"The keeper of PostgreSQL in {self._folder} (process {number}) is not seen from here: "
+                    "stop it in the container, or as the user, that started it."
+                )
+            if keeper is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(keeper, signal.SIGINT)
         while is_locked(self._keeper_lock):
             if time.monotonic() > deadline:
-                raise EmbeddedError(f"PostgreSQL in {self._folder} does not stop: see {self._log}.")
+                raise EmbeddedError(
+                    f"PostgreSQL in {self._folder} does not stop, see {self._log}. "
+                    f"Is its keeper, process {number}, suspended?"
+                )
             time.sleep(0.01)
 
     @contextlib.contextmanager
-    def _start_lock(self) -> Iterator[None]:
+    def _start_lock(self) -> Iterator[int]:
         lock = open_file(self._folder / "start.lock", os.O_RDWR)
         try:
             if not wait_for_lock(lock, fcntl.LOCK_EX, seconds=PATIENCE_SECONDS):
                 raise EmbeddedError(f"Another start of PostgreSQL in {self._folder} does not end.")
-            yield
+            yield lock
         finally:
             os.close(lock)
 
@@ -273,22 +358,7 @@ class EmbeddedPostgres:
 def _url(folder: Path, postmaster: Postmaster) -> str:
     password = (folder / "password").read_text()
     host = quote(postmaster.socket_folder, safe="/")
-    return f"postgresql://{USER}:{password}@/{DATABASE}?host={host}&port={postmaster.port}"
-
-
-def _answers(postmaster: Postmaster) -> bool:
-    """Whether the server takes connections: it asks for the password, or refuses for a reason of its own."""
-    parameters = f"user\0{USER}\0database\0{DATABASE}\0\0".encode()
-    version_3 = (196608).to_bytes(4, "big")
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(5)
-        try:
-            connection.connect(f"{postmaster.socket_folder}/.s.PGSQL.{postmaster.port}")
-            connection.sendall((len(parameters) + 8).to_bytes(4, "big") + version_3 + parameters)
-            reply = connection.recv(1024)
-        except OSError:
-            return False
-    return reply[:1] == b"R" or (reply[:1] == b"E" and b"C57P03\0" not in reply)
+    return f"postgresql://{login_of(folder / 'data')}:{password}@/{DATABASE}?host={host}&port={postmaster.port}"
 
 
 @contextlib.contextmanager

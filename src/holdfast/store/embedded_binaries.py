@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.store.embedded_keeper import open_file
+from holdfast.store import embedded_login
+from holdfast.store.embedded_locks import open_file
 
-USER = "holdfast"
 DATABASE = "holdfast"
 SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
 CAPABILITIES = ("dac_read_search", "dac_override")
@@ -43,11 +43,15 @@ class EmbeddedError(HoldfastError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whom the server runs as: a user to switch to, or a prefix that switches; neither means this user."""
+    """Whom the server runs as: a user to switch to, or a prefix that switches; neither means this user.
+
+    Programs inherit `lock`, the descriptor of a lock that they hold until they end.
+    """
 
     user: int | None = None
     group: int | None = None
     prefix: tuple[str, ...] = ()
+    lock: int | None = None
 
     def run(self, command: Sequence[str], *, folder: Path, text: str = "") -> tuple[bool, str, str]:
         """Run a program in a folder: whether it succeeded, what it printed, and what it complained about."""
@@ -64,6 +68,7 @@ class Identity:
             group=self.group,
             extra_groups=None if self.user is None else [],
             umask=0o077,
+            pass_fds=() if self.lock is None else (self.lock,),
         )
         return done.returncode == 0, done.stdout, done.stderr
 
@@ -199,7 +204,7 @@ def create_cluster(folder: Path, binaries: Path, identity: Identity) -> None:
     password = folder / "password"
     _write_durably(password, secrets.token_urlsafe(32))
     new = folder / f"data.new-{secrets.token_hex(4)}"
-    initdb = [str(binaries / "initdb"), f"--pgdata={new}", f"--username={USER}", f"--pwfile={password}"]
+    initdb = [str(binaries / "initdb"), f"--pgdata={new}", f"--username={embedded_login.LOGIN}", f"--pwfile={password}"]
     initdb += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--data-checksums"]
     if major_version(binaries) >= 16:
         # The password is 32 random bytes: stretching it would only slow down every connection.
@@ -210,6 +215,7 @@ def create_cluster(folder: Path, binaries: Path, identity: Identity) -> None:
             succeeded, _, complaint = identity.run(command, folder=folder, text=text)
             if not succeeded:
                 raise EmbeddedError(f"PostgreSQL could not make {folder / 'data'}: {explain(complaint)}")
+        embedded_login.record(new, embedded_login.LOGIN)
         new.rename(folder / "data")
         _sync(folder)
     except BaseException:

@@ -1,213 +1,158 @@
-"""The keeper: the process that starts the embedded server, restarts it, and stops it after its last user.
+"""The keeper: the process that starts the embedded server, restarts it, and stops it after its last use.
 
-`holdfast.store.embedded` runs this file by its path, detached, in its own session. It imports the standard
-library alone, so that it is up in milliseconds and stays small. The rules it keeps:
+`holdfast.store.embedded` starts it detached, in its own session, with the standard library alone, so that it
+is up in milliseconds and stays small. The rules it keeps:
 
 1. One keeper per folder: it holds `keeper.lock` exclusively for as long as it lives.
-2. Every user holds `users.lock` shared. The keeper stops an unused server while it holds that lock
-   exclusively, until it exits: who has the shared lock knows that no keeper is about to stop the server.
-3. All locks are flocks, which vanish with their process: after any kill -9 the locks still tell the truth.
-4. A running server whose keeper was killed is adopted. A server that dies in use is started again, with
+2. Every process of Holdfast that uses the server holds `users.lock` shared. The keeper decides to stop an unused
+   server while it holds that lock exclusively, and keeps it until it exits: who has the shared lock knows that
+   no keeper is about to stop the server.
+3. Whoever is connected uses it, too. Where the URL was handed out (the file `stay`), the server stays for that
+   many seconds after the last use, a connection that came and went included.
+4. All locks are flocks, which vanish with their process: after any kill -9 the locks still tell the truth.
+5. A running server whose keeper was killed is adopted. A server that dies in use is started again, with
    growing pauses; one that never came up ends the keeper, and the log says why.
-5. SIGINT stops the server now. SIGTERM, which a service manager sends to everybody at once, only drops the
-   wait after the last user, so that a draining worker keeps its database.
+6. SIGINT stops the server now. SIGTERM, which a service manager sends to everybody at once, only drops the
+   wait after the last use, so that a draining worker keeps its database.
+7. A folder that was moved or removed ends the server: whatever is at its path now belongs to another keeper.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from .embedded_locks import open_file, wait_for_lock
+from .embedded_server import Server
+from .embedded_sessions import NoAnswerError, look_at_use
 
 POLL_SECONDS = 0.25
 STARTING_POLL_SECONDS = 0.02
-STOP_STEPS = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0))
-ORPHAN_STEPS = ((signal.SIGQUIT, 2.0), (signal.SIGKILL, 2.0))
 LONGEST_PAUSE_SECONDS = 5.0
+#: How often a server that nobody holds is asked who is connected, and how long it may fail to answer.
+QUESTION_SECONDS = (2.0, 30.0)
+SILENCE_SECONDS = 20.0
+STAY_FILE = "stay"
+STAY_REFRESH_SECONDS = 60.0
 LOG = 2
 LOG_LIMIT_BYTES = 10_000_000
-_KNOWS_FOLDERS = Path("/proc/self/cwd").exists()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Postmaster:
-    """A server, as its `postmaster.pid` describes it."""
+class Uses:
+    """Tells from the locks, the stay that was granted and the server itself whether a server is still wanted."""
 
-    pid: int
-    port: int
-    socket_folder: str
-    status: str
+    def __init__(self, folder: Path, server: Server, binaries: Path, stop_after_seconds: float) -> None:
+        self._folder = folder
+        self._server = server
+        self._binaries = binaries
+        self._stop_after_seconds = stop_after_seconds
+        self._users = open_file(folder / "users.lock", os.O_RDWR)
+        self._stay_seconds = 0.0
+        self._last_grant = self._last_arrival = 0
+        self._last_use = self._refreshed_at = time.monotonic()
+        self._next_question = 0.0
+        self._sessions: int | None = None
+        self._silent_since: float | None = None
+        self._drop_outdated_stay()
 
+    def drop_wait(self) -> None:
+        """Wait no longer after the last use."""
+        self._stop_after_seconds = 0.0
+        self.end_stay()
 
-def find_postmaster(data: Path) -> Postmaster | None:
-    """The live server of a data folder; a stale `postmaster.pid` counts for nothing."""
-    postmaster = read_postmaster(data)
-    return postmaster if postmaster is not None and works_in(postmaster.pid, data) else None
+    def end_stay(self) -> None:
+        """Forget that the URL was handed out."""
+        self._stay_seconds = 0.0
+        with contextlib.suppress(OSError):
+            (self._folder / STAY_FILE).unlink(missing_ok=True)
 
-
-def read_postmaster(data: Path) -> Postmaster | None:
-    """What `postmaster.pid` says, whether or not that server still lives."""
-    try:
-        lines = os.fsdecode((data / "postmaster.pid").read_bytes()).split("\n")
-        lines += [""] * (8 - len(lines))
-        return Postmaster(pid=int(lines[0]), port=int(lines[3] or 0), socket_folder=lines[4], status=lines[7].strip())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-
-
-def works_in(pid: int, data: Path) -> bool:
-    """Whether a process lives and, where the system can tell, has the data folder as its working folder."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError):
+    def are_over(self) -> bool:
+        """True once there was no use for the whole wait; `users.lock` is then held until the exit."""
+        if not wait_for_lock(self._users, fcntl.LOCK_EX, seconds=0):
+            self._used()
+            return False
+        self._notice_arrivals()
+        wait = max(self._stop_after_seconds, self._stay_seconds)
+        shortest, longest = QUESTION_SECONDS
+        if time.monotonic() >= max(self._next_question, self._last_use + min(wait, longest)):
+            if self._is_connected():
+                self._used()
+                self._next_question = time.monotonic() + max(shortest, min(wait, longest))
+            elif time.monotonic() >= self._last_use + wait:
+                return True
+            else:
+                self._next_question = time.monotonic() + min(wait, longest)
+        fcntl.flock(self._users, fcntl.LOCK_UN)
         return False
-    if not _KNOWS_FOLDERS:
-        return True
-    try:
-        return Path(f"/proc/{pid}/cwd").samefile(data)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
 
-
-def end_process(pid: int, alive: Callable[[], bool], steps: Sequence[tuple[signal.Signals, float]]) -> None:
-    """Send ever harder signals, each with its seconds to take effect, until the process is gone."""
-    for step, seconds in steps:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, step)
-        deadline = time.monotonic() + seconds
-        while alive():
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.01)
-        else:
-            return
-
-
-def open_file(path: Path, flags: int) -> int:
-    """Open or create a private file, never through a link; what root makes belongs to the folder's owner."""
-    fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    if os.geteuid() == 0:
-        owner = path.parent.stat()
-        os.fchown(fd, owner.st_uid, owner.st_gid)
-    return fd
-
-
-def wait_for_lock(fd: int, kind: int, *, seconds: float) -> bool:
-    """Take a flock, or give up after the given time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.01)
-        else:
-            return True
-
-
-def is_locked(path: Path) -> bool:
-    """Whether some process holds a lock file exclusively."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return not wait_for_lock(fd, fcntl.LOCK_SH, seconds=0)
-    finally:
-        os.close(fd)
-
-
-class Server:
-    """The postmaster of one data folder: a child of this keeper, or one that an earlier keeper left."""
-
-    def __init__(self, data: Path, sockets: Path, command: Sequence[str], user: int | None, group: int | None) -> None:
-        self._data = data
-        self._sockets = sockets
-        self._command = command
-        self._user = user
-        self._group = group
-        self._child: subprocess.Popen[bytes] | None = None
-        self._pid = 0
-
-    def start(self) -> None:
-        """Adopt the server that runs already, or start one."""
-        self._child = None
-        postmaster = find_postmaster(self._data)
-        if postmaster is not None:
-            self._pid = postmaster.pid
-            _say(f"adopts the server with process id {self._pid}")
-            return
-        try:
-            self._clear_remains()
-            self._child = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                cwd=self._data.parent,
-                user=self._user,
-                group=self._group,
-                extra_groups=None if self._user is None else [],
-                umask=0o077,
-            )
-            self._pid = self._child.pid
-        except OSError as error:
-            _say(f"cannot start the server: {error}")
-
-    def alive(self) -> bool:
-        """Whether the server's process lives, ready or not."""
-        if self._child is not None:
-            return self._child.poll() is None
-        return self._pid > 0 and works_in(self._pid, self._data)
-
-    def came_up(self) -> bool:
-        """Whether this server, dead or alive, left word that it had been ready."""
-        postmaster = read_postmaster(self._data)
-        return postmaster is not None and postmaster.pid == self._pid and postmaster.status in ("ready", "stopping")
-
-    def stop(self) -> None:
-        """Stop the server and wait until it is gone: fast, then immediate, then by force."""
-        if self.alive():
-            end_process(self._pid, self.alive, STOP_STEPS)
-        if self._sockets.parent != self._data.parent:
+    def _used(self) -> None:
+        self._last_use = time.monotonic()
+        self._next_question = 0.0
+        if self._stay_seconds and self._last_use > self._refreshed_at + STAY_REFRESH_SECONDS:
+            # For a keeper that may have to take over.
+            self._refreshed_at = self._last_use
             with contextlib.suppress(OSError):
-                self._sockets.rmdir()
+                os.utime(self._folder / STAY_FILE)
+                self._last_grant = (self._folder / STAY_FILE).stat().st_mtime_ns
 
-    def _clear_remains(self) -> None:
-        """Remove what a killed server left and PostgreSQL would stumble over, where the system can tell."""
-        if not _KNOWS_FOLDERS:
-            return
-        for entry in Path("/proc").glob("[0-9]*"):
-            pid = int(entry.name)
-            with contextlib.suppress(OSError):
-                if (entry / "exe").readlink().name == "postgres" and (entry / "cwd").samefile(self._data):
-                    end_process(pid, functools.partial(works_in, pid, self._data), ORPHAN_STEPS)
-        # PostgreSQL takes any process with the old id for its server: a zombie, or a stranger after a reboot.
-        for remains in (self._data / "postmaster.pid", *self._sockets.glob(".s.PGSQL.*")):
-            remains.unlink(missing_ok=True)
+    def _notice_arrivals(self) -> None:
+        """A user who came and went between two looks has touched a file."""
+        arrival = os.fstat(self._users).st_mtime_ns
+        try:
+            grant = (self._folder / STAY_FILE).stat().st_mtime_ns
+        except OSError:
+            grant = 0
+        if grant != self._last_grant and grant:
+            with contextlib.suppress(OSError, ValueError):
+                self._stay_seconds = float((self._folder / STAY_FILE).read_text())
+        if (arrival, grant) != (self._last_arrival, self._last_grant):
+            self._last_arrival, self._last_grant = arrival, grant
+            self._used()
+
+    def _is_connected(self) -> bool:
+        """Whether the server says that it is used; one that is not ready has no connections."""
+        postmaster = self._server.ready()
+        if postmaster is None:
+            return False
+        try:
+            use = look_at_use(self._folder, self._binaries, postmaster)
+        except NoAnswerError as fault:
+            self._silent_since = self._silent_since or time.monotonic()
+            if time.monotonic() < self._silent_since + SILENCE_SECONDS:
+                return True
+            say(f"cannot tell who is connected: {fault}")
+            return False
+        self._silent_since = None
+        came = self._sessions is not None and use.sessions != self._sessions and self._stay_seconds > 0
+        self._sessions = use.sessions
+        return use.open > 0 or came
+
+    def _drop_outdated_stay(self) -> None:
+        """What a server that was killed left: its time may be over."""
+        try:
+            age = time.time() - (self._folder / STAY_FILE).stat().st_mtime
+            is_outdated = age > float((self._folder / STAY_FILE).read_text())
+        except (OSError, ValueError):
+            is_outdated = True
+        if is_outdated:
+            self.end_stay()
 
 
 class Keeper:
-    """Watches over one server and its users; `run` lasts as long as the server is wanted."""
+    """Watches over one server and its uses; `run` lasts as long as the server is wanted."""
 
-    def __init__(self, folder: Path, server: Server, *, lock: int, stop_after_seconds: float) -> None:
+    def __init__(self, folder: Path, server: Server, uses: Uses, *, lock: int) -> None:
+        self._lock_path = folder / "keeper.lock"
         self._old_log = folder / "server.log.1"
         self._server = server
+        self._uses = uses
         self._lock = lock
-        self._stop_after_seconds = stop_after_seconds
-        self._users = open_file(folder / "users.lock", os.O_RDWR)
-        self._last_arrival = 0
-        self._alone_since: float | None = None
         self._came_up = False
         self._started_at = 0.0
         self._pause_seconds = 0.0
@@ -222,14 +167,17 @@ class Keeper:
             if signal.SIGINT in signals:
                 break
             if signal.SIGTERM in signals:
-                self._stop_after_seconds = 0.0
-            if self._nobody_is_left():
+                self._uses.drop_wait()
+            if self._uses.are_over():
                 break
             if not self._server_stands():
                 return 1
             self._trim_log()
-        _say("stops the server")
-        self._server.stop()
+        say("stops the server")
+        if not self._server.stop():
+            say("leaves the server, which runs in another container")
+        elif not self._folder_is_gone():
+            self._uses.end_stay()
         return 0
 
     def _start_server(self) -> None:
@@ -238,23 +186,10 @@ class Keeper:
         self._came_up = self._came_up or self._server.came_up()
 
     def _folder_is_gone(self) -> bool:
-        # Whatever is at the same path now belongs to another keeper.
-        return os.fstat(self._lock).st_nlink == 0
-
-    def _nobody_is_left(self) -> bool:
-        """True once no user was seen for the whole wait; `users.lock` is then held until the exit."""
-        if not wait_for_lock(self._users, fcntl.LOCK_EX, seconds=0):
-            self._alone_since = None
-            return False
-        # A user who came and went between two looks has touched the file.
-        arrival = os.fstat(self._users).st_mtime_ns
-        if self._alone_since is None or arrival != self._last_arrival:
-            self._alone_since = time.monotonic()
-            self._last_arrival = arrival
-        if time.monotonic() - self._alone_since >= self._stop_after_seconds:
+        try:
+            return not os.path.samestat(os.fstat(self._lock), self._lock_path.stat())
+        except OSError:
             return True
-        fcntl.flock(self._users, fcntl.LOCK_UN)
-        return False
 
     def _server_stands(self) -> bool:
         """Start a dead server again when its pause is over; False when it never came up at all."""
@@ -262,13 +197,13 @@ class Keeper:
         if self._server.alive():
             return True
         if not self._came_up:
-            _say("gives up: the server ended before it was ready")
+            say("gives up: the server ended before it was ready")
             return False
         up_seconds = time.monotonic() - self._started_at
         if up_seconds > 2 * LONGEST_PAUSE_SECONDS:
             self._pause_seconds = 0.0
         if up_seconds >= self._pause_seconds:
-            _say("starts the server again: it ended while in use")
+            say("starts the server again: it ended while in use")
             self._pause_seconds = min(2 * self._pause_seconds or 0.5, LONGEST_PAUSE_SECONDS)
             self._start_server()
         return True
@@ -284,25 +219,43 @@ class Keeper:
 
 
 def main() -> int:
-    """Become a folder's keeper: `FOLDER SOCKETS STOP_AFTER_SECONDS USER GROUP COMMAND…` (`-`: no user)."""
-    folder, sockets, stop_after_seconds, user, group, *command = sys.argv[1:]
-    lock = open_file(Path(folder) / "keeper.lock", os.O_RDWR)
+    """Become a folder's keeper: `FOLDER SOCKETS BINARIES STOP_AFTER_SECONDS USER GROUP COMMAND…` (`-`: no user)."""
+    folder, sockets, binaries, stop_after_seconds, user, group, *command = sys.argv[1:]
+    home = Path(folder)
+    lock = open_file(home / "keeper.lock", os.O_RDWR)
     if not wait_for_lock(lock, fcntl.LOCK_EX, seconds=2):
         return 0
+    try:
+        _leave_number(lock, os.getpid())
+    except OSError as error:
+        say(f"cannot leave its process id: {error.strerror}")
+        return 1
     # Nobody waits for a keeper's exit status: its parent ends here, with the lock and the id in place.
     child = os.fork()
     if child:
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{child}\n".encode(), 0)
+        _leave_number(lock, child)
         os._exit(0)
     server = Server(
-        Path(folder) / "data",
+        home,
         Path(sockets),
         command,
-        None if user == "-" else int(user),
-        None if group == "-" else int(group),
+        user=None if user == "-" else int(user),
+        group=None if group == "-" else int(group),
+        say=say,
     )
-    return Keeper(Path(folder), server, lock=lock, stop_after_seconds=float(stop_after_seconds)).run()
+    return Keeper(home, server, Uses(home, server, Path(binaries), float(stop_after_seconds)), lock=lock).run()
+
+
+def say(text: str) -> None:
+    """Write a line to the server's log."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+    with contextlib.suppress(OSError):
+        os.write(LOG, f"{now} UTC [{os.getpid()}] KEEPER:  {text}\n".encode())
+
+
+def _leave_number(lock: int, number: int) -> None:
+    """Write a process id of fixed width: the second one needs no space on a disk that has become full."""
+    os.pwrite(lock, f"{number:<20}\n".encode(), 0)
 
 
 def _signal_pipe() -> int:
@@ -321,13 +274,3 @@ def _drain(reader: int) -> bytes:
         return os.read(reader, 1024)
     except BlockingIOError:
         return b""
-
-
-def _say(text: str) -> None:
-    now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-    with contextlib.suppress(OSError):
-        os.write(LOG, f"{now} UTC [{os.getpid()}] KEEPER:  {text}\n".encode())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,6 +4,19 @@ select current_setting('server_version_num')::integer as version, current_settin
   current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
   pg_is_in_recovery() as standby, clock_timestamp() as clock, current_user as login;
 
+-- name: doctor_names
+-- Whether a plain session of this login finds the engine's tables by their bare names, and who else has tables there.
+select
+  $1::name = any (current_schemas(false)) as in_path,
+  $1::name = current_user as same_name,
+  array(
+    select c.relname::text
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = $1::name and c.relkind in ('r', 'p', 'v', 'm', 'f') and c.relname <> 'testing_clock'
+      and pg_get_userbyid(c.relowner) <> $1 || '_owner'
+    order by 1) as foreign_tables;
+
 -- name: doctor_notify
 -- A notification for ourselves.
 select pg_notify($1, $2);
