@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import asyncpg
 
+from holdfast.store.embedded import EmbeddedPostgres
 from tests.cli.conftest import invoke
 
 
@@ -26,3 +28,20 @@ async def test_db_url_is_good_until_db_stop(tmp_path: Path) -> None:
     stopped = await asyncio.to_thread(invoke, "db", "stop", environment=home)
     assert "stopped the server" in stopped.stdout
     assert not list((tmp_path / "home/postgres/run").glob(".s.PGSQL*"))
+
+
+async def test_db_url_asked_after_the_last_program_hands_out_a_server_that_stays(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    last = EmbeddedPostgres(home, stop_after_seconds=0.5)
+    await asyncio.to_thread(last.start)
+    last.release()
+    url = await asyncio.to_thread(invoke, "db", "url", environment={"HOLDFAST_HOME": str(home)})
+    assert url.exit_code == 0, url.output
+    try:
+        # The keeper looks four times a second: without a stay it is gone after three looks.
+        handed_out = time.monotonic()
+        while time.monotonic() < handed_out + 1.5:
+            conn = await asyncpg.connect(url.stdout.strip())
+            await conn.close()
+    finally:
+        await asyncio.to_thread(EmbeddedPostgres(home).stop)

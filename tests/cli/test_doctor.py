@@ -78,7 +78,7 @@ def test_a_database_that_is_away_is_a_finding() -> None:
     assert "HOLDFAST_DATABASE_URL" in result.stdout
 
 
-async def test_a_login_named_like_the_schema_is_warned_of(cli: Cli, conn: asyncpg.Connection, database_url: str) -> None:
+async def test_a_login_named_like_the_schema_is_warned_of(conn: asyncpg.Connection, database_url: str) -> None:
     """For it, a bare `settings` is the engine's table, and its own tables land among the engine's."""
     login = f"engine_{uuid4().hex[:8]}"
     await conn.execute(f"create role {login} superuser login password 'secret'")

@@ -55,7 +55,7 @@ __all__ = ["EmbeddedError", "EmbeddedPostgres", "EmbeddedStatus", "status"]
 PATIENCE_SECONDS = 120.0
 LAUNCHES = 3
 #: How long a server that runs in another container may fail to answer here.
-UNSEEN_SECONDS = 10.0
+UNSEEN_SECONDS = 5.0
 #: Runs the keeper without its package, which would load all of Holdfast and its dependencies.
 BOOT = """
 import sys, types

@@ -80,7 +80,8 @@ class Uses:
         self._notice_arrivals()
         wait = max(self._stop_after_seconds, self._stay_seconds)
         shortest, longest = QUESTION_SECONDS
-        if time.monotonic() >= max(self._next_question, self._last_use + min(wait, longest)):
+        is_uncounted = self._stay_seconds > 0 and self._sessions is None
+        if is_uncounted or time.monotonic() >= max(self._next_question, self._last_use + min(wait, longest)):
             if self._is_connected():
                 self._used()
                 self._next_question = time.monotonic() + max(shortest, min(wait, longest))

@@ -34,7 +34,7 @@ from .embedded_postmaster import (
 )
 
 #: How long the remains of a server, or a server that is not seen from here, may keep the lock.
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 5.0
 
 
 class Server:
@@ -133,9 +133,9 @@ class Server:
     def _word(self) -> Postmaster | None:
         """What `postmaster.pid` says, if it speaks of this server."""
         postmaster = read_postmaster(self._data)
-        if postmaster is None or self._is_elsewhere or self._child is None:
-            return postmaster
-        return postmaster if postmaster.pid == self._pid else None
+        if self._child is not None:
+            return postmaster if postmaster is not None and postmaster.pid == self._pid else None
+        return postmaster if self._pid is not None or self._is_elsewhere else None
 
     def _take(self, lock: int) -> bool:
         """Take the server's lock; False when a server has it, which is adopted, or something else for too long."""
