@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from holdfast.maintenance import duties
+from holdfast.maintenance.duties.promotion import Promotion
 from holdfast.store.statements import functions
 
 
 def test_what_is_not_announced_is_looked_for_in_time() -> None:
     announced = re.findall(r"run_at < now\(\) \+ interval '(\d+) seconds'", "\n".join(functions().values()))
     assert announced
-    assert min(map(float, announced)) >= duties._PROMOTE_SECONDS
+    assert min(map(float, announced)) >= Promotion.interval_seconds

@@ -215,7 +215,7 @@ async def test_long_handlers_are_not_claimed_ahead_for(hf: Holdfast) -> None:
     assert most <= 8, "only those that are being settled"
 
 
-async def test_a_worker_process_has_three_connections(hf: Holdfast, database_url: str) -> None:
+async def test_a_worker_process_has_four_connections_at_work(hf: Holdfast, database_url: str) -> None:
     @hf.job("note")
     async def note(ctx: Context) -> None: ...
 
@@ -235,7 +235,11 @@ async def test_a_worker_process_has_three_connections(hf: Holdfast, database_url
     finally:
         await conn.close()
     # The test itself enqueues, as the role `api`.
-    assert [name for name in names if name != "holdfast api"] == ["holdfast lifeline", *["holdfast worker"] * 2]
+    assert [name for name in names if name != "holdfast api"] == [
+        "holdfast lifeline",
+        "holdfast maintenance",
+        *["holdfast worker"] * 2,
+    ]
 
 
 async def _all(value: bool) -> bool:

@@ -287,7 +287,7 @@ class Holdfast(Verbs):
         async with self:
             database = Database(self.config, role="worker", size=2)
             await database.open()
-            upkeep = Maintenance(self.config, database, self.events, lent=lambda: worker.lifeline)
+            upkeep = Maintenance(self.config, self.events, listens=False)
             try:
                 worker = Worker(
                     self.config,
@@ -323,16 +323,13 @@ class Holdfast(Verbs):
     async def maintaining(self) -> AsyncIterator[None]:
         """Take part in maintenance beside other work, as every worker does: whoever leads does it for all."""
         async with self:
-            database = Database(self.config, role="worker", size=1)
-            await database.open()
-            service = Maintenance(self.config, database, self.events)
+            service = Maintenance(self.config, self.events)
             task = asyncio.create_task(service.run(), name=service.name)
             try:
                 yield
             finally:
                 service.stop()
                 await task
-                await database.close()
 
     @property
     def resources(self) -> Callable[[], AbstractAsyncContextManager[Any]] | None:

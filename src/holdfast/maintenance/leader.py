@@ -1,4 +1,8 @@
-"""Leads maintenance, if nobody else does: one row with holder, term and expiry on the database's clock."""
+"""Leads maintenance, if nobody else does: one row with holder, term and expiry on the database's clock.
+
+The term is renewed by a task that does nothing else, so that no duty can cost it. Its renewals are also what tells
+whether the database answers (see `patience`).
+"""
 
 from __future__ import annotations
 
@@ -6,126 +10,93 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable
 
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.service import Service
-from holdfast.maintenance.duties import Duties, Duty
-from holdfast.maintenance.touch import Touch
-from holdfast.store.database import Database
-from holdfast.store.lifeline import Lifeline
+from holdfast.maintenance.crew import SLOTS, Crew
+from holdfast.maintenance.duties import new_duties
+from holdfast.maintenance.duty import Urgency
+from holdfast.maintenance.ear import Ear
+from holdfast.maintenance.patience import Patience
+from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.events import DutyFailed, LeaderChanged
+from holdfast.telemetry.events import LeaderChanged
 
 __all__ = ["Maintenance"]
 
 _NAME = "maintenance"
 _TERM_SECONDS = 5.0
 _RENEW_SECONDS = 2.0
-_AFTER_FAILURE_SECONDS = 1.0
+#: A renewal that takes longer would come too late for its term.
+_PROBE_SECONDS = 3.0
 
 
 class Maintenance(Service):
-    """Tries to lead; while it leads, does the duties as they fall due."""
+    """Tries to lead; while it leads, its crew does the duties."""
 
     name = "maintenance"
 
-    def __init__(
-        self,
-        config: Config,
-        database: Database,
-        bus: Bus,
-        *,
-        lent: Callable[[], Lifeline | None] | None = None,
-    ) -> None:
-        """With `lent`, another part of the process listens for us too, on its connection, and calls `heard`."""
+    def __init__(self, config: Config, bus: Bus, *, listens: bool = True) -> None:
+        """Without `listens`, another part of the process does so, and calls `heard`."""
         super().__init__(bus)
-        self._config, self._database, self._lent = config, database, lent
         self._holder = secrets.token_hex(8)
         self._leading = False
         self._renew_at = 0.0
-        self._touch = Touch()
-        self._ear: Lifeline | None = None
-        self._duties = Duties(database, bus, self._touch)
-
-    async def round(self) -> float:
-        """Renew the term if it is time, then do what is due."""
-        try:
-            return await self._lead()
-        except DatabaseUnavailable:
-            self._lose_touch()
-            raise
+        self._patience = Patience(self._probe_soon)
+        duties = new_duties(bus, self._patience)
+        urgent = sum(duty.urgency is Urgency.URGENT for duty in duties)
+        # One for each that may be under way at the same time, and one for renewals: nobody ever waits for another.
+        self._database = UpkeepDatabase(config, size=urgent + SLOTS + 1)
+        self._crew = Crew(duties, self._database, bus)
+        self._ear = Ear(config, self.heard) if listens else None
 
     async def run(self) -> None:
-        """Rounds until `stop`, then let another lead at once."""
+        """Renew until `stop`, then let another lead at once."""
+        await self._database.open()
+        self._crew.start()
+        ear = asyncio.create_task(self._ear.run(), name="maintenance ear") if self._ear is not None else None
         try:
             await super().run()
         finally:
+            await self._crew.stop()
             if self._leading:
                 with contextlib.suppress(HoldfastError, TimeoutError):
-                    async with asyncio.timeout(2):
-                        await self._database.value("resign", _NAME, self._holder)
-            if self._ear is not None and self._lent is None:
-                await self._ear.close()
+                    await self._database.within(2.0).value("resign", _NAME, self._holder)
+            if ear is not None:
+                ear.cancel()
+                await asyncio.gather(ear, return_exceptions=True)
+            await self._database.close()
+
+    async def round(self) -> float:
+        """Renew the term if it is time, or if somebody wants to know whether the database answers."""
+        now = time.monotonic()
+        if now >= self._renew_at:
+            try:
+                leading = bool(
+                    await self._database.within(_PROBE_SECONDS).value("lead", _NAME, self._holder, _TERM_SECONDS)
+                )
+            except DatabaseUnavailable:
+                self._lead(False)
+                raise
+            self._renew_at = now + _RENEW_SECONDS
+            self._patience.answered()
+            self._lead(leading)
+        return max(0.0, self._renew_at - time.monotonic())
 
     def heard(self, payload: str) -> None:
-        """Something is to be done; an empty payload says that the leader resigned."""
+        """Something is to be done; an empty payload says that the leader resigned, or that more may have been said."""
         if self._leading:
-            self._duties.hurry()
-            self.wake()
+            self._crew.hurry()
         elif not payload:
-            self._renew_at = 0.0
-            self.wake()
+            self._probe_soon()
 
-    async def _listens(self) -> bool:
-        """Whether there is a connection that hears of what is to be done. A new one is a break in touch."""
-        if self._lent is not None:
-            ear = self._lent()
-            if ear is not None and ear.closed:
-                raise DatabaseUnavailable("the connection that listens is lost")
-            if ear is not self._ear:
-                self._touch.lost()
-            self._ear = ear
-            return ear is not None
-        if self._ear is None or self._ear.closed:
-            self._touch.lost()
-            self._ear = await Lifeline.open(self._config)
-            await self._ear.listen(("duty",), lambda _topic, payload: self.heard(payload))
-        return True
-
-    async def _lead(self) -> float:
-        now = time.monotonic()
-        if not await self._listens():
-            return _AFTER_FAILURE_SECONDS
-        if now >= self._renew_at:
-            asked = self._database.value("lead", _NAME, self._holder, _TERM_SECONDS)
-            leading = bool(await self._touch.felt(asked))
-            self._renew_at = now + _RENEW_SECONDS
-            if leading != self._leading:
-                self._leading = leading
-                self._bus.emit(LeaderChanged(holder=self._holder, leading=leading))
-                self._duties.hurry()
-        if not self._leading:
-            return self._renew_at - time.monotonic()
-        for duty in self._duties.all:
-            if time.monotonic() >= duty.due and not self.stopping.is_set():
-                await self._do(duty)
-        upcoming = min(self._renew_at, *(duty.due for duty in self._duties.all))
-        return max(0.0, upcoming - time.monotonic())
-
-    async def _do(self, duty: Duty) -> None:
-        """One duty; if it fails, it comes again later, and those after it have their turn."""
-        duty.due = time.monotonic() + _AFTER_FAILURE_SECONDS
-        try:
-            duty.due = time.monotonic() + await self._touch.felt(duty.work())
-        except DatabaseUnavailable:
-            raise
-        except HoldfastError as fault:
-            self._bus.emit(DutyFailed(duty=duty.name, fault=str(fault)))
-
-    def _lose_touch(self) -> None:
-        """The time without database counts for no lease: patience starts anew."""
-        self._touch.lost()
+    def _probe_soon(self) -> None:
         self._renew_at = 0.0
-        self._leading = False
+        self.wake()
+
+    def _lead(self, leading: bool) -> None:
+        if leading != self._leading:
+            self._leading = leading
+            self._bus.emit(LeaderChanged(holder=self._holder, leading=leading))
+        self._crew.lead(leading)

@@ -28,8 +28,17 @@ WAIT_SECONDS = 30.0
 class Connections:
     """At most `size` connections, all with the same arguments; the one used last is used first."""
 
-    def __init__(self, arguments: Mapping[str, Any], size: int) -> None:
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        size: int,
+        *,
+        grow_after: float = 0.0,
+        kept_seconds: float = KEPT_SECONDS,
+    ) -> None:
+        """With `grow_after`, a caller waits that many seconds for a connection in use before one more is made."""
         self._arguments, self._size = arguments, size
+        self._grow_after, self._kept_seconds = grow_after, kept_seconds
         self._idle: list[tuple[asyncpg.Connection, float]] = []
         self._lent: set[asyncpg.Connection] = set()
         self._coming = 0
@@ -44,12 +53,21 @@ class Connections:
         TimeoutError if none is for half a minute: that many statements are under way, or connecting hangs.
         """
         deadline: float | None = None
+        patient = self._grow_after > 0
         while not self._closed:
             while self._idle:
                 conn, _ = self._idle.pop()
                 if not conn.is_closed():
                     self._lent.add(conn)
                     return conn
+            if patient and (self._lent or self._coming):
+                patient = False
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._grow_after):
+                        handed = await self._turn()
+                    if handed is not None:
+                        return handed
+                continue
             if len(self._lent) + self._coming < self._size:
                 return await self._connect()
             deadline = deadline or asyncio.get_running_loop().time() + WAIT_SECONDS
@@ -71,7 +89,7 @@ class Connections:
         elif not self._hand_on(conn):
             self._idle.append((conn, time.monotonic()))
             if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._trim)
+                self._timer = asyncio.get_running_loop().call_later(self._kept_seconds, self._trim)
 
     async def close(self, patience: float) -> None:
         """End all connections; those that are lent are waited for, for so many seconds, and then cut."""
@@ -139,7 +157,7 @@ class Connections:
     def _trim(self) -> None:
         """End what nobody has needed for long."""
         self._timer = None
-        oldest = time.monotonic() - KEPT_SECONDS
+        oldest = time.monotonic() - self._kept_seconds
         for conn, since in self._idle:
             if since <= oldest:
                 conn.terminate()

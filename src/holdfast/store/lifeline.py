@@ -5,6 +5,7 @@ It is a single connection outside the pool, past any pooler, used from one event
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -47,6 +48,13 @@ class Lifeline:
     def closed(self) -> bool:
         """Whether the connection has gone."""
         return self._conn.is_closed()
+
+    async def cut(self) -> None:
+        """Wait until the connection has gone."""
+        gone = asyncio.Event()
+        self._conn.add_termination_listener(lambda _conn: gone.set())
+        if not self._conn.is_closed():
+            await gone.wait()
 
     async def renew(
         self, job_ids: Sequence[UUID], attempts: Sequence[int]

@@ -14,6 +14,7 @@ __all__ = [
     "AttemptStarted",
     "DatabaseBack",
     "DatabaseLost",
+    "DutyBack",
     "DutyFailed",
     "Event",
     "JobEnqueued",
@@ -129,6 +130,15 @@ class DutyFailed(Event):
 
     duty: str
     fault: str
+    failures: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyBack(Event):
+    """A duty of maintenance that had failed was done again."""
+
+    duty: str
+    failures: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from holdfast.telemetry.events import (
     AttemptEnded,
     DatabaseBack,
     DatabaseLost,
+    DutyBack,
     DutyFailed,
     Event,
     LeaderChanged,
@@ -32,6 +33,7 @@ NARRATED = (
     AttemptEnded,
     DatabaseBack,
     DatabaseLost,
+    DutyBack,
     DutyFailed,
     LeaderChanged,
     LeaseLost,
@@ -77,12 +79,8 @@ def narrate(event: Event) -> None:
             level, message = logging.ERROR, f"a handler has blocked the event loop for {event.seconds:.0f} s"
         case WorkerChanged():
             message = f"worker {event.change}{': ' if event.detail else ''}{event.detail}"
-        case LeaderChanged():
-            message = "leads maintenance" if event.leading else "no longer leads maintenance"
-        case Mended():
-            level, message = logging.WARNING, f"mended: {event.what}"
-        case DutyFailed():
-            level, message = logging.ERROR, f"maintenance could not {event.duty}: {event.fault}"
+        case LeaderChanged() | Mended() | DutyFailed() | DutyBack():
+            level, message = _of_maintenance(event)
         case DatabaseLost():
             level, message = logging.WARNING, f"{event.part} lost the database and keeps trying: {event.fault}"
         case RequestServed():
@@ -97,6 +95,19 @@ def narrate(event: Event) -> None:
         record = logging.getLogRecordFactory()(_log.name, level, __file__, 0, message, (), None, "narrate")
         record.event = event
         _log.handle(record)
+
+
+def _of_maintenance(event: LeaderChanged | Mended | DutyFailed | DutyBack) -> tuple[int, str]:
+    match event:
+        case LeaderChanged():
+            return logging.INFO, "leads maintenance" if event.leading else "no longer leads maintenance"
+        case Mended():
+            return logging.WARNING, f"mended: {event.what}"
+        case DutyFailed():
+            often = f" ({event.failures} times in a row)" if event.failures > 1 else ""
+            return logging.ERROR, f"maintenance could not do its duty {event.duty!r}{often}: {event.fault}"
+        case DutyBack():
+            return logging.INFO, f"maintenance does its duty {event.duty!r} again after {event.failures} failures"
 
 
 class _Json(logging.Formatter):

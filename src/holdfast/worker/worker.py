@@ -27,7 +27,6 @@ from holdfast.lifecycle.service import Service
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
-from holdfast.store.lifeline import Lifeline
 from holdfast.store.reports import ReportStore
 from holdfast.store.transactions import Transactions
 from holdfast.telemetry.bus import Bus
@@ -146,11 +145,6 @@ class Worker:
             )
             self._runners = Runners(self._attempt)
             await self._work()
-
-    @property
-    def lifeline(self) -> Lifeline | None:
-        """The connection that listens, once there is one."""
-        return self._keeper.lifeline
 
     def _on_wake(self, topic: str, payload: str) -> None:
         if topic == "duty":

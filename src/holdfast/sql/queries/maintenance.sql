@@ -32,11 +32,11 @@ select job_id, repair, last from holdfast.reconcile($1, $2);
 
 -- name: drop_strays
 -- Drop side rows without a fitting job.
-select holdfast.drop_strays();
+select holdfast.drop_strays($1);
 
 -- name: headless_targets
 -- Seat heads where a line has none.
-select holdfast.headless_targets();
+select holdfast.headless_targets($1);
 
 -- name: retire
 -- Delete ended jobs whose time is over.
@@ -48,8 +48,8 @@ select holdfast.forget_workers();
 
 -- name: admit
 -- Bring back jobs that were parked and have room.
-select looked, reached from holdfast.admit($1);
+select looked, reached from holdfast.admit($1, $2);
 
 -- name: forget_permits
 -- Forget permits that nobody uses any more.
-select holdfast.forget_permits();
+select holdfast.forget_permits($1);

@@ -49,9 +49,3 @@ from holdfast.claim_by_id($1, $2);
 -- name: testing_cut_connections
 -- End every session in a database; how many there were.
 select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity where datname = $1;
-
--- name: testing_tend
--- A bit of every duty that decides which job is next: requests, targets, what is due, lapsed leases, what is old.
-select holdfast.execute_requests($1) as requests, holdfast.elect($2) as called,
-  (select p.promoted from holdfast.promote($2) p) as promoted,
-  (select count(*) from holdfast.sweep(1e9, $2) s) as swept, holdfast.age($2) as aged;

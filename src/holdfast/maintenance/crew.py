@@ -1,0 +1,131 @@
+"""Does the duties, each in a task of its own, while this process leads.
+
+No duty waits for another: the urgent ones have a connection each whenever they need one, the others share a few
+slots. A duty that fails comes again after a pause that grows up to its interval; one whose time limit strikes also
+does less at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable
+
+from holdfast.errors import DatabaseBusy, HoldfastError
+from holdfast.maintenance.duty import Duty, Urgency
+from holdfast.store.upkeep import UpkeepDatabase
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import DutyBack, DutyFailed
+
+__all__ = ["SLOTS", "Crew"]
+
+#: How many of the duties that are not urgent may be done at the same time.
+SLOTS = 2
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 15.0
+#: What a duty may take beyond the time limit of its statement: a connection, the answer to a probe.
+_GRACE_SECONDS = 2.0
+_STOP_SECONDS = 2.0
+
+
+class Crew:
+    """A task per duty."""
+
+    def __init__(self, duties: Iterable[Duty], database: UpkeepDatabase, bus: Bus) -> None:
+        self._database, self._bus = database, bus
+        self._posts = [_Post(duty) for duty in duties]
+        self._slots = asyncio.Semaphore(SLOTS)
+        self._leading = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin; nothing is done before `lead`."""
+        self._tasks = [asyncio.create_task(self._serve(post), name=f"duty {post.duty.name}") for post in self._posts]
+
+    async def stop(self) -> None:
+        """End, after what is under way, unless that takes long."""
+        self._leading.clear()
+        for post, task in zip(self._posts, self._tasks, strict=True):
+            if not post.working:
+                task.cancel()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_STOP_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def lead(self, leading: bool) -> None:
+        """Whether duties are to be done."""
+        if leading and not self._leading.is_set():
+            for post in self._posts:
+                post.duty.resume()
+            self._leading.set()
+            self.hurry()
+        elif not leading:
+            self._leading.clear()
+
+    def hurry(self) -> None:
+        """Something was asked for: whoever heeds notifications looks now."""
+        for post in self._posts:
+            if post.duty.heeds:
+                post.told.set()
+
+    @property
+    def sick(self) -> dict[str, str]:
+        """The duties whose last try failed, and why."""
+        return {post.duty.name: post.fault for post in self._posts if post.fault is not None}
+
+    async def _serve(self, post: _Post) -> None:
+        while True:
+            await self._leading.wait()
+            post.told.clear()
+            seconds = await self._do(post)
+            if seconds > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await post.told.wait()
+
+    async def _do(self, post: _Post) -> float:
+        """One bit of one duty; how long to wait afterwards."""
+        duty = post.duty
+        turn = contextlib.nullcontext() if duty.urgency is Urgency.URGENT else self._slots
+        async with turn:
+            began = time.monotonic()
+            post.working = True
+            try:
+                async with asyncio.timeout(duty.limit_seconds + _GRACE_SECONDS):
+                    following = await duty.work(self._database.within(duty.limit_seconds))
+            except (DatabaseBusy, TimeoutError) as fault:
+                duty.batch.struck(time.monotonic() - began)
+                return self._failed(post, fault)
+            except HoldfastError as fault:
+                return self._failed(post, fault)
+            except Exception as fault:  # noqa: BLE001 - a fault of one duty must not stop the others
+                return self._failed(post, fault)
+            finally:
+                post.working = False
+            duty.batch.ended(time.monotonic() - began)
+        if post.fault is not None:
+            self._bus.emit(DutyBack(duty=duty.name, failures=post.failures))
+            post.fault, post.failures = None, 0
+        return following.seconds
+
+    def _failed(self, post: _Post, fault: Exception) -> float:
+        post.failures += 1
+        post.fault = str(fault) or f"no end within {post.duty.limit_seconds + _GRACE_SECONDS:g} s"
+        if post.failures & (post.failures - 1) == 0:  # 1, 2, 4, 8 …: a log line each time would drown the rest
+            self._bus.emit(DutyFailed(duty=post.duty.name, fault=post.fault, failures=post.failures))
+        longest = min(post.duty.interval_seconds, _LONGEST_PAUSE_SECONDS)
+        return float(min(longest, _FIRST_PAUSE_SECONDS * 2 ** min(post.failures - 1, 10)))
+
+
+class _Post:
+    """A duty and how it goes."""
+
+    def __init__(self, duty: Duty) -> None:
+        self.duty = duty
+        self.told = asyncio.Event()
+        self.working = False
+        self.fault: str | None = None
+        self.failures = 0

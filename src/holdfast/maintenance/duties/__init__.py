@@ -1,0 +1,40 @@
+"""Every duty, a module each. The leader and the testing kit take them from here."""
+
+from __future__ import annotations
+
+from holdfast.maintenance.duties.ageing import Ageing
+from holdfast.maintenance.duties.forgetting import ForgetPermits, ForgetWorkers
+from holdfast.maintenance.duties.permits import Permits
+from holdfast.maintenance.duties.promotion import Promotion
+from holdfast.maintenance.duties.reconciliation import Reconciliation
+from holdfast.maintenance.duties.recovery import Recovery
+from holdfast.maintenance.duties.requests import Requests
+from holdfast.maintenance.duties.retention import Retention
+from holdfast.maintenance.duties.seating import Seating
+from holdfast.maintenance.duties.strays import Headless, Strays
+from holdfast.maintenance.duty import Duty
+from holdfast.maintenance.patience import Judge
+from holdfast.telemetry.bus import Bus
+
+__all__ = ["DUTIES", "new_duties"]
+
+#: In the order in which the testing kit does them, one after the other.
+DUTIES: tuple[type[Duty], ...] = (
+    Requests,
+    Seating,
+    Promotion,
+    Permits,
+    Recovery,
+    Ageing,
+    Reconciliation,
+    Strays,
+    Headless,
+    ForgetWorkers,
+    ForgetPermits,
+    Retention,
+)
+
+
+def new_duties(bus: Bus, patience: Judge) -> list[Duty]:
+    """One of each."""
+    return [kind(bus, patience) for kind in DUTIES]

@@ -1,0 +1,46 @@
+"""Makes eligible what is due, to the moment: the next call is when the next job is due."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
+
+__all__ = ["Promotion"]
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Promotion(Duty):
+    """Scheduled and retrying jobs become queued.
+
+    Entries before the last promoted one are looked at again now and then: a transaction may commit late.
+    """
+
+    name = "promote"
+    urgency = Urgency.URGENT
+    #: Enqueueing tells of jobs that are due within this time, and is silent about later ones: they must be looked for.
+    interval_seconds = 2.0
+    limit_seconds = 5.0
+    heeds = True
+
+    _promoted_to = _LONG_AGO
+    _full_look_at = 0.0
+
+    async def work(self, desk: Desk) -> Next:
+        """Promote what is due."""
+        asked_at, size = time.monotonic(), self.batch.size
+        everything = asked_at >= self._full_look_at
+        row = await desk.row("promote", size, _LONG_AGO if everything else self._promoted_to)
+        if everything:
+            self._full_look_at = asked_at + max(1.0, 20 * (time.monotonic() - asked_at))
+        self._promoted_to = max(self._promoted_to, row["reached"] or _LONG_AGO)
+        if row["promoted"] >= size:
+            return self.at_once()
+        following = row["next_in_seconds"]
+        return self.later(None if following is None else min(self.interval_seconds, max(0.001, following)))
+
+    def resume(self) -> None:
+        """The clock may have been set back: what is due now may lie before what was promoted."""
+        self._promoted_to, self._full_look_at = _LONG_AGO, 0.0

@@ -1,0 +1,107 @@
+"""The connections of maintenance: its own, few, and as many as it takes that nobody waits behind a slow statement.
+
+While all is well, one is enough: whoever needs a connection waits a moment for the one that is in use. Only when it
+does not come back is another one made, and ended again when it has not been needed for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import asyncpg
+
+from holdfast.config import Config
+from holdfast.errors import DatabaseBusy, NotOpen
+from holdfast.store.connections import Connections
+from holdfast.store.database import Database, connection_arguments
+from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
+
+__all__ = ["Limited", "UpkeepDatabase"]
+
+_REPEATS = 3
+_GROW_AFTER_SECONDS = 0.05
+_KEPT_SECONDS = 30.0
+#: What the server itself ends, should the client be gone: longer than any time limit of a duty.
+_SESSION = {
+    "statement_timeout": "20s",
+    "lock_timeout": "4s",
+    "idle_in_transaction_session_timeout": "20s",
+    "idle_session_timeout": "0",
+}
+#: A statement was ended because it took too long, or because of what others hold.
+_STRUCK = (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
+
+
+class UpkeepDatabase(Database):
+    """A pool for maintenance, whose statements have time limits."""
+
+    def __init__(self, config: Config, *, size: int) -> None:
+        super().__init__(config, role="worker", size=size)
+
+    async def open(self) -> None:
+        """Be ready to connect; the schema was looked at by whoever opened the app."""
+        self._loop = asyncio.get_running_loop()
+        arguments = connection_arguments(self.config, role=self.role, name="holdfast maintenance", direct=False)
+        if arguments["server_settings"]:
+            arguments["server_settings"] |= _SESSION
+        self._connections = Connections(
+            arguments, self._size, grow_after=_GROW_AFTER_SECONDS, kept_seconds=_KEPT_SECONDS
+        )
+
+    def within(self, seconds: float) -> Limited:
+        """The same database, for statements that are ended after this time, here and in the server."""
+        return Limited(self, seconds)
+
+    async def limited(self, seconds: float, method: str, statement: str, *arguments: Any) -> Any:
+        """Run one statement; DatabaseBusy where its time was over."""
+        for repeat in range(_REPEATS):
+            connections = self._connections
+            if connections is None:
+                raise NotOpen("maintenance has stopped")
+            try:
+                conn = await connections.take()
+            except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+                raise translated(fault) from fault
+            try:
+                return await getattr(conn, method)(self._sql[statement], *arguments, timeout=seconds)
+            except _STRUCK as fault:
+                if isinstance(fault, TimeoutError):
+                    conn.terminate()  # the request to end it is on its way; nobody knows what state it is in
+                what = str(fault) or f"it took longer than {seconds:g} s"
+                raise DatabaseBusy(f"{statement} was not done: {what}") from fault
+            except REPEATABLE as fault:
+                if repeat == _REPEATS - 1:
+                    raise translated(fault) from fault
+                pause = random.uniform(0, 0.02 * 2**repeat)  # noqa: S311 - jitter is no secret
+            except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+                if isinstance(fault, CONNECTION_FAULTS):
+                    conn.terminate()
+                raise translated(fault) from fault
+            except asyncio.CancelledError:
+                conn.terminate()
+                raise
+            finally:
+                connections.give(conn)
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+
+class Limited:
+    """Named statements with a time limit."""
+
+    def __init__(self, database: UpkeepDatabase, seconds: float) -> None:
+        self._database, self._seconds = database, seconds
+
+    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """The rows of a named statement."""
+        return await self._database.limited(self._seconds, "fetch", statement, *arguments)  # type: ignore[no-any-return]
+
+    async def row(self, statement: str, *arguments: Any) -> Any:
+        """The first row of a named statement."""
+        return await self._database.limited(self._seconds, "fetchrow", statement, *arguments)
+
+    async def value(self, statement: str, *arguments: Any) -> Any:
+        """The first value of the first row of a named statement."""
+        return await self._database.limited(self._seconds, "fetchval", statement, *arguments)
