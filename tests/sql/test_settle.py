@@ -262,3 +262,9 @@ async def test_what_a_worker_was_given_unknowingly_is_handed_back(conn: asyncpg.
     states = [await state_of(conn, lease.job_id) for lease in (known, *unknown, foreign)]
     assert states == ["running", "queued", "queued", "running"]
     assert await conn.fetchval("select sum(failures) from jobs") == 0
+
+
+async def test_a_count_of_failures_at_its_end_does_not_hold_up_the_batch(conn: asyncpg.Connection) -> None:
+    odd, other = await run_one(conn), await run_one(conn)
+    await conn.execute("update jobs set failures = 2147483647 where id = $1", odd.job_id)
+    assert await settle(conn, "fail", [odd, other]) == ["dead", "retry"]

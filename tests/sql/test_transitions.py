@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 
 from holdfast.model.states import INITIAL, TERMINAL, TRANSITIONS, State
-from tests.sql.factories import expire, job_in, job_row, offences, state_of
+from tests.conftest import ConnectAs
+from tests.sql.factories import expire, job_in, job_row, offences, run_one, state_of
 
 REFUSED = "HF001"
 MOVE = "update jobs set state = $2, attempt = attempt + case when $2 = 'running' then 1 else 0 end where id = $1"
@@ -63,6 +64,18 @@ async def test_new_attempt_over_a_live_lease_is_refused(conn: asyncpg.Connection
     assert await refused(conn, MOVE, job_id, "running")
     await expire(conn, job_id)
     assert not await refused(conn, MOVE, job_id, "running")
+
+
+async def test_an_old_snapshot_does_not_see_a_renewed_lease_as_lapsed(connect_as: ConnectAs) -> None:
+    keeper, writer = await connect_as("superuser"), await connect_as("superuser")
+    lease = await run_one(keeper)
+    await expire(keeper, lease.job_id)
+    async with writer.transaction(isolation="repeatable_read"):
+        await writer.fetch("select from leases")
+        await keeper.execute("update leases set lease_seconds = 30 where job_id = $1", lease.job_id)
+        await keeper.fetch("select * from renew('w1', array[$1::uuid], array[$2::integer])", *lease)
+        with pytest.raises(asyncpg.SerializationError):
+            await writer.execute(MOVE, lease.job_id, "running")
 
 
 @pytest.mark.parametrize("state", State)

@@ -3396,6 +3396,8 @@ CREATE FUNCTION holdfast.refuse_move() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+declare
+  leased boolean;
 begin
   if tg_op = 'INSERT' then
     raise exception 'a job cannot be inserted as %, only as created, scheduled or queued', new.state
@@ -3408,8 +3410,10 @@ begin
   elsif old.id is distinct from new.id then
     raise exception 'the id of job % cannot be changed', old.id using errcode = 'HF001';
   elsif old.state = 'running' and new.state = 'running' and new.attempt = old.attempt + 1 then
-    -- The one move that needs a look elsewhere; none of the engine's own functions makes it.
-    if not exists (select from leases l where l.job_id = old.id and l.expires_at >= now()) then
+    -- The one move that needs a look elsewhere; none of the engine's own functions makes it. The lease is locked, not
+    -- only read: the snapshot of a long transaction may be older than the last renewal, and PostgreSQL then refuses.
+    select l.expires_at >= now() into leased from leases l where l.job_id = old.id for share;
+    if leased is not true then
       return new;
     end if;
     raise exception 'job % runs under a lease that has not lapsed', old.id using errcode = 'HF001';
@@ -4274,7 +4278,9 @@ begin
     left join job_types t on t.name = j.type
     cross join lateral (
       select
-        j.failures + case when gone.outcome in ('failed', 'timeout', 'lost') then 1 else 0 end as failures,
+        -- At most the largest integer: an overflow would refuse the whole batch for one odd row.
+        least(j.failures::bigint + case when gone.outcome in ('failed', 'timeout', 'lost') then 1 else 0 end,
+          2147483647)::integer as failures,
         coalesce(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
     cross join lateral (
       select next_state(gone.outcome, gone.kind, gone.interrupt, coalesce(t.on_failure, 'retry'),

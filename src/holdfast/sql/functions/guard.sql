@@ -9,6 +9,8 @@ create or replace function refuse_move() returns trigger
 language plpgsql
 set search_path from current
 as $$
+declare
+  leased boolean;
 begin
   if tg_op = 'INSERT' then
     raise exception 'a job cannot be inserted as %, only as created, scheduled or queued', new.state
@@ -21,8 +23,10 @@ begin
   elsif old.id is distinct from new.id then
     raise exception 'the id of job % cannot be changed', old.id using errcode = 'HF001';
   elsif old.state = 'running' and new.state = 'running' and new.attempt = old.attempt + 1 then
-    -- The one move that needs a look elsewhere; none of the engine's own functions makes it.
-    if not exists (select from leases l where l.job_id = old.id and l.expires_at >= now()) then
+    -- The one move that needs a look elsewhere; none of the engine's own functions makes it. The lease is locked, not
+    -- only read: the snapshot of a long transaction may be older than the last renewal, and PostgreSQL then refuses.
+    select l.expires_at >= now() into leased from leases l where l.job_id = old.id for share;
+    if leased is not true then
       return new;
     end if;
     raise exception 'job % runs under a lease that has not lapsed', old.id using errcode = 'HF001';

@@ -226,7 +226,9 @@ begin
     left join job_types t on t.name = j.type
     cross join lateral (
       select
-        j.failures + case when gone.outcome in ('failed', 'timeout', 'lost') then 1 else 0 end as failures,
+        -- At most the largest integer: an overflow would refuse the whole batch for one odd row.
+        least(j.failures::bigint + case when gone.outcome in ('failed', 'timeout', 'lost') then 1 else 0 end,
+          2147483647)::integer as failures,
         coalesce(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
     cross join lateral (
       select next_state(gone.outcome, gone.kind, gone.interrupt, coalesce(t.on_failure, 'retry'),
