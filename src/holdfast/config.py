@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from holdfast.errors import ConfigError
+from holdfast.model.addresses import addresses_of, parameter_of
 
 __all__ = ["ENTRIES", "Config", "Entry"]
 
@@ -68,11 +68,11 @@ def _url(value: str) -> str:
     scheme, separator, rest = value.partition("://")
     if not separator or scheme.split("+")[0] not in ("postgres", "postgresql"):
         raise ValueError("must look like postgresql://user:password@host:5432/database")
-    try:
-        urlsplit(f"postgresql://{rest}").port  # noqa: B018 - raises where the port is none
-    except ValueError:
-        raise ValueError("has a part that is no port; a / or @ in a password must be written as %2F or %40") from None
-    return f"postgresql://{rest}"
+    url = f"postgresql://{rest}"
+    wanted = parameter_of(url, "target_session_attrs")
+    if len(addresses_of(url)) > 1 and wanted not in (None, "primary", "read-write", "any"):
+        raise ValueError(f"has target_session_attrs={wanted}, but Holdfast writes: use primary or read-write")
+    return url
 
 
 def _origins(value: str) -> str:

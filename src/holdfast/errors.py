@@ -35,6 +35,7 @@ its own writes, or reports, must be stopped, by LeaseLost.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Literal
 
 __all__ = [
     "AlreadyFinal",
@@ -81,14 +82,26 @@ class NotOpen(HoldfastError):
     code = "not-open"
 
 
+#: Why the database cannot serve: no connection could be made; one was cut; no answer came in time; it takes no
+#: writes; its disk is full; it has no connection left; somebody else holds a lock; another resource is short.
+Reason = Literal["unreachable", "cut", "slow", "read-only", "disk-full", "connections", "locked", "short"]
+
+
 class DatabaseUnavailable(HoldfastError):
-    """PostgreSQL could not be reached."""
+    """PostgreSQL could not be reached, or could not do what it was asked; `reason` says which."""
 
     code = "unavailable"
+
+    def __init__(self, message: str = "", *, reason: Reason = "unreachable") -> None:
+        super().__init__(message)
+        self.reason: Reason = reason
 
 
 class DatabaseBusy(DatabaseUnavailable):
     """Somebody else held a lock for too long."""
+
+    def __init__(self, message: str = "", *, reason: Reason = "locked") -> None:
+        super().__init__(message, reason=reason)
 
 
 class SchemaError(HoldfastError):

@@ -2,7 +2,14 @@
 
 asyncpg's own pool is made for lending connections to foreign code: it wraps each one, resets it afterwards with a
 second round trip, and gives it back in a task of its own. Our statements are single ones and leave nothing
-behind, and for a single enqueue all that would cost about as much as the enqueue.
+behind, and for a single enqueue all that would cost about as much as the enqueue. Rules:
+
+1. A connection is lent to one statement at a time, and comes back once: whole (`give`), or given up (`drop`).
+2. One that is dropped keeps its place until the server has confirmed that its statement has ended, for two seconds
+   at most. Those that the server did not confirm are counted for a minute, and more than two for each place are not
+   left behind.
+3. One that was refused a write may lead to a server that is not the primary any more: all that are older than a
+   few seconds are replaced. A new one that is refused too shows that the server itself is read-only: it is kept.
 """
 
 from __future__ import annotations
@@ -16,13 +23,18 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.errors import NotOpen
+from holdfast.errors import DatabaseUnavailable, NotOpen
+from holdfast.store.servers import CONNECT_SECONDS, open_connection, retire
 
 __all__ = ["Connections"]
 
 #: How long a connection is kept that nobody needs, and how long one is waited for.
 KEPT_SECONDS = 300.0
 WAIT_SECONDS = 30.0
+#: How old a connection must be for its server to be in doubt when it refuses a write.
+DOUBT_SECONDS = 5.0
+#: How long an abandoned statement may go on in the server without being counted any more.
+_GHOST_SECONDS = 60.0
 
 
 class Connections:
@@ -41,18 +53,23 @@ class Connections:
         self._grow_after, self._kept_seconds = grow_after, kept_seconds
         self._idle: list[tuple[asyncpg.Connection, float]] = []
         self._lent: set[asyncpg.Connection] = set()
+        #: When each was made, and before when it must have been made to be in doubt.
+        self._made: dict[asyncpg.Connection, float] = {}
+        self._doubted = float("-inf")
         self._coming = 0
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._ghosts: deque[float] = deque()
         self._waiting: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._all_back = asyncio.Event()
 
-    async def take(self) -> asyncpg.Connection:
+    async def take(self, seconds: float | None = None) -> asyncpg.Connection:
         """A connection to be given back; a new one if there may be one more, else whichever is given back first.
 
-        TimeoutError if none is for half a minute: that many statements are under way, or connecting hangs.
+        DatabaseUnavailable if there is none in time: that many statements are under way, or connecting fails.
         """
-        deadline: float | None = None
+        end: float | None = None
         patient = self._grow_after > 0
         while not self._closed:
             while self._idle:
@@ -60,19 +77,29 @@ class Connections:
                 if not conn.is_closed():
                     self._lent.add(conn)
                     return conn
+                del self._made[conn]
+            now = time.monotonic()
+            end = end or now + (seconds or WAIT_SECONDS)
             if patient and (self._lent or self._coming):
                 patient = False
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._grow_after):
+                    async with asyncio.timeout(min(self._grow_after, end - now)):
                         handed = await self._turn()
                     if handed is not None:
                         return handed
                 continue
-            if len(self._lent) + self._coming < self._size:
-                return await self._connect()
-            deadline = deadline or asyncio.get_running_loop().time() + WAIT_SECONDS
-            async with asyncio.timeout_at(deadline):
-                handed = await self._turn()
+            if len(self._lent) + self._coming + len(self._retiring) < self._size:
+                try:
+                    return await self._connect(end - now)
+                except DatabaseUnavailable as fault:
+                    if fault.reason != "connections" or not self._lent:
+                        raise  # else the server has no connection left, but we have some
+            try:
+                async with asyncio.timeout(end - time.monotonic()):
+                    handed = await self._turn()
+            except TimeoutError:
+                told = f"no connection to PostgreSQL was free for {end - now:.1f} s: {self._size} are in use"
+                raise DatabaseUnavailable(told, reason="slow") from None
             if handed is not None:
                 return handed
         raise NotOpen("the app was closed")
@@ -80,16 +107,36 @@ class Connections:
     def give(self, conn: asyncpg.Connection) -> None:
         """It is not needed any more. One that is broken is forgotten."""
         self._lent.discard(conn)
-        if self._closed:
+        if self._closed or self._made[conn] < self._doubted:
             conn.terminate()
-            if not self._lent:
-                self._all_back.set()
-        elif conn.is_closed():
-            self._hand_on(None)
+        if conn.is_closed():
+            del self._made[conn]
+            self._leave_place()
         elif not self._hand_on(conn):
             self._idle.append((conn, time.monotonic()))
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(self._kept_seconds, self._trim)
+
+    def drop(self, conn: asyncpg.Connection) -> None:
+        """Its statement was given up, or nobody knows what state it is in: it is ended, in the server too."""
+        self._lent.discard(conn)
+        del self._made[conn]
+        if self._closed or conn.is_closed():
+            conn.terminate()
+            self._leave_place()
+            return
+        task = asyncio.get_running_loop().create_task(self._retire(conn), name="retire")
+        self._retiring.add(task)
+        task.add_done_callback(self._retired)
+
+    def doubt(self, conn: asyncpg.Connection) -> None:
+        """It was refused a write: unless it is new, it may lead to a server that is not the primary any more."""
+        now = time.monotonic()
+        if now - self._made[conn] < DOUBT_SECONDS:
+            return
+        self._doubted = now
+        for idle, _ in self._idle:
+            idle.terminate()
 
     async def close(self, patience: float) -> None:
         """End all connections; those that are lent are waited for, for so many seconds, and then cut."""
@@ -105,28 +152,50 @@ class Connections:
                 for conn in idle:
                     with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                         await conn.close()
+                if self._retiring:
+                    await asyncio.wait(self._retiring)
                 if self._lent:
                     await self._all_back.wait()
         except TimeoutError:
             pass
         finally:
+            for task in self._retiring:
+                task.cancel()
             for conn in [*self._lent, *idle]:
                 conn.terminate()
 
-    async def _connect(self) -> asyncpg.Connection:
+    async def _connect(self, seconds: float) -> asyncpg.Connection:
+        self._refuse_more_ghosts()
         self._coming += 1
         try:
-            conn: asyncpg.Connection = await asyncpg.connect(**self._arguments)
+            conn = await open_connection(self._arguments, min(seconds, CONNECT_SECONDS))
         except BaseException:
             self._coming -= 1
             self._hand_on(None)
             raise
         self._coming -= 1
         self._lent.add(conn)
+        self._made[conn] = time.monotonic()
         if self._closed:
             self.give(conn)
             raise NotOpen("the app was closed")
         return conn
+
+    async def _retire(self, conn: asyncpg.Connection) -> None:
+        if not await retire(conn):
+            self._ghosts.append(time.monotonic())
+
+    def _retired(self, task: asyncio.Task[None]) -> None:
+        self._retiring.discard(task)
+        self._leave_place()
+
+    def _refuse_more_ghosts(self) -> None:
+        """Whoever sends statements and gives them up must not fill the server with them."""
+        while self._ghosts and self._ghosts[0] < time.monotonic() - _GHOST_SECONDS:
+            self._ghosts.popleft()
+        if len(self._ghosts) >= 2 * self._size:
+            told = f"{len(self._ghosts)} statements that were given up may still run in PostgreSQL; no more are sent"
+            raise DatabaseUnavailable(told, reason="slow")
 
     async def _turn(self) -> asyncpg.Connection | None:
         """Wait for what is given back: a connection, or the right to look again."""
@@ -142,6 +211,13 @@ class Connections:
                 else:
                     self._hand_on(None)
             raise
+
+    def _leave_place(self) -> None:
+        """There may be one connection more."""
+        if not self._closed:
+            self._hand_on(None)
+        elif not self._lent:
+            self._all_back.set()
 
     def _hand_on(self, conn: asyncpg.Connection | None) -> bool:
         """Give it to whoever has waited longest; False if nobody waits."""
@@ -161,6 +237,9 @@ class Connections:
         for conn, since in self._idle:
             if since <= oldest:
                 conn.terminate()
+        for conn, _ in self._idle:
+            if conn.is_closed():
+                del self._made[conn]
         self._idle = [(conn, since) for conn, since in self._idle if not conn.is_closed()]
         if self._idle:
             wait = self._idle[0][1] - oldest

@@ -18,13 +18,27 @@ import asyncpg
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
 from holdfast.store.connections import Connections
-from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
+from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, translated
+from holdfast.store.servers import open_connection, retire
 from holdfast.store.statements import migrations, queries
 
 __all__ = ["Database", "Pause", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
 
+#: How long a statement may take where nothing else is said, and how long one waits for a lock in the server.
+STATEMENT_SECONDS = 60.0
+_LOCK_SECONDS = 10.0
 _REPEATS = 5
 _CLOSE_SECONDS = 5.0
+_CHECK_SECONDS = 30.0
+
+#: How the server learns that this end is gone: a statement that runs for nobody ends, and so does a silent session.
+_LINE_SETTINGS = {
+    "client_connection_check_interval": "2s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+}
 
 
 class Session(Protocol):
@@ -61,13 +75,20 @@ class Pause:
         self._next = self._first
 
 
-async def connect(config: Config, *, role: str | None, name: str, direct: bool = False) -> asyncpg.Connection:
+async def connect(
+    config: Config,
+    *,
+    role: str | None,
+    name: str,
+    direct: bool = False,
+    seconds: float | None = None,
+    lock_seconds: float | None = None,
+) -> asyncpg.Connection:
     """One connection outside any pool, past the pooler if there is one and `direct` is asked for."""
-    arguments = connection_arguments(config, role=role, name=name, direct=direct)
-    try:
-        return await asyncpg.connect(**arguments)
-    except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
-        raise translated(fault) from fault
+    arguments = connection_arguments(
+        config, role=role, name=name, direct=direct, seconds=seconds, lock_seconds=lock_seconds
+    )
+    return await open_connection(arguments)
 
 
 class Database:
@@ -75,10 +96,13 @@ class Database:
 
     inside_transaction = False
 
-    def __init__(self, config: Config, *, role: str | None, size: int = 4) -> None:
+    def __init__(
+        self, config: Config, *, role: str | None, size: int = 4, seconds: float = STATEMENT_SECONDS
+    ) -> None:
+        """`seconds` is how long a statement may take, the wait for a connection included, unless it says otherwise."""
         self.config = config
         self.role = role
-        self._size = size
+        self._size, self._seconds = size, seconds
         self._connections: Connections | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sql = queries(config.schema)
@@ -94,14 +118,11 @@ class Database:
         """Connect, and refuse to work with a schema that is missing or older than this release."""
         self._loop = asyncio.get_running_loop()
         arguments = connection_arguments(
-            self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False
+            self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False, seconds=self._seconds
         )
-        try:
-            await check_schema(self.config)
-            # Whether the role may be taken is better known now than at the first statement.
-            await (await asyncpg.connect(**arguments)).close()
-        except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
-            raise translated(fault) from fault
+        await check_schema(self.config)
+        # Whether the role may be taken is better known now than at the first statement.
+        await retire(await open_connection(arguments))
         self._connections = Connections(arguments, self._size)
 
     async def close(self) -> None:
@@ -114,46 +135,32 @@ class Database:
         """Raise unless the database answers and its schema is of this release or a newer one."""
         _compare(await self.value("current_step"))
 
-    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+    async def rows(self, statement: str, *arguments: Any, seconds: float | None = None) -> list[asyncpg.Record]:
         """The rows of a named statement."""
-        return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
+        return await self._run("fetch", statement, arguments, seconds)  # type: ignore[no-any-return]
 
-    async def value(self, statement: str, *arguments: Any) -> Any:
+    async def value(self, statement: str, *arguments: Any, seconds: float | None = None) -> Any:
         """The first value of the first row of a named statement."""
-        return await self._run("fetchval", statement, arguments)
+        return await self._run("fetchval", statement, arguments, seconds)
 
-    async def row(self, statement: str, *arguments: Any) -> asyncpg.Record | None:
+    async def row(self, statement: str, *arguments: Any, seconds: float | None = None) -> asyncpg.Record | None:
         """The first row of a named statement."""
-        return await self._run("fetchrow", statement, arguments)  # type: ignore[no-any-return]
+        return await self._run("fetchrow", statement, arguments, seconds)  # type: ignore[no-any-return]
 
-    async def _run(self, method: str, statement: str, arguments: Sequence[Any]) -> Any:
-        """Run one statement; deadlocks and serialisation failures are repeated here and nowhere else."""
+    async def _run(self, method: str, statement: str, arguments: Sequence[Any], seconds: float | None) -> Any:
+        """Run one statement; deadlocks and serialisation failures are repeated here and nowhere else.
+
+        One limit holds for all of it: the wait for a connection, connecting, the statement and its repeats.
+        """
         connections = self._connections
         if connections is None:
             raise NotOpen("the app is not open: use `async with hf:`, or the blocking `hf.sync`")
         if self._loop is not asyncio.get_running_loop():
             raise HoldfastError("the app was opened in another event loop: open it in this one, or use `hf.sync`")
+        end = time.monotonic() + (self._seconds if seconds is None else seconds)
         for repeat in range(_REPEATS):
             try:
-                conn = await connections.take()
-                began = time.perf_counter()
-                try:
-                    answer = await getattr(conn, method)(self._sql[statement], *arguments, timeout=60)
-                    if self.observe is not None:
-                        self.observe(statement, time.perf_counter() - began, None)
-                    return answer
-                except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
-                    if self.observe is not None:
-                        code = getattr(fault, "sqlstate", None) or type(fault).__name__
-                        self.observe(statement, time.perf_counter() - began, code)
-                    if isinstance(fault, CONNECTION_FAULTS):
-                        conn.terminate()  # nobody knows what state it is in
-                    raise
-                except asyncio.CancelledError:
-                    conn.terminate()  # nobody knows what state it is in
-                    raise
-                finally:
-                    connections.give(conn)
+                return await self._run_once(connections, method, statement, arguments, end)
             except REPEATABLE as fault:
                 if repeat == _REPEATS - 1:
                     raise translated(fault) from fault
@@ -162,18 +169,46 @@ class Database:
                 raise translated(fault) from fault
         raise AssertionError("unreachable")
 
+    async def _run_once(
+        self, connections: Connections, method: str, statement: str, arguments: Sequence[Any], end: float
+    ) -> Any:
+        conn = await connections.take(max(0.001, end - time.monotonic()))
+        began = time.monotonic()
+        try:
+            answer = await getattr(conn, method)(self._sql[statement], *arguments, timeout=max(0.001, end - began))
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+            if self.observe is not None:
+                code = getattr(fault, "sqlstate", None) or type(fault).__name__
+                self.observe(statement, time.monotonic() - began, code)
+            if isinstance(fault, asyncpg.ReadOnlySQLTransactionError):
+                connections.doubt(conn)
+            if isinstance(fault, CONNECTION_FAULTS) and not isinstance(fault, ANSWERED):
+                connections.drop(conn)
+            else:
+                connections.give(conn)
+            raise
+        except BaseException:
+            connections.drop(conn)  # nobody waits for its statement any more
+            raise
+        connections.give(conn)
+        if self.observe is not None:
+            self.observe(statement, time.monotonic() - began, None)
+        return answer
+
 
 async def check_schema(config: Config) -> None:
     """Raise SchemaError, with advice, unless the schema is of this release or a newer one."""
     sql = queries(config.schema)
     conn = await connect(config, role=None, name="holdfast check")
     try:
-        if not await conn.fetchval(sql["has_steps"], config.schema):
+        if not await conn.fetchval(sql["has_steps"], config.schema, timeout=_CHECK_SECONDS):
             raise SchemaError(f"the schema {config.schema!r} does not exist yet; run `holdfast migrate`")
         await refuse_testing_schema(conn, config)
-        _compare(await conn.fetchval(sql["current_step"]))
+        _compare(await conn.fetchval(sql["current_step"], timeout=_CHECK_SECONDS))
+    except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+        raise translated(fault) from fault
     finally:
-        await conn.close()
+        await retire(conn)
 
 
 async def refuse_testing_schema(conn: asyncpg.Connection, config: Config) -> None:
@@ -190,21 +225,31 @@ def _compare(step: int) -> None:
         raise SchemaError(f"the schema is at step {step}, this release needs {needed}; run `holdfast migrate`")
 
 
-def connection_arguments(config: Config, *, role: str | None, name: str, direct: bool) -> dict[str, Any]:
-    """How to connect. Behind a pooler neither prepared statements nor session parameters survive."""
+def connection_arguments(
+    config: Config,
+    *,
+    role: str | None,
+    name: str,
+    direct: bool,
+    seconds: float | None = None,
+    lock_seconds: float | None = None,
+) -> dict[str, Any]:
+    """How to connect. Behind a pooler neither prepared statements nor session parameters survive.
+
+    `seconds` is how long a statement of this connection is waited for: then the server ends it too.
+    """
     if config.database_url is None:
         raise DatabaseUnavailable("no database URL: set HOLDFAST_DATABASE_URL, or open an app, which starts one")
     pooled = config.direct_url is not None and not direct
-    settings = {"application_name": name, "jit": "off"}
+    settings = {"application_name": name, "jit": "off", **_LINE_SETTINGS}
     if role is not None:
         settings["role"] = f"{config.schema}_{role}"
-    if role == "operator":
-        # A search that is given up ends there too, instead of going on for nobody.
-        settings["client_connection_check_interval"] = "1s"
+    if seconds is not None:
+        settings["statement_timeout"] = f"{int(seconds * 1000) + 1000}ms"
+        settings["lock_timeout"] = f"{int((lock_seconds or min(seconds, _LOCK_SECONDS)) * 1000)}ms"
     settings |= config.engine_environment()
     return {
         "dsn": config.direct_url if direct and config.direct_url else config.database_url,
-        "timeout": 10,
         "statement_cache_size": 0 if pooled else 256,
         "server_settings": {} if pooled else settings,
     }

@@ -8,7 +8,7 @@ import asyncpg
 
 from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, HoldfastError, InvalidInput, SchemaError
 
-__all__ = ["CONNECTION_FAULTS", "REPEATABLE", "told_by_sqlstate", "translated"]
+__all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "told_by_sqlstate", "translated"]
 
 #: A deadlock or a serialisation failure: nothing was done, the statement may be repeated.
 REPEATABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -28,6 +28,9 @@ CONNECTION_FAULTS = (
     asyncpg.InternalClientError,
 )
 
+#: What the server answers on a connection that goes on: it need not be replaced.
+ANSWERED = (asyncpg.QueryCanceledError, asyncpg.ReadOnlySQLTransactionError)
+
 _ADVICE = "run `holdfast migrate` (or `holdfast doctor` to see what is wrong)"
 
 
@@ -35,10 +38,21 @@ def translated(fault: BaseException) -> HoldfastError:
     """The error to raise for a fault of the driver or the database."""
     if isinstance(fault, HoldfastError):
         return fault
-    if isinstance(fault, CONNECTION_FAULTS):
-        return DatabaseUnavailable(f"PostgreSQL cannot be reached: {fault or type(fault).__name__}")
-    if isinstance(fault, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError):
-        return DatabaseUnavailable(f"PostgreSQL refused the login: {fault}")
+    match fault:
+        case TimeoutError():
+            return DatabaseUnavailable("PostgreSQL did not answer in time", reason="slow")
+        case asyncpg.ReadOnlySQLTransactionError():
+            return DatabaseUnavailable(f"PostgreSQL takes no writes: {fault}", reason="read-only")
+        case asyncpg.TooManyConnectionsError():
+            return DatabaseUnavailable(f"PostgreSQL has no connection left: {fault}", reason="connections")
+        case asyncpg.QueryCanceledError():
+            return DatabaseUnavailable(f"PostgreSQL ended the statement: {fault}", reason="slow")
+        case asyncpg.CannotConnectNowError():
+            return DatabaseUnavailable(f"PostgreSQL cannot be reached: {fault}")
+        case _ if isinstance(fault, CONNECTION_FAULTS):
+            return DatabaseUnavailable(f"the connection to PostgreSQL was lost: {_cause(fault)}", reason="cut")
+        case asyncpg.InvalidAuthorizationSpecificationError() | asyncpg.InvalidCatalogNameError():
+            return DatabaseUnavailable(f"PostgreSQL refused the login: {fault}")
     told = _told(getattr(fault, "sqlstate", None), str(fault))
     return told or HoldfastError(f"PostgreSQL answered with an error: {fault}")
 
@@ -52,6 +66,12 @@ def told_by_sqlstate(fault: BaseException) -> HoldfastError | None:
     if told is None or isinstance(told, DatabaseUnavailable):
         return None
     return type(told)(f"{told} (the transaction is aborted: roll it back)")
+
+
+def _cause(fault: BaseException) -> str:
+    """What the server said before it cut the connection, if it said anything."""
+    cause = fault.__cause__
+    return str(cause if isinstance(cause, asyncpg.PostgresError) else fault) or type(fault).__name__
 
 
 def _sqlstate(fault: BaseException | None) -> str | None:
@@ -82,6 +102,8 @@ def _told(state: str | None, text: str) -> HoldfastError | None:
             return InvalidInput(text)
         case "55P03" | "40P01" | "40001":
             return DatabaseBusy(f"somebody else holds what is needed: {text}")
-        case "53100" | "53200" | "53300" | "57P03" | "55000":
-            return DatabaseUnavailable(f"PostgreSQL is short of something: {text}")
+        case "53100":
+            return DatabaseUnavailable(f"PostgreSQL's disk is full: {text}", reason="disk-full")
+        case "53200" | "53300" | "57P03" | "55000" | "58030":
+            return DatabaseUnavailable(f"PostgreSQL is short of something: {text}", reason="short")
     return None

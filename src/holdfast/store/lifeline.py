@@ -14,9 +14,13 @@ import asyncpg
 from holdfast.config import Config
 from holdfast.store.database import connect
 from holdfast.store.faults import CONNECTION_FAULTS, translated
+from holdfast.store.servers import retire
 from holdfast.store.statements import queries
 
 __all__ = ["Lifeline"]
+
+#: How long a statement may take, and how long it may wait for a lock: renewals come after a heartbeat that waits.
+_STATEMENT_SECONDS, _LOCK_SECONDS = 10.0, 2.0
 
 
 class Lifeline:
@@ -30,7 +34,15 @@ class Lifeline:
     @classmethod
     async def open(cls, config: Config, worker: str | None = None) -> Lifeline:
         """Connect; raises DatabaseUnavailable when that fails."""
-        return cls(await connect(config, role="worker", name="holdfast lifeline", direct=True), config, worker)
+        conn = await connect(
+            config,
+            role="worker",
+            name="holdfast lifeline",
+            direct=True,
+            seconds=_STATEMENT_SECONDS,
+            lock_seconds=_LOCK_SECONDS,
+        )
+        return cls(conn, config, worker)
 
     async def listen(self, topics: Sequence[str], heard: Callable[[str, str], None]) -> None:
         """Call `heard(topic, payload)` for every notification."""
@@ -74,14 +86,10 @@ class Lifeline:
 
     async def close(self) -> None:
         """Close, without waiting long."""
-        try:
-            await self._conn.close(timeout=2)
-        except (*CONNECTION_FAULTS, asyncpg.PostgresError):
-            self._conn.terminate()
+        await retire(self._conn)
 
     async def _rows(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         try:
-            return await self._conn.fetch(self._sql[statement], *arguments, timeout=10)
+            return await self._conn.fetch(self._sql[statement], *arguments, timeout=_STATEMENT_SECONDS)
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
-            self._conn.terminate()
             raise translated(fault) from fault

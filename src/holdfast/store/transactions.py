@@ -8,8 +8,9 @@ fenced: where the attempt does not own the job any more, the whole transaction i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from holdfast.store.database import connection_arguments
 from holdfast.store.faults import CONNECTION_FAULTS, translated
 from holdfast.store.foreign import Foreign
 from holdfast.store.lenders import lender_of
+from holdfast.store.servers import open_connection
 
 __all__ = ["Transactions"]
 
@@ -85,10 +87,17 @@ class Transactions:
                 arguments = connection_arguments(self._config, role=None, name="holdfast transaction", direct=False)
                 try:
                     self._pool = await asyncpg.create_pool(
-                        **arguments, min_size=0, max_size=self._size, max_inactive_connection_lifetime=_IDLE_SECONDS
+                        connect=partial(_connect, arguments),
+                        min_size=0,
+                        max_size=self._size,
+                        max_inactive_connection_lifetime=_IDLE_SECONDS,
                     )
                 except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
                     raise translated(fault) from fault
             if self._pool is None:
                 raise DatabaseUnavailable("the pool of transactions could not be opened")
             return self._pool
+
+
+async def _connect(arguments: Mapping[str, Any], *_: Any, **__: Any) -> asyncpg.Connection:
+    return await open_connection(arguments)

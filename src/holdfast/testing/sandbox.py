@@ -35,8 +35,8 @@ class Remote(Database):
         self._portal = portal
         self._sql = {**self._sql, **kit_queries(config.schema)}
 
-    async def _run(self, method: str, statement: str, arguments: Sequence[Any]) -> Any:
-        call = super()._run(method, statement, arguments)
+    async def _run(self, method: str, statement: str, arguments: Sequence[Any], seconds: float | None) -> Any:
+        call = super()._run(method, statement, arguments, seconds)
         if asyncio.get_running_loop() is self._portal.loop:
             return await call
         return await asyncio.wrap_future(self._portal.start(call))
