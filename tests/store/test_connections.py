@@ -136,8 +136,8 @@ async def test_closing_cuts_what_does_not_come_back(two: Connections) -> None:
     assert conn.is_closed()
 
 
-async def test_what_nobody_needs_is_closed(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_SECONDS", 0.1)
+async def test_what_nobody_needs_is_closed(database_url: str) -> None:
+    two = Connections({"dsn": database_url}, 2, kept_seconds=0.1)
     conns = [await two.take(), await two.take()]
     for conn in conns:
         two.give(conn)

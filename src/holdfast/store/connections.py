@@ -105,8 +105,10 @@ class Connections:
         raise NotOpen("the app was closed")
 
     def give(self, conn: asyncpg.Connection) -> None:
-        """It is not needed any more. One that is broken is forgotten."""
-        self._lent.discard(conn)
+        """It is not needed any more. One that is broken is forgotten, and one that was dropped is gone already."""
+        if conn not in self._lent:
+            return
+        self._lent.remove(conn)
         if self._closed or self._made[conn] < self._doubted:
             conn.terminate()
         if conn.is_closed():
@@ -119,7 +121,7 @@ class Connections:
 
     def drop(self, conn: asyncpg.Connection) -> None:
         """Its statement was given up, or nobody knows what state it is in: it is ended, in the server too."""
-        self._lent.discard(conn)
+        self._lent.remove(conn)
         del self._made[conn]
         if self._closed or conn.is_closed():
             conn.terminate()

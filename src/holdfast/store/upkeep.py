@@ -68,7 +68,7 @@ class UpkeepDatabase(Database):
                 return await getattr(conn, method)(self._sql[statement], *arguments, timeout=seconds)
             except _STRUCK as fault:
                 if isinstance(fault, TimeoutError):
-                    conn.terminate()  # the request to end it is on its way; nobody knows what state it is in
+                    connections.drop(conn)
                 what = str(fault) or f"it took longer than {seconds:g} s"
                 raise DatabaseBusy(f"{statement} was not done: {what}") from fault
             except REPEATABLE as fault:
@@ -76,11 +76,13 @@ class UpkeepDatabase(Database):
                     raise translated(fault) from fault
                 pause = random.uniform(0, 0.02 * 2**repeat)  # noqa: S311 - jitter is no secret
             except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
-                if isinstance(fault, CONNECTION_FAULTS):
-                    conn.terminate()
+                if isinstance(fault, asyncpg.ReadOnlySQLTransactionError):
+                    connections.doubt(conn)
+                elif isinstance(fault, CONNECTION_FAULTS):
+                    connections.drop(conn)
                 raise translated(fault) from fault
             except asyncio.CancelledError:
-                conn.terminate()
+                connections.drop(conn)
                 raise
             finally:
                 connections.give(conn)
