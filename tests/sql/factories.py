@@ -17,6 +17,7 @@ PATIENT = 1e9
 TABLES = (
     "jobs", "ready", "leases", "due", "waiting", "heads", "calls", "streams", "job_attempts", "job_events",
     "dead_letters", "job_types", "settings", "workers", "leaders", "repairs", "job_progress", "job_items",
+    "idempotency_keys",
 )  # fmt: skip
 
 

@@ -161,3 +161,115 @@ async def test_batches_with_the_same_keys_in_other_orders_do_not_deadlock(connec
         answers = await asyncio.gather(enqueue_many(sessions[0], batch), enqueue_many(sessions[1], batch[::-1]))
         assert sum(row["outcome"] == "created" for rows in answers for row in rows) == 6
         assert [row["job_id"] for row in answers[0]] == [row["job_id"] for row in answers[1]][::-1]
+
+
+async def test_a_key_that_meets_a_dedup_key_is_bound_to_the_job_that_was_there(conn: asyncpg.Connection) -> None:
+    """It was forgotten: repeated later it made a second job, and with another payload it did not conflict."""
+    first = await enqueue(conn, payload={"n": 1}, dedup_key="d")
+    met = await enqueue_row(conn, payload={"n": 2}, idempotency_key="k", dedup_key="d")
+    assert tuple(met) == (first, "queued", "existing")
+    (lease,) = await claim(conn)
+    assert await settle(conn, "complete", [lease]) == ["success"]
+    repeated = await enqueue_row(conn, payload={"n": 2}, idempotency_key="k", dedup_key="d")
+    assert tuple(repeated) == (first, "success", "existing")
+    without = await enqueue_row(conn, payload={"n": 2}, idempotency_key="k")
+    assert tuple(without) == (first, "success", "existing")
+    # The fingerprint is that of the request, not of the job: that job's own payload conflicts.
+    for payload in ({"n": 1}, {"n": 3}):
+        assert (await enqueue_row(conn, payload=payload, idempotency_key="k"))["outcome"] == "conflict"
+    assert await conn.fetchval("select count(*) from jobs") == 1
+    assert await conn.fetchval("select idempotency_key from jobs") is None
+    assert await offences(conn) == []
+
+
+async def test_one_job_may_answer_many_keys(conn: asyncpg.Connection) -> None:
+    rows = await enqueue_many(
+        conn,
+        [
+            ("work", {"n": 1}, {"idempotency_key": "b", "dedup_key": "d"}),
+            ("work", {"n": 2}, {"idempotency_key": "a", "dedup_key": "d"}),
+            ("work", {"n": 2}, {"idempotency_key": "a"}),
+            ("work", {"n": 9}, {"idempotency_key": "a", "dedup_key": "d"}),
+            ("work", {"n": 1}, {"idempotency_key": "b", "dedup_key": "other"}),
+        ],
+    )
+    assert [row["outcome"] for row in rows] == ["created", "existing", "existing", "conflict", "existing"]
+    assert len({row["job_id"] for row in rows}) == 1
+    assert await conn.fetchval("select idempotency_key from jobs") == "b"
+
+
+async def test_a_key_lives_as_long_as_its_job(conn: asyncpg.Connection) -> None:
+    first = await enqueue(conn, idempotency_key="made", dedup_key="d")
+    await enqueue_row(conn, payload={"n": 1}, idempotency_key="met", dedup_key="d")
+    other = await enqueue(conn, idempotency_key="other")
+    (lease, _) = await claim(conn, limit=2)
+    assert await settle(conn, "complete", [lease]) == ["success"]
+    await conn.execute("update settings set value = '0' where name = 'RETENTION_DAYS'")
+    await conn.fetch("select * from retire()")
+    assert await state_of(conn, first) == "gone"
+    kept = await conn.fetch("select key, job_id from idempotency_keys")
+    assert [tuple(row) for row in kept] == [("other", other)]
+    for key in ("made", "met"):
+        assert (await enqueue_row(conn, payload={"n": 2}, idempotency_key=key))["outcome"] == "created"
+
+
+async def test_a_key_whose_job_is_gone_goes_to_the_next(conn: asyncpg.Connection) -> None:
+    """Retention may take the job away between the look at it and the commit that binds a key to it."""
+    await conn.execute("insert into idempotency_keys values ('default', 'k', gen_random_uuid(), 'x')")
+    row = await enqueue_row(conn, idempotency_key="k")
+    assert row["outcome"] == "created"
+    assert tuple(await enqueue_row(conn, idempotency_key="k")) == (row["job_id"], "queued", "existing")
+
+
+async def test_a_key_that_a_savepoint_takes_back_is_free(conn: asyncpg.Connection) -> None:
+    async with conn.transaction():
+        savepoint = conn.transaction()
+        await savepoint.start()
+        lost = await enqueue(conn, idempotency_key="k", dedup_key="d")
+        await savepoint.rollback()
+        row = await enqueue_row(conn, payload={"n": 1}, idempotency_key="k", dedup_key="d")
+        assert row["outcome"] == "created"
+        assert row["job_id"] != lost
+    assert await offences(conn) == []
+
+
+async def test_a_given_id_keeps_its_key_when_it_is_sent_again(conn: asyncpg.Connection) -> None:
+    job_id = await conn.fetchval("select uuid_v7()")
+    statement = "select * from enqueue_many('{work}', array['{}']::jsonb[], array[$2::jsonb], ids => array[$1::uuid])"
+    option = json.dumps({"idempotency_key": "k", "dedup_key": "d"})
+    outcomes = [tuple(row)[1:] for _ in range(3) for row in await conn.fetch(statement, job_id, option)]
+    assert outcomes == [(job_id, "queued", outcome) for outcome in ("created", "existing", "existing")]
+    late = await conn.fetchrow(statement, job_id, json.dumps({"idempotency_key": "late"}))
+    assert late is not None
+    assert (late["job_id"], late["outcome"]) == (job_id, "existing")
+    assert (await enqueue_row(conn, payload={"n": 1}, idempotency_key="late"))["outcome"] == "conflict"
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+async def test_a_key_that_a_snapshot_does_not_show_fails_to_serialize(connect_as: ConnectAs, level: str) -> None:
+    """Never a second job, never another error: who is told so tries again."""
+    first, second = await connect_as("api"), await connect_as("api")
+    await second.execute(f"set default_transaction_isolation = '{level}'")
+    for option in ({"idempotency_key": "k"}, {"dedup_key": "d"}):
+        transaction = second.transaction()
+        await transaction.start()
+        await second.fetchval("select count(*) from backlog()")
+        made = await enqueue(first, **option)
+        with pytest.raises(asyncpg.SerializationError):
+            await enqueue_row(second, **option)
+        await transaction.rollback()
+        assert tuple(await enqueue_row(second, **option)) == (made, "queued", "existing")
+
+
+async def test_keys_and_dedup_keys_crosswise_do_not_deadlock(connect_as: ConnectAs) -> None:
+    sessions = [await connect_as("api") for _ in range(2)]
+    conn = await connect_as("superuser")
+    await enqueue(sessions[0])
+    await conn.execute(DAWDLE)
+    for turn in range(60):
+        batch: list[Wish] = [
+            ("work", {}, {"idempotency_key": f"{turn}-{n}", "dedup_key": f"{turn}-{5 - n}"}) for n in range(6)
+        ]
+        answers = await asyncio.gather(enqueue_many(sessions[0], batch), enqueue_many(sessions[1], batch[::-1]))
+        assert [row["job_id"] for row in answers[0]] == [row["job_id"] for row in answers[1]][::-1]
+    assert await offences(conn) == []

@@ -195,7 +195,7 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
     jobs.crash_next("email.send")
     await jobs.run_due(limit=1)
     hf.sync.enqueue("email.send", {"to": "e"}, target="t")
-    hf.sync.enqueue("email.send", {"to": "f"})
+    hf.sync.enqueue("email.send", {"to": "f"}, idempotency_key="k")
     await conn.execute("insert into heads (tenant, target) values ('default', 'u')")
     await conn.execute("update settings set value = '1' where name = 'AGEING_SECONDS'")
     await conn.execute("insert into leaders values ('maintenance', 'me', 1, now())")

@@ -228,6 +228,19 @@ CREATE FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer
   limit attempts_after.max_attempts
 $$;
 ALTER FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.await_standbys() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if current_setting('synchronous_standby_names') <> '' then
+    if current_setting('synchronous_commit') in ('off', 'local') then
+      perform set_config('synchronous_commit', 'on', true);
+    end if;
+    perform pg_logical_emit_message(true, 'holdfast', '');
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.await_standbys() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -305,6 +318,7 @@ CREATE TABLE holdfast.jobs (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='33');
 ALTER TABLE holdfast.jobs OWNER TO holdfast_owner;
+COMMENT ON COLUMN holdfast.jobs.fingerprint IS 'Not used since step 6; see idempotency_keys.';
 CREATE FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -989,6 +1003,7 @@ begin
   if cardinality(settled) = cardinality(job_ids) then
     return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
   else
+    perform await_standbys();
     return query
     select * from settlement_answer(
       worker, job_ids, attempts, settled, numbers, array_fill('success'::text, array[coalesce(cardinality(settled), 0)]));
@@ -1447,17 +1462,24 @@ CREATE FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, te
     AS $$
 #variable_conflict use_column
 declare
-  other jobs;
+  asked    text := option ->> 'idempotency_key';
+  bound_to uuid;
+  print    bytea;
+  standing text;
+  other    jobs;
 begin
-  select j.* into other
-  from jobs j
-  where j.tenant = existing_job.tenant and j.idempotency_key = option ->> 'idempotency_key';
-  if found then
-    return query select other.id, other.state, case
-      when other.fingerprint = job_fingerprint(existing_job.type, existing_job.payload) then 'existing'
-      else 'conflict'
-    end;
-    return;
+  if asked is not null then
+    select k.job_id, k.fingerprint, j.state into bound_to, print, standing
+    from idempotency_keys k
+    left join jobs j on j.id = k.job_id
+    where k.tenant = existing_job.tenant and k.key = asked;
+    if standing is not null then
+      return query select bound_to, standing, case
+        when print = job_fingerprint(existing_job.type, existing_job.payload) then 'existing'
+        else 'conflict'
+      end;
+      return;
+    end if;
   end if;
   -- By its id first: a batch that is sent again asks for the job that it made, not for one that came after it.
   select j.* into other
@@ -1468,13 +1490,22 @@ begin
     from jobs j
     where j.tenant = existing_job.tenant and j.type = existing_job.type and j.dedup_key = option ->> 'dedup_key';
   end if;
-  if found then
+  if found and (asked is null or bound_to = existing_job.id) then
+    if asked is not null and other.id <> existing_job.id then
+      -- The key is ours, and has had no job so far.
+      update idempotency_keys k
+      set job_id = other.id
+      where k.tenant = existing_job.tenant and k.key = asked;
+    end if;
     return query select other.id, other.state, 'existing';
     return;
   end if;
   if exists (select from jobs j where j.id = existing_job.id) then
     raise exception 'the id % belongs to another job', existing_job.id using errcode = 'HF002';
   end if;
+  -- A key that has no job is our own, or was left behind by retention: it is recorded again with the intent.
+  delete from idempotency_keys k
+  where k.tenant = existing_job.tenant and k.key = asked and k.job_id = bound_to;
   return query
   select r.job_id, r.state, r.outcome
   from record_jobs(
@@ -3119,6 +3150,15 @@ CREATE FUNCTION holdfast.quoted(value text) RETURNS text
   select '"' || single_line(value) || '"'
 $$;
 ALTER FUNCTION holdfast.quoted(value text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.raise_durability() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform set_config('synchronous_commit', 'on', true);
+  return null;
+end
+$$;
+ALTER FUNCTION holdfast.raise_durability() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.ready_rank(priority integer, returned boolean) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3253,17 +3293,27 @@ declare
   found_ids uuid[];
   states    text[];
   missed    integer[];
+  place     integer;
   woken     integer[];
+  taken     integer[] := '{}';
   soon      boolean;
   called    boolean;
   twice     boolean;
 begin
+  if exists (select from unnest(options) as option where option ->> 'idempotency_key' is not null) then
+    ids := array(
+      select coalesce(job.id, uuid_v7())
+      from unnest(types, ids) with ordinality as job (type, id, position)
+      order by job.position);
+    taken := taken_keys(types, payloads, options, record_jobs.tenant, ids);
+  end if;
   insert into streams (tenant, queue, type)
   select distinct record_jobs.tenant, wish.queue, wish.type
   from (
     select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
-    from unnest(types, options) as job (type, option)
+    from unnest(types, options) with ordinality as job (type, option, position)
     left join job_types t on t.name = job.type
+    where job.position <> all (taken)
   ) wish
   where not exists (
     select from streams s where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant)
@@ -3283,6 +3333,7 @@ begin
       coalesce((job.option ->> 'hold')::boolean, false) as hold
     from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
     left join job_types t on t.name = job.type
+    where job.position <> all (taken)
   ), placed as (
     select
       asked.*,
@@ -3303,7 +3354,7 @@ begin
   ), recorded as (
     insert into jobs (
       id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
-      fingerprint, dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload)
+      dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload)
     select
       id, seq, run_at, stream,
       coalesce((option ->> 'priority')::integer, 100),
@@ -3314,7 +3365,6 @@ begin
       queue,
       option ->> 'target',
       option ->> 'idempotency_key',
-      case when option ->> 'idempotency_key' is not null then job_fingerprint(type, payload) end,
       option ->> 'dedup_key',
       option ->> 'correlation_id',
       (option ->> 'parent_id')::uuid,
@@ -3324,7 +3374,7 @@ begin
       option ->> 'traceparent',
       payload
     from wish
-    order by option ->> 'idempotency_key', option ->> 'dedup_key', position
+    order by option ->> 'dedup_key', position
     on conflict do nothing
     returning id, seq, stream, state, priority, target, run_at
   ), lined as (
@@ -3373,13 +3423,16 @@ begin
   select done.position, done.id, done.state, 'created'
   from unnest(positions, found_ids, states) as done (position, id, state)
   where done.id is not null;
-  if missed is not null then
-    return query
-    select m.position, found.job_id, found.state, found.outcome
-    from unnest(missed) as m (position)
-    cross join lateral existing_job(
-      types[m.position], payloads[m.position], options[m.position], record_jobs.tenant,
-      record_jobs.created_by, ids[m.position]) found;
+  missed := taken || missed;
+  if cardinality(missed) > 0 then
+    -- In order: of those with the same key the first one owns it, and its job is found before the others look.
+    foreach place in array array(select position from unnest(missed) as position order by position) loop
+      return query
+      select place, found.job_id, found.state, found.outcome
+      from existing_job(
+        types[place], payloads[place], options[place], record_jobs.tenant, record_jobs.created_by, ids[place]) found;
+    end loop;
+    perform await_standbys();
   end if;
 end
 $$;
@@ -3399,7 +3452,10 @@ CREATE FUNCTION holdfast.refuse_move() RETURNS trigger
 declare
   leased boolean;
 begin
-  if tg_op = 'INSERT' then
+  if tg_op = 'INSERT' and new.fingerprint is not null then
+    -- Written by a call that began before the step that moved the keys to a table of their own.
+    raise exception 'the engine was upgraded while this was recorded; try again' using errcode = '40001';
+  elsif tg_op = 'INSERT' then
     raise exception 'a job cannot be inserted as %, only as created, scheduled or queued', new.state
       using errcode = 'HF001', hint = 'Use the function enqueue.';
   elsif tg_op = 'DELETE' then
@@ -3523,6 +3579,7 @@ begin
   if called or soon then
     perform wake('duty', array[0]);
   end if;
+  perform await_standbys();
   return query
   select asked.id, case
     when asked.id = any (moved) then 'released'
@@ -3645,6 +3702,7 @@ begin
   if known.attempt = report.attempt and known.seqs @> seq::bigint and (owned or exists (
     select from job_attempts t
     where t.job_id = report.job_id and t.attempt = report.attempt and t.worker = report.worker)) then
+    perform await_standbys();
     return query
     select job.state, true, known.progress_count, known.result_count, job.target_count,
       coalesce(known.result_count >= job.target_count, false);
@@ -3740,6 +3798,7 @@ begin
     end if;
     return query select wanted, answer, created;
   end loop;
+  perform await_standbys();
 end
 $$;
 ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) OWNER TO holdfast_owner;
@@ -4358,6 +4417,7 @@ begin
     from unnest(job_ids, attempts) as a (id, number)
     join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id;
   else
+    perform await_standbys();
     return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
   end if;
 end
@@ -4714,6 +4774,7 @@ begin
   delete from job_attempts t where t.job_id = any (ids);
   delete from job_events e where e.job_id = any (ids);
   delete from dead_letters d where d.job_id = any (ids);
+  delete from idempotency_keys k where k.job_id = any (ids);
   delete from jobs j where j.id = any (ids);
   return true;
 end
@@ -4766,6 +4827,35 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) RETURNS integer[]
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with wish as materialized (
+    select
+      job.position::integer as position,
+      job.id,
+      job.option ->> 'idempotency_key' as key,
+      job_fingerprint(job.type, job.payload) as fingerprint
+    from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
+    where job.option ->> 'idempotency_key' is not null
+  ), first as (
+    select distinct on (key) key, id, fingerprint
+    from wish
+    order by key, position
+  ), recorded as (
+    insert into idempotency_keys (tenant, key, job_id, fingerprint)
+    select taken_keys.tenant, key, id, fingerprint
+    from first
+    order by key
+    on conflict do nothing
+    returning key, job_id
+  )
+  select coalesce(array_agg(wish.position), '{}')
+  from wish
+  where not exists (select from recorded r where r.key = wish.key and r.job_id = wish.id)
+$$;
+ALTER FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data jsonb, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5046,6 +5136,14 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    from jobs j
    where j.state in ('success', 'dead', 'canceled') and j.dedup_key is not null
    limit max_offences)
+  union all
+  (select 'the key of a job is kept', j.id, j.idempotency_key
+   from jobs j
+   where j.idempotency_key is not null
+     and not exists (
+       select from idempotency_keys k
+       where k.tenant = j.tenant and k.key = j.idempotency_key and k.job_id = j.id)
+   limit max_offences)
 $$;
 ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) RETURNS bigint
@@ -5176,6 +5274,14 @@ CREATE TABLE holdfast.heads (
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.heads OWNER TO holdfast_owner;
+CREATE TABLE holdfast.idempotency_keys (
+    tenant text NOT NULL,
+    key text NOT NULL,
+    job_id uuid NOT NULL,
+    fingerprint bytea NOT NULL
+)
+WITH (fillfactor='90', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.idempotency_keys OWNER TO holdfast_owner;
 ALTER TABLE holdfast.job_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.job_events_id_seq
     START WITH 1
@@ -5309,6 +5415,8 @@ ALTER TABLE ONLY holdfast.due
     ADD CONSTRAINT due_pkey PRIMARY KEY (run_at, job_id);
 ALTER TABLE ONLY holdfast.heads
     ADD CONSTRAINT heads_pkey PRIMARY KEY (tenant, target);
+ALTER TABLE ONLY holdfast.idempotency_keys
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant, key);
 ALTER TABLE ONLY holdfast.job_attempts
     ADD CONSTRAINT job_attempts_pkey PRIMARY KEY (job_id, attempt);
 ALTER TABLE ONLY holdfast.job_events
@@ -5347,11 +5455,11 @@ ALTER TABLE ONLY holdfast.waiting
     ADD CONSTRAINT waiting_pkey PRIMARY KEY (tenant, target, turn, place);
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+CREATE INDEX idempotency_keys_job ON holdfast.idempotency_keys USING btree (job_id);
 CREATE INDEX job_events_job ON holdfast.job_events USING btree (job_id);
 CREATE INDEX job_types_limited ON holdfast.job_types USING btree (name) WHERE ((limit_count IS NOT NULL) OR (rate_count IS NOT NULL));
 CREATE INDEX jobs_correlation ON holdfast.jobs USING btree (correlation_id) WHERE (correlation_id IS NOT NULL);
 CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup_key) WHERE (dedup_key IS NOT NULL);
-CREATE UNIQUE INDEX jobs_idempotency ON holdfast.jobs USING btree (tenant, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
 CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, stream, rank, seq);
@@ -5359,8 +5467,19 @@ CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant,
 CREATE INDEX streams_tenant ON holdfast.streams USING btree (tenant);
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit_log FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_audit_change();
 CREATE TRIGGER controls_begin_limit AFTER INSERT OR UPDATE ON holdfast.controls FOR EACH ROW WHEN ((new.limit_count IS NOT NULL)) EXECUTE FUNCTION holdfast.begin_limit();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.api_keys FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.audit_log FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.controls FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.dead_letters FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.idempotency_keys FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.job_items FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.job_progress FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.job_types FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.jobs FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.leases FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.settings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.jobs FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['success'::text, 'dead'::text, 'canceled'::text]))) EXECUTE FUNCTION holdfast.refuse_move();
-CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['queued'::text, 'scheduled'::text, 'created'::text])) OR (new.attempt <> 0))) EXECUTE FUNCTION holdfast.refuse_move();
+CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['queued'::text, 'scheduled'::text, 'created'::text])) OR (new.attempt <> 0) OR (new.fingerprint IS NOT NULL))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW WHEN (((new.limit_count IS NOT NULL) AND (new.limit_key IS NULL))) EXECUTE FUNCTION holdfast.begin_limit();
@@ -5377,6 +5496,7 @@ REVOKE ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank intege
 GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.await_standbys() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_worker;
@@ -5561,6 +5681,7 @@ REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.raise_durability() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) FROM PUBLIC;
@@ -5640,6 +5761,7 @@ REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jo
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) FROM PUBLIC;

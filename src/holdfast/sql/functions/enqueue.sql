@@ -3,8 +3,12 @@
 -- Options of a job, as a JSON object: priority, run_at or delay (seconds), idempotency_key, dedup_key,
 -- correlation_id, parent_id, max_attempts, target, queue, hold, target_count, traceparent.
 -- Each job answers with one row: `created`; `existing`, when its idempotency or dedup key already has a
--- job; or `conflict`, when the key's job is of another type or payload (then nothing was recorded for it).
--- Nothing here takes a lock that a claim or a settlement waits for.
+-- job; or `conflict`, when the idempotency key answered a request with another type or payload (then nothing was
+-- recorded for it). Nothing here takes a lock that a claim or a settlement waits for.
+--
+-- An idempotency key is recorded first, with the fingerprint of its request. Whoever records it owns it: either a job
+-- is made for it, or, where a dedup key is met, the key is bound to the job that was there. Its repeats are answered
+-- with that job for as long as that has a row, whether or not it has ended.
 
 create or replace function enqueue_many(
   types      text[],
@@ -258,17 +262,28 @@ declare
   found_ids uuid[];
   states    text[];
   missed    integer[];
+  place     integer;
   woken     integer[];
+  taken     integer[] := '{}';
   soon      boolean;
   called    boolean;
   twice     boolean;
 begin
+  if exists (select from unnest(options) as option where option ->> 'idempotency_key' is not null) then
+    ids := array(
+      select coalesce(job.id, uuid_v7())
+      from unnest(types, ids) with ordinality as job (type, id, position)
+      order by job.position);
+    taken := taken_keys(types, payloads, options, record_jobs.tenant, ids);
+  end if;
+
   insert into streams (tenant, queue, type)
   select distinct record_jobs.tenant, wish.queue, wish.type
   from (
     select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
-    from unnest(types, options) as job (type, option)
+    from unnest(types, options) with ordinality as job (type, option, position)
     left join job_types t on t.name = job.type
+    where job.position <> all (taken)
   ) wish
   where not exists (
     select from streams s where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant)
@@ -289,6 +304,7 @@ begin
       coalesce((job.option ->> 'hold')::boolean, false) as hold
     from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
     left join job_types t on t.name = job.type
+    where job.position <> all (taken)
   ), placed as (
     select
       asked.*,
@@ -309,7 +325,7 @@ begin
   ), recorded as (
     insert into jobs (
       id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
-      fingerprint, dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload)
+      dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload)
     select
       id, seq, run_at, stream,
       coalesce((option ->> 'priority')::integer, 100),
@@ -320,7 +336,6 @@ begin
       queue,
       option ->> 'target',
       option ->> 'idempotency_key',
-      case when option ->> 'idempotency_key' is not null then job_fingerprint(type, payload) end,
       option ->> 'dedup_key',
       option ->> 'correlation_id',
       (option ->> 'parent_id')::uuid,
@@ -330,7 +345,7 @@ begin
       option ->> 'traceparent',
       payload
     from wish
-    order by option ->> 'idempotency_key', option ->> 'dedup_key', position
+    order by option ->> 'dedup_key', position
     on conflict do nothing
     returning id, seq, stream, state, priority, target, run_at
   ), lined as (
@@ -382,18 +397,54 @@ begin
   from unnest(positions, found_ids, states) as done (position, id, state)
   where done.id is not null;
 
-  if missed is not null then
-    return query
-    select m.position, found.job_id, found.state, found.outcome
-    from unnest(missed) as m (position)
-    cross join lateral existing_job(
-      types[m.position], payloads[m.position], options[m.position], record_jobs.tenant,
-      record_jobs.created_by, ids[m.position]) found;
+  missed := taken || missed;
+  if cardinality(missed) > 0 then
+    -- In order: of those with the same key the first one owns it, and its job is found before the others look.
+    foreach place in array array(select position from unnest(missed) as position order by position) loop
+      return query
+      select place, found.job_id, found.state, found.outcome
+      from existing_job(
+        types[place], payloads[place], options[place], record_jobs.tenant, record_jobs.created_by, ids[place]) found;
+    end loop;
+    perform await_standbys();
   end if;
 end
 $$;
 
--- The job that stood in the way of an insert. If it has gone in the meantime, the insert is tried anew.
+-- Record the idempotency keys of a batch for the ids of their jobs-to-be, in the order of the keys, so that no two
+-- batches wait for each other. Answers the positions whose key is somebody else's, or an earlier position's.
+create or replace function taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[])
+returns integer[]
+language sql
+set search_path from current
+as $$
+  with wish as materialized (
+    select
+      job.position::integer as position,
+      job.id,
+      job.option ->> 'idempotency_key' as key,
+      job_fingerprint(job.type, job.payload) as fingerprint
+    from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
+    where job.option ->> 'idempotency_key' is not null
+  ), first as (
+    select distinct on (key) key, id, fingerprint
+    from wish
+    order by key, position
+  ), recorded as (
+    insert into idempotency_keys (tenant, key, job_id, fingerprint)
+    select taken_keys.tenant, key, id, fingerprint
+    from first
+    order by key
+    on conflict do nothing
+    returning key, job_id
+  )
+  select coalesce(array_agg(wish.position), '{}')
+  from wish
+  where not exists (select from recorded r where r.key = wish.key and r.job_id = wish.id)
+$$;
+
+-- The job that answers an intent whose key was taken, or that stood in the way of its insert. If that has gone in the
+-- meantime, the intent is recorded anew.
 create or replace function existing_job(
   type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid
 ) returns table (job_id uuid, state text, outcome text)
@@ -402,17 +453,24 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  other jobs;
+  asked    text := option ->> 'idempotency_key';
+  bound_to uuid;
+  print    bytea;
+  standing text;
+  other    jobs;
 begin
-  select j.* into other
-  from jobs j
-  where j.tenant = existing_job.tenant and j.idempotency_key = option ->> 'idempotency_key';
-  if found then
-    return query select other.id, other.state, case
-      when other.fingerprint = job_fingerprint(existing_job.type, existing_job.payload) then 'existing'
-      else 'conflict'
-    end;
-    return;
+  if asked is not null then
+    select k.job_id, k.fingerprint, j.state into bound_to, print, standing
+    from idempotency_keys k
+    left join jobs j on j.id = k.job_id
+    where k.tenant = existing_job.tenant and k.key = asked;
+    if standing is not null then
+      return query select bound_to, standing, case
+        when print = job_fingerprint(existing_job.type, existing_job.payload) then 'existing'
+        else 'conflict'
+      end;
+      return;
+    end if;
   end if;
 
   -- By its id first: a batch that is sent again asks for the job that it made, not for one that came after it.
@@ -424,7 +482,13 @@ begin
     from jobs j
     where j.tenant = existing_job.tenant and j.type = existing_job.type and j.dedup_key = option ->> 'dedup_key';
   end if;
-  if found then
+  if found and (asked is null or bound_to = existing_job.id) then
+    if asked is not null and other.id <> existing_job.id then
+      -- The key is ours, and has had no job so far.
+      update idempotency_keys k
+      set job_id = other.id
+      where k.tenant = existing_job.tenant and k.key = asked;
+    end if;
     return query select other.id, other.state, 'existing';
     return;
   end if;
@@ -432,6 +496,9 @@ begin
   if exists (select from jobs j where j.id = existing_job.id) then
     raise exception 'the id % belongs to another job', existing_job.id using errcode = 'HF002';
   end if;
+  -- A key that has no job is our own, or was left behind by retention: it is recorded again with the intent.
+  delete from idempotency_keys k
+  where k.tenant = existing_job.tenant and k.key = asked and k.job_id = bound_to;
   return query
   select r.job_id, r.state, r.outcome
   from record_jobs(
@@ -508,6 +575,7 @@ begin
     perform wake('duty', array[0]);
   end if;
 
+  perform await_standbys();
   return query
   select asked.id, case
     when asked.id = any (moved) then 'released'

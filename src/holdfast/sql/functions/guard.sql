@@ -12,7 +12,10 @@ as $$
 declare
   leased boolean;
 begin
-  if tg_op = 'INSERT' then
+  if tg_op = 'INSERT' and new.fingerprint is not null then
+    -- Written by a call that began before the step that moved the keys to a table of their own.
+    raise exception 'the engine was upgraded while this was recorded; try again' using errcode = '40001';
+  elsif tg_op = 'INSERT' then
     raise exception 'a job cannot be inserted as %, only as created, scheduled or queued', new.state
       using errcode = 'HF001', hint = 'Use the function enqueue.';
   elsif tg_op = 'DELETE' then
@@ -52,7 +55,7 @@ $$;
 
 create or replace trigger guard_insert before insert on jobs
   for each row
-  when (new.state not in ('queued', 'scheduled', 'created') or new.attempt <> 0)
+  when (new.state not in ('queued', 'scheduled', 'created') or new.attempt <> 0 or new.fingerprint is not null)
   execute function refuse_move();
 
 create or replace trigger guard_update after update on jobs

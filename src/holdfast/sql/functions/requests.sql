@@ -78,6 +78,7 @@ begin
     end if;
     return query select wanted, answer, created;
   end loop;
+  perform await_standbys();
 end
 $$;
 

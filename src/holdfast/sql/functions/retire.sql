@@ -79,6 +79,7 @@ begin
   delete from job_attempts t where t.job_id = any (ids);
   delete from job_events e where e.job_id = any (ids);
   delete from dead_letters d where d.job_id = any (ids);
+  delete from idempotency_keys k where k.job_id = any (ids);
   delete from jobs j where j.id = any (ids);
   return true;
 end

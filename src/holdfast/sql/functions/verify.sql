@@ -116,4 +116,12 @@ as $$
    from jobs j
    where j.state in ('success', 'dead', 'canceled') and j.dedup_key is not null
    limit max_offences)
+  union all
+  (select 'the key of a job is kept', j.id, j.idempotency_key
+   from jobs j
+   where j.idempotency_key is not null
+     and not exists (
+       select from idempotency_keys k
+       where k.tenant = j.tenant and k.key = j.idempotency_key and k.job_id = j.id)
+   limit max_offences)
 $$;

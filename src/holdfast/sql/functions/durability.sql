@@ -1,0 +1,92 @@
+-- What is acknowledged survives. Moves: none. Roles: none; triggers and the other functions use this.
+--
+-- 1. A transaction that writes what somebody may rely on commits synchronously, whatever the server, the database,
+--    the role, a pooler or the session itself says of `synchronous_commit`. A function's own SET clause would end
+--    before the commit; a setting that is local to the transaction does not. It is raised by triggers on the tables
+--    rather than by the verbs, so that no verb can forget it, and hand-written SQL is covered too.
+-- 2. It is only ever raised: `off` and `local` become `on`; `remote_write`, `on` and `remote_apply` stay. `local` counts
+--    as too low, because it loses a job when a synchronous standby takes over; without such standbys it equals `on`.
+-- 3. A caller's transaction that enqueues therefore becomes durable as a whole.
+-- 4. Tables without the trigger are written beside one that has it, or say nothing that anybody relies on:
+--    tests/sql/test_durability.py lists them, with the reasons.
+
+create or replace function raise_durability() returns trigger
+language plpgsql
+as $$
+begin
+  perform set_config('synchronous_commit', 'on', true);
+  return null;
+end
+$$;
+
+-- Make the commit of this transaction wait for the synchronous standbys, although it may write nothing. An answer about
+-- what an earlier transaction did (a repeated key, settlement or request) needs that: the earlier commit may have
+-- become visible without having reached a standby (its wait was cut off), and a failover would take it back.
+-- Only a transaction that has an id and has written to the WAL waits, hence the message, which nobody reads.
+create or replace function await_standbys() returns void
+language plpgsql
+as $$
+begin
+  if current_setting('synchronous_standby_names') <> '' then
+    if current_setting('synchronous_commit') in ('off', 'local') then
+      perform set_config('synchronous_commit', 'on', true);
+    end if;
+    perform pg_logical_emit_message(true, 'holdfast', '');
+  end if;
+end
+$$;
+
+create or replace trigger durable before insert or update or delete on jobs
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on leases
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on idempotency_keys
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on job_progress
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on job_items
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on dead_letters
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on job_types
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on settings
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on controls
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on api_keys
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on audit_log
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
