@@ -22,6 +22,7 @@ import fcntl
 import functools
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,8 @@ PATIENCE_SECONDS = 120.0
 LAUNCHES = 3
 #: How long a server that runs in another container may fail to answer here.
 UNSEEN_SECONDS = 5.0
+#: With less, a server that does not come up may have been unable to write even why.
+LEAST_FREE_BYTES = 1_000_000
 #: Runs the keeper without its package, which would load all of Holdfast and its dependencies.
 BOOT = """
 import sys, types
@@ -248,7 +251,8 @@ class EmbeddedPostgres:
                 f"PostgreSQL runs already in {self._folder}, and neither its process nor its socket can be reached "
                 "from here: it may run in another container. Stop it there, or set HOLDFAST_HOME to another folder."
             )
-        return f"PostgreSQL did not come up, see {self._log}: {explain(self._log_since(log_start))}"
+        reason = explain(self._log_since(log_start), is_full=shutil.disk_usage(self._folder).free < LEAST_FREE_BYTES)
+        return f"PostgreSQL did not come up, see {self._log}: {reason}"
 
     def _launch(self) -> bool:
         """Start a keeper, with all that it needs; False when another process was faster."""

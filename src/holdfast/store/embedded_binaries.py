@@ -32,6 +32,8 @@ from holdfast.store.embedded_locks import open_file
 
 DATABASE = "holdfast"
 SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
+#: PostgreSQL cuts paths off after 1,023 bytes, and the longest of its own start with this folder.
+FOLDER_PATH_BYTES = 900
 CAPABILITIES = ("dac_read_search", "dac_override")
 
 
@@ -125,6 +127,8 @@ def prepare_folder(folder: Path) -> None:
     """Make the server's folder, 0700, or see that it is this user's; for root, the server's owner's."""
     if "\n" in str(folder):
         raise EmbeddedError("The home folder has a line break in its path: set HOLDFAST_HOME to another one.")
+    if len(os.fsencode(folder)) > FOLDER_PATH_BYTES:
+        raise EmbeddedError(f"The path {folder} is too long for PostgreSQL: set HOLDFAST_HOME to a shorter one.")
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     owner = folder.stat().st_uid
@@ -223,13 +227,13 @@ def create_cluster(folder: Path, binaries: Path, identity: Identity) -> None:
         raise
 
 
-def explain(complaint: str) -> str:
+def explain(complaint: str, *, is_full: bool = False) -> str:
     """The last lines that PostgreSQL wrote, and what to do about them."""
     lines = [line.strip() for line in complaint.splitlines() if line.strip()]
     noise = ("initdb: removing", "initdb: data directory", "KEEPER:")
     telling = [line for line in lines if not any(word in line for word in noise)] or lines
     quoted = " | ".join(telling[-6:]) or "it gave no reason."
-    if "No space left on device" in complaint or "Disk quota exceeded" in complaint:
+    if is_full or "No space left on device" in complaint or "Disk quota exceeded" in complaint:
         return f"the disk is full; free some space, or set HOLDFAST_HOME to another disk ({quoted})"
     return quoted
 

@@ -50,8 +50,10 @@ def find_postmaster(data: Path) -> Postmaster | None:
         return postmaster
     if not is_locked(data.parent / SERVER_LOCK):
         return None
-    seen = (pid for pid in server_processes(data) if _own_number(pid) == postmaster.pid)
-    return dataclasses.replace(postmaster, pid=next(seen, None))
+    pid = next((pid for pid in server_processes(data) if _own_number(pid) == postmaster.pid), None)
+    # In a copy of a folder, `postmaster.pid` leads to the original's socket.
+    is_copied = os.path.realpath(postmaster.data) != os.path.realpath(data)
+    return None if pid is None and is_copied else dataclasses.replace(postmaster, pid=pid)
 
 
 def read_postmaster(data: Path) -> Postmaster | None:

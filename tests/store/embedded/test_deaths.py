@@ -111,3 +111,30 @@ def test_stale_pid_of_another_process_is_not_taken_for_the_server(home: Path) ->
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_cluster_whose_maker_was_killed_is_made_anew(empty_home: Path, join: Callable[[Path], User]) -> None:
+    """Its initdb goes on for a while, and is waited for."""
+    folder = empty_home / "postgres"
+    first = join(empty_home)
+    eventually(lambda: bool(list(folder.glob("data.new-*/base"))))
+    first.kill()
+    with server_for(empty_home) as server:
+        assert answers(server.url)
+        assert list(folder.glob("data.new-*")) == []
+    server.stop()
+    assert list(folder.glob("data.new-*")) == []
+
+
+def test_suspended_keeper_harms_nobody(home: Path, join: Callable[[Path], User]) -> None:
+    server = server_for(home)
+    url = server.start()
+    keeper = keeper_pid(home)
+    os.kill(keeper, signal.SIGSTOP)
+    server.release()
+    second = join(home)
+    assert second.line() == url
+    assert answers(url)
+    os.kill(keeper, signal.SIGCONT)
+    second.kill()
+    eventually(lambda: server_processes(home) == [])
