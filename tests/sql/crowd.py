@@ -1,0 +1,97 @@
+"""Large tables within seconds: rows written straight into them, as the engine's own moves would have left them."""
+
+from __future__ import annotations
+
+import asyncpg
+
+__all__ = ["calls", "due_later", "ended", "held_targets", "permits", "ready_streams"]
+
+#: Jobs of one kind. Ids of version 7 whose time begins {age} ago, twenty to a millisecond.
+_JOBS = """
+    with numbered as (
+      select n, nextval('places') as seq, (
+          lpad(to_hex((extract(epoch from now() - {age}::interval) * 1000)::bigint + n / 20), 12, '0')
+          || '7' || lpad(to_hex($2::integer), 3, '0') || '8000' || lpad(to_hex(n), 12, '0'))::uuid as id
+      from generate_series(1, $1::integer) n
+    ), recorded as (
+      insert into jobs (
+        id, seq, created_at, updated_at, run_at, finished_at, stream, state, attempt, tenant, type, queue, target, payload)
+      select id, seq, now() - {age}::interval, now() - {age}::interval, {run_at}, {finished}, {stream}, {state},
+        {attempt}, 'default', 'crowd', 'default', {target}, '{{"n": 1}}'
+      from numbered
+    )
+    {side}"""
+
+
+async def _fill(conn: asyncpg.Connection, count: int, kind: int, side: str, **parts: str) -> None:
+    usual = {
+        "age": "'1 hour'", "run_at": "now()", "finished": "null", "stream": "1", "state": "'queued'",
+        "attempt": "0", "target": "null",
+    }  # fmt: skip
+    async with conn.transaction():
+        await conn.execute("set local session_replication_role = replica")
+        await conn.execute("set local synchronous_commit = off")
+        await conn.execute(_JOBS.format(side=side, **{**usual, **parts}), count, kind)
+
+
+async def ended(conn: asyncpg.Connection, count: int, *, age: str = "1 hour") -> None:
+    """Jobs that succeeded so long ago, with their attempts."""
+    await _fill(
+        conn, count, 1,
+        "insert into job_attempts (job_id, attempt, started_at, outcome, worker) "
+        "select id, 1, now(), 'success', 'w0' from numbered",
+        age=f"'{age}'", state="'success'", attempt="1", finished=f"now() - '{age}'::interval",
+    )  # fmt: skip
+
+
+async def due_later(conn: asyncpg.Connection, count: int, *, after: str = "1 hour") -> None:
+    """Scheduled jobs."""
+    moment = f"now() + '{after}'::interval"
+    await _fill(
+        conn, count, 2, f"insert into due (run_at, job_id) select {moment}, id from numbered",
+        state="'scheduled'", run_at=moment,
+    )  # fmt: skip
+
+
+async def held_targets(conn: asyncpg.Connection, count: int) -> None:
+    """Targets, each with a head in error and one job behind it."""
+    name = "'t' || lpad(n::text, 7, '0')"
+    await _fill(
+        conn, count, 3, f"insert into heads select 'default', {name}, id, seq, null from numbered",
+        state="'error'", attempt="1", target=name,
+    )  # fmt: skip
+    await _fill(
+        conn, count, 4, f"insert into waiting select 'default', {name}, 1, seq, id from numbered", target=name
+    )
+
+
+async def ready_streams(conn: asyncpg.Connection, count: int) -> None:
+    """Streams of a thousand tenants, with a job in each."""
+    await conn.execute(
+        "insert into streams (tenant, queue, type) "
+        "select 'tenant' || n % 1000, 'default', 'type' || n from generate_series(1, $1::integer) n",
+        count,
+    )
+    first = await conn.fetchval("select max(id) - $1::integer from streams", count)
+    await _fill(
+        conn, count, 5, f"insert into ready (stream, rank, seq, job_id) select {first} + n, 202, seq, id from numbered",
+        stream=f"{first} + n",
+    )  # fmt: skip
+
+
+async def permits(conn: asyncpg.Connection, count: int) -> None:
+    """Gates in use, each with a permit."""
+    await conn.execute(
+        "insert into permits (gate, slot, granted_at) "
+        "select 'key:' || lpad(n::text, 7, '0'), 1, now() from generate_series(1, $1::integer) n",
+        count,
+    )
+
+
+async def calls(conn: asyncpg.Connection, count: int) -> None:
+    """Calls for targets that have a head."""
+    await conn.execute(
+        "insert into calls (tenant, target) "
+        "select 'default', 't' || lpad(n::text, 7, '0') from generate_series(1, $1::integer) n",
+        count,
+    )
