@@ -15,7 +15,8 @@ _JOBS = """
       from generate_series(1, $1::integer) n
     ), recorded as (
       insert into jobs (
-        id, seq, created_at, updated_at, run_at, finished_at, stream, state, attempt, tenant, type, queue, target, payload)
+        id, seq, created_at, updated_at, run_at, finished_at, stream, state, attempt, tenant, type, queue, target,
+        payload)
       select id, seq, now() - {age}::interval, now() - {age}::interval, {run_at}, {finished}, {stream}, {state},
         {attempt}, 'default', 'crowd', 'default', {target}, '{{"n": 1}}'
       from numbered
@@ -60,9 +61,7 @@ async def held_targets(conn: asyncpg.Connection, count: int) -> None:
         conn, count, 3, f"insert into heads select 'default', {name}, id, seq, null from numbered",
         state="'error'", attempt="1", target=name,
     )  # fmt: skip
-    await _fill(
-        conn, count, 4, f"insert into waiting select 'default', {name}, 1, seq, id from numbered", target=name
-    )
+    await _fill(conn, count, 4, f"insert into waiting select 'default', {name}, 1, seq, id from numbered", target=name)
 
 
 async def ready_streams(conn: asyncpg.Connection, count: int) -> None:

@@ -153,7 +153,9 @@ begin
     reached_stream := lines[max_lines];
     reached_rank := ranks[max_lines];
   end if;
-  select min(s.tenant), max(s.tenant) into first_tenant, last_tenant from streams s where s.id = any (lines);
+  -- Not as one query: the planner would search the index of all tenants for the least one among these.
+  select min(found.tenant), max(found.tenant) into first_tenant, last_tenant
+  from (select s.tenant from streams s where s.id = any (lines) offset 0) found;
   if mixed or lowest < highest then
     -- Entries of a line stand in the order in which they came: where the first is not old, none is.
     select array_agg(old.tid), max(old.number) into tids, last

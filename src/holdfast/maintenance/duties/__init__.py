@@ -11,7 +11,7 @@ from holdfast.maintenance.duties.recovery import Recovery
 from holdfast.maintenance.duties.requests import Requests
 from holdfast.maintenance.duties.retention import Retention
 from holdfast.maintenance.duties.seating import Seating
-from holdfast.maintenance.duties.strays import Headless, Strays
+from holdfast.maintenance.duties.strays import Headless, Hidden, LostHeads, StrayLeases
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.patience import Judge
 from holdfast.telemetry.bus import Bus
@@ -27,7 +27,9 @@ DUTIES: tuple[type[Duty], ...] = (
     Recovery,
     Ageing,
     Reconciliation,
-    Strays,
+    StrayLeases,
+    Hidden,
+    LostHeads,
     Headless,
     ForgetWorkers,
     ForgetPermits,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
+from holdfast.maintenance.duties.walks import Walk
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 
 __all__ = ["ForgetPermits", "ForgetWorkers"]
@@ -23,16 +22,8 @@ class ForgetWorkers(Duty):
         return self.later()
 
 
-class ForgetPermits(Duty):
+class ForgetPermits(Walk):
     """Permits of keys that nobody has used for long."""
 
     name = "forget permits"
-    urgency = Urgency.BACKGROUND
-    interval_seconds = 15.0
-    limit_seconds = 5.0
-    most: ClassVar[int] = 1000
-
-    async def work(self, desk: Desk) -> Next:
-        """Forget some of them."""
-        forgotten = await desk.value("forget_permits", self.batch.size)
-        return self.at_once() if forgotten >= self.batch.size else self.later()
+    statement = "forget_idle_permits"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import ClassVar
 
+from holdfast.maintenance.duties.walks import rest
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 
 __all__ = ["Permits"]
@@ -26,8 +28,9 @@ class Permits(Duty):
 
     async def work(self, desk: Desk) -> Next:
         """Look at some of the gates for which jobs are parked."""
+        began = time.monotonic()
         row = await desk.row("admit", self._reached, self.batch.size)
-        began, self._reached = self._reached, row["reached"]
+        origin, self._reached = self._reached, row["reached"]
         if self._reached:
-            return self.after(_BUSY_SECONDS)
-        return self.later(_BUSY_SECONDS if row["looked"] or began else None)
+            return self.after(rest(time.monotonic() - began, share=0.5, at_most=_BUSY_SECONDS))
+        return self.later(_BUSY_SECONDS if row["looked"] or origin else None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-from uuid import UUID
+import time
+from typing import Any, ClassVar
 
+from holdfast.maintenance.duties.walks import rest
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 from holdfast.telemetry.events import Mended
 
@@ -12,7 +13,11 @@ __all__ = ["Reconciliation"]
 
 
 class Reconciliation(Duty):
-    """A walk by id, a bit at a time; small tables are walked once in a few seconds."""
+    """A walk over the pages of the table: see docs/decisions/017-bounded-duties.md.
+
+    Every other step goes to pages on which something was open when they were last looked at. So what is open is looked
+    at in seconds, however many ended jobs there are; these come by in the order of the table.
+    """
 
     name = "reconcile"
     urgency = Urgency.BACKGROUND
@@ -20,13 +25,38 @@ class Reconciliation(Duty):
     limit_seconds = 5.0
     most: ClassVar[int] = 1000
 
-    _walked_to: UUID | None = None
+    _page = 0
+    _end = 0
+    _revisits = False
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        #: The first pages of stretches where something was open, or where the table ended; the longest ago first.
+        self._open: dict[int, None] = {}
 
     async def work(self, desk: Desk) -> Next:
-        """Look at the next jobs."""
-        rows = await desk.rows("reconcile", self._walked_to, self.batch.size)
-        for row in rows:
-            if row["job_id"] is not None:
-                self.bus.emit(Mended(what=row["repair"], job_id=row["job_id"]))
-        self._walked_to = rows[-1]["last"] if rows else None
-        return self.after(1.0) if self._walked_to is not None else self.later()
+        """Look at the jobs on some pages."""
+        began = time.monotonic()
+        self._revisits = bool(self._open) and not self._revisits
+        if self._revisits:
+            first = next(iter(self._open))
+            reached = await self._look(desk, first)
+            if first == self._end and reached is not None:
+                self._open[reached] = None  # the table has grown
+            return self.after(rest(time.monotonic() - began))
+        reached = await self._look(desk, self._page)
+        self._page = reached or 0
+        return self.later() if reached is None else self.after(rest(time.monotonic() - began))
+
+    async def _look(self, desk: Desk, first: int) -> int | None:
+        """Look at a stretch; the page after it, None at the end."""
+        *mended, last = await desk.rows("reconcile", first, self.batch.size)
+        for row in mended:
+            self.bus.emit(Mended(what=row["repair"], job_id=row["job_id"]))
+        reached: int | None = last["reached"]
+        self._open.pop(first, None)
+        if reached is None:
+            self._end = first
+        if last["open_jobs"] or reached is None:
+            self._open[first] = None
+        return reached

@@ -2,25 +2,66 @@
 
 from __future__ import annotations
 
+import time
+from typing import ClassVar
 from uuid import UUID
 
+from holdfast.maintenance.duties.walks import rest
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 
 __all__ = ["Retention"]
 
+#: Jobs that are looked at for every one that may be deleted at once.
+_VISITED_PER_JOB = 5
+_BUSY_SECONDS = 1.0
+_FULL_WALK_SECONDS = 300.0
+
 
 class Retention(Duty):
-    """A walk by id, in small batches."""
+    """Walks by id, which begins where jobs are oldest.
+
+    While walks find something they follow one another, so that it keeps up with any rate; then ever more rarely, and
+    the more rarely the longer one takes. A walk begins at the first job that the last one left, so that it does not go
+    over what was deleted but not yet vacuumed; now and then one begins at the beginning.
+    """
 
     name = "retire"
     urgency = Urgency.BACKGROUND
-    interval_seconds = 300.0
+    interval_seconds = 30.0
     limit_seconds = 5.0
+    most: ClassVar[int] = 2000
 
-    _retired_to: UUID | None = None
+    #: Where this walk began, how far it has come, and the first job that it left.
+    _from: UUID | None = None
+    _reached: UUID | None = None
+    _kept: UUID | None = None
+    _worked_seconds = 0.0
+    _deleted = 0
+    _full_walk_at = 0.0
+    _pause_seconds = _BUSY_SECONDS
 
     async def work(self, desk: Desk) -> Next:
         """Delete some of them."""
-        row = await desk.row("retire", self._retired_to, self.batch.size)
-        self._retired_to = row["reached"] if row is not None else None
-        return self.after(0.2) if self._retired_to is not None else self.later()
+        began, size = time.monotonic(), self.batch.size
+        if self._reached is None and began >= self._full_walk_at:
+            self._from, self._full_walk_at = None, began + _FULL_WALK_SECONDS
+        row = await desk.row("retire", self._reached or self._from, size, size * _VISITED_PER_JOB)
+        worked = time.monotonic() - began
+        self._worked_seconds += worked
+        self._deleted += row["deleted"]
+        self._kept = self._kept or row["kept"]
+        self._reached = row["reached"]
+        if self._reached is not None:
+            return self.after(rest(worked, share=0.5 if row["deleted"] else 0.1))
+        return self.later(self._ended())
+
+    def _ended(self) -> float:
+        """After a walk: when the next one begins, and where."""
+        if self._deleted:
+            pause = self._pause_seconds = _BUSY_SECONDS
+        else:
+            self._pause_seconds = min(self.interval_seconds, 2 * self._pause_seconds)
+            pause = max(self._pause_seconds, 9 * self._worked_seconds)
+        self._from = UUID(int=max(0, self._kept.int - 1)) if self._kept is not None else None
+        self._kept, self._worked_seconds, self._deleted = None, 0.0, 0
+        return pause

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 
 __all__ = ["Seating"]
 
 
 class Seating(Duty):
-    """Elects who is next for a target."""
+    """Elects who is next for a target.
+
+    Calls before the last one that was answered are looked for again now and then: a transaction may commit late.
+    """
 
     name = "elect"
     urgency = Urgency.URGENT
@@ -16,7 +21,21 @@ class Seating(Duty):
     limit_seconds = 5.0
     heeds = True
 
+    _answered_to = 0
+    _full_look_at = 0.0
+
     async def work(self, desk: Desk) -> Next:
         """Answer some of the calls."""
-        called = await desk.value("elect", self.batch.size)
-        return self.at_once() if called >= self.batch.size else self.later()
+        asked_at, size = time.monotonic(), self.batch.size
+        everything = asked_at >= self._full_look_at
+        row = await desk.row("elect", 0 if everything else self._answered_to, size)
+        if everything and row["called"] < size:
+            self._full_look_at = asked_at + max(1.0, 20 * (time.monotonic() - asked_at))
+        self._answered_to = max(self._answered_to, row["reached"])
+        if row["called"] >= size:
+            return self.at_once()
+        return self.later() if everything else self.later(max(0.0, self._full_look_at - time.monotonic()))
+
+    def resume(self) -> None:
+        """Another one may have led: look at everything."""
+        self._full_look_at = 0.0

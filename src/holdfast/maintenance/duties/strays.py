@@ -1,40 +1,39 @@
-"""Drops side rows without a fitting job, and seats heads where a line has none."""
+"""Mends side rows without a fitting job, and targets without a head."""
 
 from __future__ import annotations
 
-from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
-from holdfast.telemetry.events import Mended
+from holdfast.maintenance.duties.walks import Walk
 
-__all__ = ["Headless", "Strays"]
-
-
-class Strays(Duty):
-    """Leases, entries and heads that belong to no job that fits."""
-
-    name = "strays"
-    urgency = Urgency.BACKGROUND
-    interval_seconds = 15.0
-    limit_seconds = 5.0
-
-    async def work(self, desk: Desk) -> Next:
-        """Drop some of them."""
-        dropped = await desk.value("drop_strays", self.batch.size)
-        if dropped:
-            self.bus.emit(Mended(what="strays", detail=f"{dropped} dropped"))
-        return self.at_once() if dropped >= self.batch.size else self.later()
+__all__ = ["Headless", "Hidden", "LostHeads", "StrayLeases"]
 
 
-class Headless(Duty):
-    """Targets with a line but no head."""
+class StrayLeases(Walk):
+    """Leases of attempts that do not run are dropped."""
+
+    name = "stray leases"
+    statement = "drop_stray_leases"
+    mends = "stray leases"
+
+
+class Hidden(Walk):
+    """Entries that are hidden from claims without being parked come back."""
+
+    name = "hidden"
+    statement = "show_hidden"
+    mends = "hidden entries"
+
+
+class LostHeads(Walk):
+    """Targets whose head has ended or is gone get another."""
+
+    name = "lost heads"
+    statement = "replace_heads"
+    mends = "lost heads"
+
+
+class Headless(Walk):
+    """Targets with a line but no head get one."""
 
     name = "headless"
-    urgency = Urgency.BACKGROUND
-    interval_seconds = 15.0
-    limit_seconds = 5.0
-
-    async def work(self, desk: Desk) -> Next:
-        """Seat some of them."""
-        seated = await desk.value("headless_targets", self.batch.size)
-        if seated:
-            self.bus.emit(Mended(what="headless targets", detail=f"{seated} seated"))
-        return self.at_once() if seated >= self.batch.size else self.later()
+    statement = "seat_headless"
+    mends = "headless targets"

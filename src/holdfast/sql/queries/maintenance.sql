@@ -8,11 +8,11 @@ select holdfast.resign($1, $2);
 
 -- name: promote
 -- scheduled | retry → queued.
-select promoted, next_in_seconds, reached from holdfast.promote($1, $2);
+select promoted, next_in_seconds, reached from holdfast.promote_due($1, $2);
 
 -- name: elect
 -- Seat the heads of targets that were called.
-select holdfast.elect($1);
+select called, reached from holdfast.elect_from($1, $2);
 
 -- name: execute_requests
 -- Cancel, pause, resume, delete and retry what was asked for.
@@ -24,23 +24,32 @@ select job_id, attempt, worker, state from holdfast.sweep($1, $2, $3);
 
 -- name: age
 -- Let old jobs go first.
-select holdfast.age($1);
+select aged, reached_stream, reached_rank, lowest, highest, first_tenant, last_tenant
+from holdfast.age_from($1, $2, $3, $4, $5, $6);
 
 -- name: reconcile
 -- Mend open jobs that lack their side row.
-select job_id, repair, last from holdfast.reconcile($1, $2);
+select job_id, repair, reached, open_jobs from holdfast.reconcile_pages($1, $2);
 
--- name: drop_strays
--- Drop side rows without a fitting job.
-select holdfast.drop_strays($1);
+-- name: drop_stray_leases
+-- Drop leases of attempts that do not run.
+select mended, reached from holdfast.drop_stray_leases($1, $2);
 
--- name: headless_targets
--- Seat heads where a line has none.
-select holdfast.headless_targets($1);
+-- name: show_hidden
+-- Bring back entries that are hidden from claims without being parked.
+select mended, reached from holdfast.show_hidden($1, $2);
+
+-- name: replace_heads
+-- Seat another head where one has ended or is gone.
+select mended, reached from holdfast.replace_heads($1, $2);
+
+-- name: seat_headless
+-- Seat a head where a line has none.
+select mended, reached from holdfast.seat_headless($1, $2);
 
 -- name: retire
 -- Delete ended jobs whose time is over.
-select deleted, reached from holdfast.retire($1, $2);
+select deleted, visited, reached, kept from holdfast.retire_from($1, $2, $3);
 
 -- name: forget_workers
 -- Forget workers that have been silent for a day.
@@ -50,6 +59,6 @@ select holdfast.forget_workers();
 -- Bring back jobs that were parked and have room.
 select looked, reached from holdfast.admit($1, $2);
 
--- name: forget_permits
+-- name: forget_idle_permits
 -- Forget permits that nobody uses any more.
-select holdfast.forget_permits($1);
+select mended, reached from holdfast.forget_idle_permits($1, $2);
