@@ -6,7 +6,7 @@ from pathlib import Path
 
 import asyncpg
 
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.embedded import EmbeddedPostgres, status
 from tests.cli.conftest import invoke
 
 
@@ -41,7 +41,9 @@ async def test_db_url_asked_after_the_last_program_hands_out_a_server_that_stays
         # The keeper looks four times a second: without a stay it is gone after three looks.
         handed_out = time.monotonic()
         while time.monotonic() < handed_out + 1.5:
-            conn = await asyncpg.connect(url.stdout.strip())
-            await conn.close()
+            assert status(home).running
+            await asyncio.sleep(0.02)
+        conn = await asyncpg.connect(url.stdout.strip())
+        await conn.close()
     finally:
         await asyncio.to_thread(EmbeddedPostgres(home).stop)

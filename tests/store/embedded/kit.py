@@ -138,6 +138,17 @@ def server_processes(home: Path) -> list[int]:
     return found
 
 
+def processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return os.fsdecode((Path("/proc") / str(pid) / "cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def parent_of(pid: int) -> int | None:
     try:
         return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])

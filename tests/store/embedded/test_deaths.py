@@ -13,12 +13,15 @@ import asyncpg
 import pytest
 
 from holdfast.store.embedded import status
+from holdfast.store.embedded_locks import is_locked
 from tests.store.embedded.kit import (
     User,
     answers,
+    command_of,
     eventually,
     is_alive,
     keeper_pid,
+    processes,
     query,
     restart,
     server_for,
@@ -118,7 +121,11 @@ def test_cluster_whose_maker_was_killed_is_made_anew(empty_home: Path, join: Cal
     folder = empty_home / "postgres"
     first = join(empty_home)
     eventually(lambda: bool(list(folder.glob("data.new-*/base"))))
+    initdb = next(pid for pid in processes() if f"--pgdata={folder}" in command_of(pid))
+    os.kill(initdb, signal.SIGSTOP)
     first.kill()
+    assert is_locked(folder / "start.lock")
+    os.kill(initdb, signal.SIGCONT)
     with server_for(empty_home) as server:
         assert answers(server.url)
         assert list(folder.glob("data.new-*")) == []

