@@ -176,6 +176,13 @@ ENTRIES: tuple[Entry, ...] = (
         engine=True,
     ),
     Entry(
+        name="result_max_bytes",
+        default=1_048_576,
+        parse=_whole(1, 100 * 2**20),
+        description="how large a result, a cursor and the data of an item may be, in bytes of JSON",
+        engine=True,
+    ),
+    Entry(
         name="ageing_seconds",
         default=900.0,
         parse=_number(0),
@@ -224,6 +231,7 @@ class Config:
     log_level: str
     lease_sec_default: float
     max_attempts_default: int
+    result_max_bytes: int
     ageing_seconds: float
     retention_days: float
     retention_dead_days: float

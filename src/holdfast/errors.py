@@ -9,7 +9,8 @@
     │   └── DatabaseBusy       unavailable        somebody else held a lock for too long, the call may be repeated
     ├── SchemaError            schema             the database's schema does not fit this release
     ├── InvalidInput           invalid            an argument is wrong; nothing was done
-    │   └── InvalidPayload     invalid-payload    a payload does not fit its job type
+    │   ├── InvalidPayload     invalid-payload    a payload does not fit its job type
+    │   └── ResultTooLarge     result-too-large   a result is larger than RESULT_MAX_BYTES
     ├── NotFound               not-found          no such job
     ├── Conflict               conflict           the request contradicts what is stored
     │   ├── KeyConflict        idempotency-key    the key belongs to a job of another type or payload
@@ -56,6 +57,7 @@ __all__ = [
     "LimitExceeded",
     "NotFound",
     "NotOpen",
+    "ResultTooLarge",
     "Retry",
     "SchemaError",
     "ServerUnavailable",
@@ -120,6 +122,20 @@ class InvalidPayload(InvalidInput):
     """A payload does not fit the annotations of its job type."""
 
     code = "invalid-payload"
+
+
+class ResultTooLarge(InvalidInput):
+    """A handler's result is larger than RESULT_MAX_BYTES; it would be so again, so the job is not retried."""
+
+    code = "result-too-large"
+
+    @classmethod
+    def of(cls, job_type: str, size: int, most: int) -> ResultTooLarge:
+        """The error for one result; the engine words it alike."""
+        return cls(
+            f"the result of {job_type} takes {size} bytes as JSON, more than RESULT_MAX_BYTES ({most}): "
+            "return less, store it elsewhere and return where it is, or raise the limit"
+        )
 
 
 class NotFound(HoldfastError):

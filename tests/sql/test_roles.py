@@ -21,7 +21,7 @@ WORKERS = EVERYBODY | {
     "release_unknown", "stop", "eligible_streams", "open_streams", "work_left", "register_worker",
     "enlist_worker", "beat", "unregister_worker", "admit", "forget_permits",
     "publish_types", "lead", "resign", "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
-    "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor",
+    "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor", "result_limit",
     "promote_due", "elect_from", "age_from", "reconcile_pages", "retire_from", "drop_stray_leases", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits",
 }  # fmt: skip

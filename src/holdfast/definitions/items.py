@@ -11,10 +11,19 @@ from holdfast.errors import InvalidInput
 
 __all__ = ["encode_cursor", "encode_items"]
 
+#: What one statement may carry.
+_REPORT_CHARACTERS = 32 * 2**20
+
 
 def encode_items(items: Iterable[Mapping[str, Any]]) -> str:
     """Items as the engine takes them: each `{"key": ..., "data": ...}`, or without a key."""
-    return f"[{','.join(map(_encoded, items))}]"
+    encoded, size = [], 0
+    for item in items:
+        encoded.append(_encoded(item))
+        size += len(encoded[-1])
+        if size > _REPORT_CHARACTERS:
+            raise InvalidInput(f"a report has {_REPORT_CHARACTERS} characters of items at most; send several reports")
+    return f"[{','.join(encoded)}]"
 
 
 def encode_cursor(cursor: Any) -> str | None:

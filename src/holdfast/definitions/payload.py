@@ -16,7 +16,7 @@ from typing import Any, get_origin, get_type_hints, is_typeddict
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, to_json
 
-from holdfast.errors import InvalidInput, InvalidPayload
+from holdfast.errors import InvalidInput, InvalidPayload, ResultTooLarge
 
 __all__ = ["Payload", "encode_plain", "encode_result"]
 
@@ -143,9 +143,14 @@ def encode_plain(job_type: str, payload: Any) -> str:
     return _storable(text, f"the payload of {job_type}")
 
 
-def encode_result(value: Any) -> str | None:
-    """What a handler returned, as JSON text."""
-    return None if value is None else encode_value(value, "the result")
+def encode_result(value: Any, job_type: str, most_bytes: int) -> str | None:
+    """What a handler returned, as JSON text. The engine measures it again, as it is stored."""
+    if value is None:
+        return None
+    text = encode_value(value, "the result")
+    if 4 * len(text) > most_bytes and (size := len(text.encode())) > most_bytes:
+        raise ResultTooLarge.of(job_type, size, most_bytes)
+    return text
 
 
 def encode_value(value: Any, what: str) -> str:

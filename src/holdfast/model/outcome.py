@@ -6,12 +6,13 @@ import traceback as tracebacks
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["EXCERPT_LIMIT", "FailureKind", "Outcome", "clean", "message_of"]
+__all__ = ["EXCERPT_LIMIT", "MESSAGE_LIMIT", "TRACEBACK_LIMIT", "FailureKind", "Outcome", "clean", "message_of"]
 
 Kind = Literal["success", "failed", "timeout", "snoozed", "released", "canceled", "paused"]
 FailureKind = Literal["retryable", "retry", "fatal", "hold"]
 
 #: What is kept of messages and tracebacks; more than this helps nobody.
+NAME_LIMIT = 200
 MESSAGE_LIMIT = 4_000
 TRACEBACK_LIMIT = 20_000
 EXCERPT_LIMIT = 4_000
@@ -45,7 +46,7 @@ class Outcome:
         traceback: str | None = None,
     ) -> Outcome:
         """The handler raised; in another process, if type and traceback are given as text."""
-        error_type = error_type or type(error).__name__
+        error_type = clean(error_type or type(error).__name__, NAME_LIMIT)
         return cls(
             kind="failed",
             failure=failure,
@@ -54,6 +55,17 @@ class Outcome:
             traceback=clean(traceback or "".join(tracebacks.format_exception(error)), TRACEBACK_LIMIT),
             delay_seconds=delay_seconds,
         )
+
+    @classmethod
+    def refused(cls, fault: str) -> Outcome:
+        """The database does not take what the handler came to; it would not take it again either."""
+        message = clean(fault, MESSAGE_LIMIT)
+        return cls(kind="failed", failure="fatal", error_type="SettlementRefused", message=message)
+
+    @property
+    def weight(self) -> int:
+        """How many characters there are to send."""
+        return sum(map(len, filter(None, (self.result, self.message, self.traceback))))
 
     @classmethod
     def timed_out(cls, seconds: float) -> Outcome:

@@ -16,7 +16,7 @@ to holdfast_api, holdfast_worker, holdfast_operator;
 grant execute on function
   holdfast.claim, holdfast.claim_from, holdfast.claim_by_id, holdfast.renew, holdfast.interrupted,
   holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.release, holdfast.release_unknown, holdfast.stop,
-  holdfast.report, holdfast.last_cursor,
+  holdfast.report, holdfast.last_cursor, holdfast.result_limit,
   holdfast.eligible_streams, holdfast.open_streams, holdfast.work_left, holdfast.register_worker,
   holdfast.enlist_worker, holdfast.beat,
   holdfast.unregister_worker, holdfast.publish_types,

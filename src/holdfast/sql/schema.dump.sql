@@ -677,6 +677,46 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most bigint := result_limit();
+begin
+  if octet_length(cursor::text) > most then
+    raise exception 'the cursor takes % bytes as JSON, more than RESULT_MAX_BYTES (%)', octet_length(cursor::text), most
+      using errcode = 'HF002';
+  elsif octet_length(items::text) > most and exists (
+    select from jsonb_array_elements(items) item where octet_length((item -> 'data')::text) > most
+  ) then
+    raise exception 'the data of an item takes more bytes as JSON than RESULT_MAX_BYTES (%)', most
+      using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most bigint := result_limit();
+  big  record;
+begin
+  select r.place, octet_length(r.result::text) as bytes into big
+  from unnest(results) with ordinality as r (result, place)
+  where octet_length(r.result::text) > most
+  limit 1;
+  if found then
+    raise exception
+      'the result of % takes % bytes as JSON, more than RESULT_MAX_BYTES (%): return less, store it elsewhere and return where it is, or raise the limit',
+      coalesce((select j.type from jobs j where j.id = job_ids[big.place]), 'an unknown job'), big.bytes, most
+      using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -951,6 +991,7 @@ CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[
     SET enable_nestloop TO 'off'
     SET enable_mergejoin TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET lock_timeout TO '2s'
     AS $$
 #variable_conflict use_column
 declare
@@ -959,6 +1000,9 @@ declare
   tenants text[];
   targets text[];
 begin
+  if results is not null then
+    perform check_results(job_ids, results);
+  end if;
   -- As in a claim, ids are looked up as a whole. Both sides of the join come in the order of the ids, so that
   -- leases are locked in that order, whichever side drives it; what is joined is small, or the join would not
   -- fit into memory and come in parts, and the rest is found by its position. Whether an attempt was logged
@@ -982,7 +1026,7 @@ begin
     insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
       coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 'success', e.worker,
-      log_excerpts[e.position]
+      left(log_excerpts[e.position], 10000)
     from ended e
     where (select true from job_attempts t where t.job_id = e.id and t.attempt = e.attempt limit 1) is null
   )
@@ -2217,11 +2261,13 @@ begin
   from (
     select l.job_id, l.attempt, l.worker
     from leases l
+    join jobs j on j.id = l.job_id
     where l.job_id = any (job_ids)
       and l.expires_at < now()
       and l.lease_seconds <= coalesce(patience, session_seconds())
     order by l.job_id
-    for update skip locked) entry;
+    for update of l skip locked
+    for no key update of j skip locked) entry;
   if ids is null then
     return;
   end if;
@@ -3693,6 +3739,7 @@ declare
   reached boolean;
 begin
   perform check_report(seq, items, report.collection, progress, report.done_reason, ends);
+  perform check_report_size(items, report.cursor);
   perform from leases l
   where l.job_id = report.job_id and l.attempt = report.attempt and l.worker = report.worker
   for update;
@@ -3848,6 +3895,13 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.result_limit() RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select setting('RESULT_MAX_BYTES')::bigint
+$$;
+ALTER FUNCTION holdfast.result_limit() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, only_by text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4293,6 +4347,7 @@ CREATE FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[],
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    SET lock_timeout TO '2s'
     AS $$
 #variable_conflict use_column
 declare
@@ -4306,7 +4361,9 @@ declare
   soon    boolean;
 begin
   with report as (
-    select *
+    select r.job_id, r.attempt, r.outcome, r.kind, left(r.error_type, 200) as error_type,
+      left(r.error_message, 10000) as error_message, left(r.traceback, 50000) as traceback,
+      left(r.log_excerpt, 10000) as log_excerpt, r.delay, r.duration_ms
     from unnest(job_ids, attempts, outcomes, kinds, error_types, error_messages, tracebacks, log_excerpts,
       delays, durations_ms)
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
@@ -5517,6 +5574,8 @@ GRANT ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
@@ -5720,6 +5779,8 @@ REVOKE ALL ON FUNCTION holdfast.resign(name text, candidate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resign(name text, candidate text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.result_limit() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.result_limit() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;

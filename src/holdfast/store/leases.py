@@ -5,15 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.model.hints import Ranges
 from holdfast.model.job import Claim, Stream
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 
-__all__ = ["LeaseStore", "Settlement"]
+__all__ = ["LeaseStore", "Refusal", "Settlement"]
 
 #: (job, attempt, outcome, duration in milliseconds, what the handler logged)
 Settlement = tuple[UUID, int, Outcome, int, str | None]
+
+
+#: SQLSTATEs of a server that works, but not for this statement: canceled, locked, too much for it in some way. Class
+#: by class: out of memory and other limits, program limits, locks, deadlocks, cancellation, internal errors.
+_PASSING = ("40", "532", "534", "54", "55P03", "57014", "XX")
+
+
+class Refusal(HoldfastError):
+    """The database answered, and did not take a batch of settlements. A smaller one may pass, or the same one later.
+
+    `lasting`: because of what is in it, so that the same one never passes.
+    """
+
+    code = "refused"
+
+    def __init__(self, fault: HoldfastError, *, lasting: bool) -> None:
+        super().__init__(str(fault))
+        self.lasting = lasting
 
 
 class LeaseStore:
@@ -22,6 +41,8 @@ class LeaseStore:
     def __init__(self, database: Database, worker: str) -> None:
         self._database = database
         self._worker = worker
+        #: How large a result may be, as far as is known here; the engine has the last word.
+        self.result_limit = database.config.result_max_bytes
 
     async def claim(
         self, ranges: Ranges, streams: Mapping[int, Stream], limit: int, lease_seconds: float | None
@@ -51,6 +72,7 @@ class LeaseStore:
         self, types: Sequence[str], queues: Sequence[str] | None, tenants: Sequence[str] | None
     ) -> dict[int, Stream]:
         """The streams that hold jobs of these types and are not paused."""
+        self.result_limit = int(await self._database.value("result_limit"))
         rows = await self._database.rows("open_streams", types, queues, tenants)
         return {row["id"]: Stream(**dict(row)) for row in rows}
 
@@ -63,7 +85,17 @@ class LeaseStore:
         return int(await self._database.value("release_unknown", self._worker, list(known)))
 
     async def settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
-        """Say how attempts ended; the resulting state of each, or `lease-lost`."""
+        """Say how attempts ended; the resulting state of each, or `lease-lost`. Refusal where that was not taken."""
+        try:
+            return await self._settle(batch)
+        except (InvalidInput, Conflict) as fault:
+            raise Refusal(fault, lasting=True) from fault
+        except HoldfastError as fault:
+            if str(getattr(fault.__cause__, "sqlstate", None)).startswith(_PASSING):
+                raise Refusal(fault, lasting=False) from fault
+            raise
+
+    async def _settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
         states: dict[tuple[UUID, int], str] = {}
         done = [entry for entry in batch if entry[2].kind == "success"]
         if done:

@@ -8,7 +8,7 @@ fenced: where the attempt does not own the job any more, the whole transaction i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -34,6 +34,8 @@ class Transactions:
 
     def __init__(self, config: Config, worker: str, size: int) -> None:
         self._config, self._worker, self._size = config, worker, size
+        #: How large a result may be, as far as is known here; the engine has the last word.
+        self.result_limit: Callable[[], int] = lambda: config.result_max_bytes
         self._pool: asyncpg.Pool | None = None
         self._opening = asyncio.Lock()
 

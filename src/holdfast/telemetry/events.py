@@ -23,6 +23,7 @@ __all__ = [
     "LoopBlocked",
     "Mended",
     "RequestServed",
+    "SettlementDelayed",
     "WorkerChanged",
 ]
 
@@ -88,6 +89,18 @@ class LeaseLost(Event):
     type: str
     attempt: int
     worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettlementDelayed(Event):
+    """An outcome could not be recorded, alone and repeatedly; its lease is kept, and it is tried again."""
+
+    job_id: UUID
+    type: str
+    attempt: int
+    worker: str
+    fault: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from holdfast.telemetry.events import (
     LoopBlocked,
     Mended,
     RequestServed,
+    SettlementDelayed,
     WorkerChanged,
 )
 
@@ -40,6 +41,7 @@ NARRATED = (
     LoopBlocked,
     Mended,
     RequestServed,
+    SettlementDelayed,
     WorkerChanged,
 )
 
@@ -68,13 +70,8 @@ def narrate(event: Event) -> None:
     """One log line per event."""
     level = logging.INFO
     match event:
-        case AttemptEnded():
-            level = logging.INFO if event.outcome in _QUIET_OUTCOMES else logging.WARNING
-            became = "" if event.state == event.outcome else f" → {event.state}"
-            why = f": {event.error.splitlines()[0][:200]}" if event.error else ""
-            message = f"{event.type} {event.outcome}{became}{why}"
-        case LeaseLost():
-            level, message = logging.WARNING, f"{event.type}: lease lost, result dropped"
+        case AttemptEnded() | LeaseLost() | SettlementDelayed():
+            level, message = _of_an_attempt(event)
         case LoopBlocked():
             level, message = logging.ERROR, f"a handler has blocked the event loop for {event.seconds:.0f} s"
         case WorkerChanged():
@@ -108,6 +105,20 @@ def _of_maintenance(event: LeaderChanged | Mended | DutyFailed | DutyBack) -> tu
             return logging.ERROR, f"maintenance could not do its duty {event.duty!r}{often}: {event.fault}"
         case DutyBack():
             return logging.INFO, f"maintenance does its duty {event.duty!r} again after {event.failures} failures"
+
+
+def _of_an_attempt(event: AttemptEnded | LeaseLost | SettlementDelayed) -> tuple[int, str]:
+    match event:
+        case AttemptEnded():
+            became = "" if event.state == event.outcome else f" → {event.state}"
+            why = f": {event.error.splitlines()[0][:200]}" if event.error else ""
+            level = logging.INFO if event.outcome in _QUIET_OUTCOMES else logging.WARNING
+            return level, f"{event.type} {event.outcome}{became}{why}"
+        case LeaseLost():
+            return logging.WARNING, f"{event.type}: lease lost, result dropped"
+        case SettlementDelayed():
+            waited = f"{event.seconds:.0f} s"
+            return logging.WARNING, f"{event.type}: its outcome could not be recorded for {waited}: {event.fault}"
 
 
 class _Json(logging.Formatter):
@@ -150,7 +161,7 @@ class _Readable(logging.Formatter):
             detail = f"  {event.job_id} attempt {event.attempt}, {event.duration_seconds * 1000:.0f} ms"
             if event.error_type:
                 detail += f"  {event.error_type}"
-        elif isinstance(event, LeaseLost | Mended) and event.job_id:
+        elif isinstance(event, LeaseLost | Mended | SettlementDelayed) and event.job_id:
             detail = f"  {event.job_id}"
         elif hasattr(record, "job_id"):
             detail = f"  {record.job_id} attempt {getattr(record, 'attempt', '?')}"

@@ -62,8 +62,10 @@ class Execution:
         transactions: Transactions | None = None,
         send: SendReport | None = None,
         middleware: Sequence[Middleware] = (),
+        result_limit: Callable[[], int] | None = None,
     ) -> None:
         self._config, self._worker = config, worker
+        self._result_limit = result_limit or (lambda: config.result_max_bytes)
         self._client, self._resources, self._transactions = client, resources, transactions
         self._send = send
         self._middleware = middleware
@@ -96,7 +98,10 @@ class Execution:
             value = await run(held, job_type, timeout)
             held.returned = value is not None
             result = held.result if value is None else value
-            return _DONE if result is None else Outcome.success(_fit(encode_result, result, "fatal"))
+            if result is None:
+                return _DONE
+            encode = partial(encode_result, job_type=job_type.name, most_bytes=self._result_limit())
+            return Outcome.success(_fit(encode, result, "fatal"))
         except Misfit as misfit:
             return Outcome.failed(misfit.fault, failure=misfit.failure)
         except Late:
@@ -185,6 +190,7 @@ class Execution:
             log=self._context(held).logger.log,
             worker=self._worker,
             config=self._config,
+            result_limit=self._result_limit(),
         )
         return await self._processes.run(held, job_type, timeout, service)
 

@@ -39,17 +39,17 @@ async def transaction(held: OwnAttempt, transactions: Transactions, conn: Any) -
             yield lent
             held.ending = True
             try:
-                result = encode_result(held.result)
+                result = encode_result(held.result, held.type, transactions.result_limit())
+                await transactions.complete(
+                    lent,
+                    held.job_id,
+                    held.attempt,
+                    result=result,
+                    duration_ms=held.running_ms,
+                    excerpt=held.excerpt,
+                )
             except InvalidInput as fault:
                 raise Misfit(fault, "fatal") from fault
-            await transactions.complete(
-                lent,
-                held.job_id,
-                held.attempt,
-                result=result,
-                duration_ms=held.running_ms,
-                excerpt=held.excerpt,
-            )
         held.completed = True
     finally:
         held.transacting = False

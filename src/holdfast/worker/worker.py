@@ -115,6 +115,7 @@ class Worker:
             await self._register()
             transactions = Transactions(self._config, self.id, size=self._slots.total)
             stack.push_async_callback(transactions.close)
+            transactions.result_limit = self._result_limit
             reports = ReportStore(self._config, self.id)
             stack.push_async_callback(reports.close)
             self._execution = Execution(
@@ -129,11 +130,9 @@ class Worker:
                 transactions=transactions,
                 send=reports.report,
                 middleware=self._middleware,
+                result_limit=self._result_limit,
             )
             self._intake = self._new_intake()
-            self._settlement = SettlementService(
-                self._store, self._held, self._bus, self.id, on_settled=self._intake.settled
-            )
             self._keeper = LeaseKeeper(
                 self._config,
                 self.id,
@@ -143,8 +142,19 @@ class Worker:
                 on_lost=self._on_lost,
                 on_unknown=lambda: self._spawn(self._register()),
             )
+            self._settlement = SettlementService(
+                self._store,
+                self._held,
+                self._bus,
+                self.id,
+                on_settled=self._intake.settled,
+                on_refused=self._keeper.look,
+            )
             self._runners = Runners(self._attempt)
             await self._work()
+
+    def _result_limit(self) -> int:
+        return self._store.result_limit
 
     def _on_wake(self, topic: str, payload: str) -> None:
         if topic == "duty":

@@ -40,6 +40,7 @@ declare
   reached boolean;
 begin
   perform check_report(seq, items, report.collection, progress, report.done_reason, ends);
+  perform check_report_size(items, report.cursor);
   perform from leases l
   where l.job_id = report.job_id and l.attempt = report.attempt and l.worker = report.worker
   for update;
@@ -133,6 +134,26 @@ begin
   end if;
   if fault is not null then
     raise exception '%', fault using errcode = 'HF002';
+  end if;
+end
+$$;
+
+-- A cursor, and the data of an item, may be as large as a result.
+create or replace function check_report_size(items jsonb, cursor jsonb) returns void
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  most bigint := result_limit();
+begin
+  if octet_length(cursor::text) > most then
+    raise exception 'the cursor takes % bytes as JSON, more than RESULT_MAX_BYTES (%)', octet_length(cursor::text), most
+      using errcode = 'HF002';
+  elsif octet_length(items::text) > most and exists (
+    select from jsonb_array_elements(items) item where octet_length((item -> 'data')::text) > most
+  ) then
+    raise exception 'the data of an item takes more bytes as JSON than RESULT_MAX_BYTES (%)', most
+      using errcode = 'HF002';
   end if;
 end
 $$;

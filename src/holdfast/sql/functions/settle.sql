@@ -3,6 +3,9 @@
 -- changes. The attempt alone would not do: after a failover to a standby that lagged behind, the same number can be
 -- granted again, to another worker. A settlement that already counted and is sent again (its answer was lost) is
 -- answered alike.
+--
+-- A settlement that meets a lock waits for two seconds, and then fails: meanwhile it holds the other leases of its
+-- batch, which cannot be renewed. The caller sends smaller ones.
 
 -- Moves: running → success. Roles: worker.
 create or replace function complete(
@@ -22,6 +25,7 @@ set enable_hashjoin = on
 set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
@@ -30,6 +34,9 @@ declare
   tenants text[];
   targets text[];
 begin
+  if results is not null then
+    perform check_results(job_ids, results);
+  end if;
   -- As in a claim, ids are looked up as a whole. Both sides of the join come in the order of the ids, so that
   -- leases are locked in that order, whichever side drives it; what is joined is small, or the join would not
   -- fit into memory and come in parts, and the rest is found by its position. Whether an attempt was logged
@@ -53,7 +60,7 @@ begin
     insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
       coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 'success', e.worker,
-      log_excerpts[e.position]
+      left(log_excerpts[e.position], 10000)
     from ended e
     where (select true from job_attempts t where t.job_id = e.id and t.attempt = e.attempt limit 1) is null
   )
@@ -83,6 +90,36 @@ begin
       worker, job_ids, attempts, settled, numbers, array_fill('success'::text, array[coalesce(cardinality(settled), 0)]));
   end if;
 end
+$$;
+
+-- A result is measured by the text that PostgreSQL gives back for it: a number as short as 1e308 has 309 digits there.
+create or replace function check_results(job_ids uuid[], results jsonb[]) returns void
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  most bigint := result_limit();
+  big  record;
+begin
+  select r.place, octet_length(r.result::text) as bytes into big
+  from unnest(results) with ordinality as r (result, place)
+  where octet_length(r.result::text) > most
+  limit 1;
+  if found then
+    raise exception
+      'the result of % takes % bytes as JSON, more than RESULT_MAX_BYTES (%): return less, store it elsewhere and return where it is, or raise the limit',
+      coalesce((select j.type from jobs j where j.id = job_ids[big.place]), 'an unknown job'), big.bytes, most
+      using errcode = 'HF002';
+  end if;
+end
+$$;
+
+-- How large a result may be, in bytes. Roles: worker.
+create or replace function result_limit() returns bigint
+language sql stable security definer
+set search_path from current
+as $$
+  select setting('RESULT_MAX_BYTES')::bigint
 $$;
 
 create or replace function milliseconds(length interval) returns integer
@@ -181,6 +218,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
@@ -194,7 +232,9 @@ declare
   soon    boolean;
 begin
   with report as (
-    select *
+    select r.job_id, r.attempt, r.outcome, r.kind, left(r.error_type, 200) as error_type,
+      left(r.error_message, 10000) as error_message, left(r.traceback, 50000) as traceback,
+      left(r.log_excerpt, 10000) as log_excerpt, r.delay, r.duration_ms
     from unnest(job_ids, attempts, outcomes, kinds, error_types, error_messages, tracebacks, log_excerpts,
       delays, durations_ms)
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)

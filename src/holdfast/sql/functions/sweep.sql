@@ -41,7 +41,8 @@ as $$
   where a.pid = pg_backend_pid()
 $$;
 
--- Close lapsed leases among the given jobs, whoever held them.
+-- Close lapsed leases among the given jobs, whoever held them. A job whose row somebody has locked is left for the next
+-- sweep, so that it holds up no other.
 create or replace function lapse(job_ids uuid[], patience double precision)
 returns table (job_id uuid, attempt integer, worker text, state text)
 language plpgsql
@@ -58,11 +59,13 @@ begin
   from (
     select l.job_id, l.attempt, l.worker
     from leases l
+    join jobs j on j.id = l.job_id
     where l.job_id = any (job_ids)
       and l.expires_at < now()
       and l.lease_seconds <= coalesce(patience, session_seconds())
     order by l.job_id
-    for update skip locked) entry;
+    for update of l skip locked
+    for no key update of j skip locked) entry;
   if ids is null then
     return;
   end if;

@@ -8,6 +8,10 @@ from holdfast.claim_from($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[],
 -- The streams that a worker may take from now.
 select id, tenant, queue, type, limited, keyed from holdfast.open_streams($1::text[], $2::text[], $3::text[]);
 
+-- name: result_limit
+-- How large a result may be.
+select holdfast.result_limit();
+
 -- name: work_left
 -- Whether a worker for these streams could still do something.
 select holdfast.work_left($1::integer[]);

@@ -16,7 +16,7 @@ from holdfast.client.job_ref import JobRef
 from holdfast.errors import HoldfastError
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent, Options
-from holdfast.model.outcome import EXCERPT_LIMIT, clean
+from holdfast.model.outcome import EXCERPT_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.model.progress import Report, Reported
 from holdfast.model.states import State
 from holdfast.store.jobs import JobStore
@@ -204,4 +204,5 @@ class _Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         order = getattr(record, "order", self._line.current)
         if order is not None:
-            self._line.say(order, {"kind": "log", "level": record.levelno, "text": self.format(record)})
+            text = clean(self.format(record), TRACEBACK_LIMIT)
+            self._line.say(order, {"kind": "log", "level": record.levelno, "text": text})

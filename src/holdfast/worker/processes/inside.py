@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 from holdfast.definitions.payload import encode_result
 from holdfast.errors import Fatal, HandlerSignal, Hold, Interrupted, InvalidInput, Retry, Snooze
 from holdfast.lifecycle.portal import Portal
-from holdfast.model.outcome import message_of
+from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, clean, message_of
 from holdfast.store.transactions import Transactions
+from holdfast.worker.endings import Misfit
 from holdfast.worker.processes.addresses import Address, find
 from holdfast.worker.processes.context import (
     ChildAttempt,
@@ -85,10 +86,16 @@ class _Child:
                 value = handler.job_type.handler(context, **arguments)
                 if self._line.copied:
                     _end_copy(None)
+                result = context.result if value is None else value
                 try:
-                    return {"kind": "returned", "value": encode_result(context.result if value is None else value)}
+                    text = encode_result(result, handler.job_type.name, order["result_limit"])
                 except InvalidInput as fault:
-                    return {"kind": "misfit", "of": "result", "message": str(fault)}
+                    return _misfit(fault)
+                return {"kind": "returned", "value": text}
+        except Misfit as misfit:
+            if self._line.copied:
+                _end_copy(misfit)
+            return _misfit(misfit.fault)
         except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
             if self._line.copied:
                 _end_copy(error)
@@ -100,6 +107,7 @@ class _Child:
         if self._transactions is None:
             # Its connection is opened when a handler asks for it, and kept for the next.
             self._transactions = Transactions(handler.app.config, order["worker"], size=1)
+        self._transactions.result_limit = lambda: int(order["result_limit"])
         return ProcessContext(attempt, client, self._resources, self._loop, self._transactions, send=reporting(ask))
 
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -144,6 +152,11 @@ def _end_copy(error: BaseException | None) -> NoReturn:
     os._exit(code & 0xFF)
 
 
+def _misfit(fault: InvalidInput) -> Frame:
+    """A result that cannot be stored."""
+    return {"kind": "misfit", "of": "result", "type": type(fault).__name__, "message": str(fault)}
+
+
 def _raised(error: BaseException) -> Frame:
     """What a handler raised, as text; what it means for the job is told apart from its name."""
     meaning = next((kind for kind in (Fatal, Hold, Retry, Snooze, Interrupted) if isinstance(error, kind)), None)
@@ -151,7 +164,7 @@ def _raised(error: BaseException) -> Frame:
         "kind": "raised",
         "meaning": None if meaning is None else meaning.__name__,
         "type": type(error).__name__,
-        "message": message_of(error),
-        "traceback": "".join(traceback.format_exception(error)),
+        "message": clean(message_of(error), MESSAGE_LIMIT),
+        "traceback": clean("".join(traceback.format_exception(error)), TRACEBACK_LIMIT),
         "delay_seconds": getattr(error, "delay_seconds", None) if isinstance(error, HandlerSignal) else None,
     }

@@ -15,7 +15,17 @@ from uuid import UUID
 
 from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
-from holdfast.errors import Fatal, Hold, HoldfastError, Interrupted, InvalidInput, InvalidPayload, Retry, Snooze
+from holdfast.errors import (
+    Fatal,
+    Hold,
+    HoldfastError,
+    Interrupted,
+    InvalidInput,
+    InvalidPayload,
+    ResultTooLarge,
+    Retry,
+    Snooze,
+)
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.model.progress import Report
@@ -45,6 +55,7 @@ class Service:
     log: Callable[[int, str], None]
     worker: str
     config: Config
+    result_limit: int
 
 
 class Talk:
@@ -97,6 +108,7 @@ class Talk:
             "correlation_id": claim.correlation_id,
             "cursor": claim.cursor,
             "worker": self._service.worker,
+            "result_limit": self._service.result_limit,
             "schema": config.schema,
             "database": {"database_url": config.database_url, "direct_url": config.direct_url, "schema": config.schema},
             "log_level": logging.getLogger("holdfast.job").getEffectiveLevel(),
@@ -149,7 +161,7 @@ class Talk:
                 self._answered = bool(answer["reusable"])
                 if answer["of"] == "payload":
                     raise Misfit(InvalidPayload(answer["message"]), "hold")
-                raise Misfit(InvalidInput(answer["message"]), "fatal")
+                raise Misfit(_misfit(answer), "fatal")
             case "raised":
                 # Whatever failed before the handler began, an import perhaps, is tried anew in another child.
                 known = self.began.done() and answer["meaning"] != Interrupted.__name__
@@ -165,6 +177,12 @@ class Talk:
             self._child.kill()
             return ProcessDied("the handler's process closed its connection to the worker")
         return ProcessDied(f"the handler's process {_cause(self._child.ended.result())}")
+
+
+def _misfit(answer: Frame) -> InvalidInput:
+    """Why a result cannot be stored."""
+    kind = ResultTooLarge if answer["type"] == ResultTooLarge.__name__ else InvalidInput
+    return kind(answer["message"])
 
 
 def _rebuilt(answer: Frame) -> BaseException:
