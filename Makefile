@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup up test check chaos soak bench schema docs dist format clean
+# What neither starts processes nor waits for anything.
+QUICK := tests/test_config.py tests/test_loops.py tests/model tests/definitions tests/sql tests/client tests/typing -m "not alone"
+
+.PHONY: help setup up quick test check chaos soak bench schema docs dist format clean
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +20,9 @@ setup: $(READY)  ## a working .venv with the command `holdfast`
 up: setup  ## PostgreSQL, worker, HTTP server and a demo; Ctrl-C drains
 	@$(BIN)/holdfast up
 
+quick: setup  ## unit, SQL and client tests, in about a minute
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(QUICK)
+
 test: setup  ## the whole suite
 	@scripts/system-packages
 	@$(BIN)/python -m pytest -n 4 --dist worksteal --durations=10
@@ -27,10 +33,10 @@ check: setup  ## lint, types, import contracts
 	@$(BIN)/lint-imports --no-cache
 
 chaos: setup  ## the fault tests, longer: workers killed for two minutes, PostgreSQL away for 20 s, the API and the model tried in full
-	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-120} $(BIN)/python -m pytest tests/faults tests/sql/test_model.py tests/sql/test_blocked.py tests/sql/test_cost.py tests/web/test_description.py tests/store/embedded/test_kills.py --timeout=1800 -p no:randomly
+	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-120} SPREAD=3 scripts/chaos $(BIN)/python tests/sql/test_model.py tests/sql/test_blocked.py tests/sql/test_cost.py tests/web/test_description.py tests/store/embedded/test_kills.py
 
 soak: setup  ## the fault tests for half an hour
-	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-1800} $(BIN)/python -m pytest tests/faults --timeout=7200 -p no:randomly
+	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-1800} SPREAD=3 scripts/chaos $(BIN)/python
 
 bench: setup  ## Holdfast beside the raw limits, some minutes; PEERS=all: the field, FULL=1: the long cells
 	@$(BIN)/python -m bench

@@ -7,6 +7,7 @@ The server is the embedded one, shared by all xdist workers and stopped when the
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,12 +21,18 @@ import pytest
 from holdfast.config import Config
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.testing.databases import SERVER_SETTINGS
+from tests.harness import deeds
 from tests.harness.databases import Databases, with_database
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
 #: The controller chooses the folder, the xdist workers inherit it.
 HOME = Path(tempfile.gettempdir()) / f"hf-tests-{os.environ.setdefault('PYTEST_SERVER', uuid4().hex[:8])}"
+
+#: Read when collected: the tests themselves see no `HOLDFAST_*`. `make chaos` and `make soak` set it.
+CHAOS_SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
+#: One for the whole run, so that a run can be repeated; likewise inherited.
+CHAOS_SEED = os.environ.setdefault("HOLDFAST_CHAOS_SEED", str(secrets.randbelow(2**32)))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -36,8 +43,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """With -v, which tests left a database that could not be reused, and why."""
-    if config.option.verbose > 0:
+    """What fault tests did, in their long form; with -v, which tests left a database that could not be reused."""
+    verbose = config.option.verbose > 0
+    if verbose or CHAOS_SECONDS:
+        deeds.show(terminalreporter, CHAOS_SEED)
+    if verbose:
         for report in terminalreporter.stats.get("", []):
             if report.when == "teardown" and (fault := dict(report.user_properties).get("database dropped")):
                 terminalreporter.write_line(f"database dropped after {report.nodeid}: {fault}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,15 +14,32 @@ import pytest
 from holdfast import Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.testing.harness import Fleet
+from tests.conftest import CHAOS_SECONDS, CHAOS_SEED
+from tests.harness.deeds import PROPERTY, Deeds
 
-#: Read when collected: the tests themselves see no `HOLDFAST_*`. `make chaos` and `make soak` set it.
-CHAOS_SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
+__all__ = ["CHAOS_SECONDS", "NewFleet"]
 
 NewFleet = Callable[..., Fleet]
 
 
+@pytest.fixture(autouse=True)
+def deeds(request: pytest.FixtureRequest) -> Iterator[Deeds]:
+    """What the test did, for the end of the run's output."""
+    deeds = Deeds()
+    yield deeds
+    if line := deeds.line():
+        request.node.user_properties.append((PROPERTY, line))
+
+
 @pytest.fixture
-def new_fleet(tmp_path: Path) -> Iterator[NewFleet]:
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Random numbers that depend on the run's seed and the test alone."""
+    print(f"HOLDFAST_CHAOS_SEED={CHAOS_SEED}")
+    return random.Random(f"{CHAOS_SEED} {request.node.nodeid}")
+
+
+@pytest.fixture
+def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
     """Make fleets that are killed when the test ends."""
     with ExitStack() as stack:
 
@@ -33,9 +50,11 @@ def new_fleet(tmp_path: Path) -> Iterator[NewFleet]:
                 "poll_interval": 0.5,
                 "lanes": "fast=2,general=6",
             }
-            return stack.enter_context(Fleet(module, url, tmp_path / "history", **{**quick, **settings}))
+            fleet = Fleet(module, url, tmp_path / "history", **{**quick, **settings})
+            return stack.enter_context(deeds.watch(fleet))
 
         yield new
+        deeds.count()
 
 
 @pytest.fixture

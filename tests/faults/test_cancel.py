@@ -15,6 +15,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.testing.harness import Fleet, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
+from tests.harness.deeds import Deeds
 
 #: How handlers run, and how many of each are cancelled; a process has to be started anew each time.
 EXECUTORS = (
@@ -26,25 +27,29 @@ AT_ONCE = 0.1 if CHAOS_SECONDS else 1.0
 SLACK = 0.2 if CHAOS_SECONDS else 2.0
 
 
-async def test_a_cancel_reaches_another_process_at_once(new_fleet: NewFleet, database_url: str, hf: Holdfast) -> None:
+@pytest.mark.alone
+async def test_a_cancel_reaches_another_process_at_once(
+    new_fleet: NewFleet, database_url: str, hf: Holdfast, deeds: Deeds
+) -> None:
     fleet = _steered(new_fleet, database_url, heartbeat_seconds=HEARTBEAT_SECONDS)
     fleet.spawn()
     for executor, times in EXECUTORS.items():
         took = sorted([await _cancelled(fleet, hf, executor) for _ in range(times)])
         middle = statistics.median(took)
-        print(f"{executor}: median {middle * 1000:.0f} ms, longest {took[-1] * 1000:.0f} ms")
+        deeds.say(f"{executor}: median {middle * 1000:.0f} ms, longest {took[-1] * 1000:.0f} ms")
         assert middle < AT_ONCE, executor
 
 
+@pytest.mark.alone
 async def test_without_notifications_a_cancel_arrives_with_the_heartbeat(
-    new_fleet: NewFleet, database_url: str, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+    new_fleet: NewFleet, database_url: str, hf: Holdfast, monkeypatch: pytest.MonkeyPatch, deeds: Deeds
 ) -> None:
     monkeypatch.setenv("DEAF", "1")
     heartbeat = 2.0
     fleet = _steered(new_fleet, database_url, heartbeat_seconds=heartbeat)
     fleet.spawn()
     took = [await _cancelled(fleet, hf, *EXECUTORS) for _ in range(20 if CHAOS_SECONDS else 3)]
-    print(f"the longest of each round: {[f'{seconds * 1000:.0f} ms' for seconds in took]}")
+    deeds.say(f"the longest of {len(took)} rounds: {max(took) * 1000:.0f} ms")
     assert max(took) < heartbeat + SLACK
     assert max(took) > 0.3, "it was not deaf"
 

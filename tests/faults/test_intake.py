@@ -20,6 +20,7 @@ from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.migrate import migrate
 from holdfast.web.server import address, listen
 from tests.faults.test_outage import _crash
+from tests.harness.deeds import Deeds
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -74,7 +75,7 @@ async def post(client: httpx.AsyncClient, body: dict[str, Any]) -> str:
 
 
 async def test_five_hundred_of_one_key_with_servers_killed_between_commit_and_answer(
-    hf: Holdfast, database_url: str
+    hf: Holdfast, database_url: str, deeds: Deeds
 ) -> None:
     body = {"jobType": "pay", "payload": {"amount": 7}, "idempotencyKey": "order-1"}
     limits = httpx.Limits(max_connections=500)
@@ -89,12 +90,15 @@ async def test_five_hundred_of_one_key_with_servers_killed_between_commit_and_an
                         ids += await asyncio.gather(*(post(client, body) for _ in range(50)))
                 ids += [await post(client, body) for _ in range(3)]
             assert processes[2].returncode is None
+    deeds.say(f"{len(ids)} submissions of one key, 2 servers killed")
     assert len(set(ids)) == 1
     jobs = await hf.find(limit=1000)
     assert [str(job.id) for job in jobs] == [ids[0]]
 
 
-async def test_a_server_that_stands_still_costs_patience_but_no_job_twice(hf: Holdfast, database_url: str) -> None:
+async def test_a_server_that_stands_still_costs_patience_but_no_job_twice(
+    hf: Holdfast, database_url: str, deeds: Deeds
+) -> None:
     with listen("127.0.0.1", 0) as listener:
         async with (
             servers(listener, database_url, [0, 0]) as processes,
@@ -118,10 +122,11 @@ async def test_a_server_that_stands_still_costs_patience_but_no_job_twice(hf: Ho
             async with httpx.AsyncClient(base_url=address(listener)) as probe:
                 assert (await probe.get("/readyz")).status_code == 200
     stored = await hf.find(types=["x"], limit=10_000)
+    deeds.say(f"{len(stored)} jobs, a server frozen until its clients went elsewhere")
     assert sorted(job for some in jobs for job in some) == sorted(job.id for job in stored)
 
 
-async def test_every_accepted_job_survives_the_kill_of_postgresql(server: EmbeddedPostgres) -> None:
+async def test_every_accepted_job_survives_the_kill_of_postgresql(server: EmbeddedPostgres, deeds: Deeds) -> None:
     await migrate(Config.load(environment={}, database_url=server.url))
     accepted: list[str] = []
     stop = asyncio.Event()
@@ -152,5 +157,6 @@ async def test_every_accepted_job_survives_the_kill_of_postgresql(server: Embedd
             stop.set()
     async with Holdfast(server.url) as hf:
         stored = {job.id for job in await hf.find(limit=10_000)}
+    deeds.say(f"{len(accepted)} jobs accepted, PostgreSQL killed 3 times")
     assert {UUID(job) for job in accepted} <= stored
     assert len(accepted) == len(set(accepted))

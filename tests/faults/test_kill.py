@@ -11,6 +11,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.testing.harness import Fleet, judge, until
 from tests.faults.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 
 WORKERS = 4
 BATCH = 40
@@ -18,10 +19,9 @@ BATCH = 40
 
 @pytest.mark.slow
 @pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)
-async def test_kill_at_random_moments_loses_nothing_and_runs_nothing_twice(fleet: Fleet, hf: Holdfast) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+async def test_kill_at_random_moments_loses_nothing_and_runs_nothing_twice(
+    fleet: Fleet, hf: Holdfast, chance: random.Random, deeds: Deeds
+) -> None:
     for _ in range(WORKERS):
         fleet.spawn()
     await fleet.ready()
@@ -42,7 +42,7 @@ async def test_kill_at_random_moments_loses_nothing_and_runs_nothing_twice(fleet
     await fleet.drained()
     jobs, attempts = await judge(hf, fleet.history)
     lost = sum(attempt.outcome == "lost" for attempt in attempts)
-    print(f"{len(jobs)} jobs, {len(attempts)} attempts, {killed} kills, {lost} leases lost")
+    deeds.say(f"{len(attempts)} attempts, {lost} leases lost and recovered")
     assert len(jobs) == recorded
     assert killed >= 3
 

@@ -12,6 +12,7 @@ from holdfast import Holdfast
 from holdfast.testing.harness import until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.faults.waiting import late, most_at_once, waits
+from tests.harness.deeds import Deeds
 
 FAST_SLOTS, GENERAL_SLOTS = 2, 3
 FLOOD = 5000
@@ -21,8 +22,11 @@ SLOW_SECONDS = 4.0
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(240)
-async def test_a_flood_of_slow_jobs_delays_no_fast_one(new_fleet: NewFleet, database_url: str, hf: Holdfast) -> None:
+async def test_a_flood_of_slow_jobs_delays_no_fast_one(
+    new_fleet: NewFleet, database_url: str, hf: Holdfast, deeds: Deeds
+) -> None:
     lanes = f"fast={FAST_SLOTS},general={GENERAL_SLOTS}"
     fleet = new_fleet(database_url, module="tests.faults.steered", lanes=lanes, lease_sec_default=30)
     fleet.spawn()
@@ -35,7 +39,7 @@ async def test_a_flood_of_slow_jobs_delays_no_fast_one(new_fleet: NewFleet, data
     await until(lambda: most_at_once(fleet, flood) >= GENERAL_SLOTS, what="the flood runs")
     flooded = late(await waits(fleet, hf, "fast", number=FAST_JOBS, every=0.02))
 
-    print(f"95 % of the fast jobs waited at most {quiet * 1000:.1f} ms before, {flooded * 1000:.1f} ms in the flood")
+    deeds.say(f"95 % of fast jobs waited at most {quiet * 1000:.1f} ms, {flooded * 1000:.1f} ms in the flood")
     assert flooded <= (max(1.5 * quiet, quiet + 0.01) if CHAOS_SECONDS else quiet + SLOW_SECONDS / 8)
     assert most_at_once(fleet, flood, per_process=True) == GENERAL_SLOTS
     assert (await hf.client.backlog())["ready"] > FLOOD / 2

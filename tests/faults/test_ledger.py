@@ -11,6 +11,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.testing.harness import Fleet, until
 from tests.faults.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 
 #: In one statement, so in one snapshot: jobs whose state and line do not tell the same.
 DISAGREEING = """
@@ -25,11 +26,8 @@ DISAGREEING = """
 @pytest.mark.slow
 @pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)
 async def test_line_and_success_are_there_together_or_not_at_all(
-    fleet: Fleet, hf: Holdfast, conn: asyncpg.Connection
+    fleet: Fleet, hf: Holdfast, conn: asyncpg.Connection, chance: random.Random, deeds: Deeds
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
     await conn.execute("create table public.ledger (job_id uuid, attempt integer)")
     for _ in range(2):
         fleet.spawn()
@@ -53,7 +51,7 @@ async def test_line_and_success_are_there_together_or_not_at_all(
     await until(lambda: _all_ended(conn), seconds=90, what="all jobs end")
     assert await conn.fetchval(DISAGREEING) == 0
     lost = await conn.fetchval("select count(*) from holdfast.job_attempts where outcome = 'lost'")
-    print(f"{recorded} jobs, {killed} kills, {lost} leases lost")
+    deeds.say(f"{recorded} jobs with a ledger, {lost} leases lost and recovered")
     assert await conn.fetchval("select count(*) from public.ledger") == recorded
     assert await conn.fetchval("select count(*) from holdfast.verify()") == 0
     await fleet.drained()

@@ -12,6 +12,7 @@ from holdfast import Holdfast
 from holdfast.testing.harness import until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.faults.waiting import late, most_at_once, waits
+from tests.harness.deeds import Deeds
 
 FLOOD = 100_000 if CHAOS_SECONDS else 10_000
 SECONDS = 60 if CHAOS_SECONDS else 4
@@ -24,9 +25,10 @@ NOISE = 0.0 if CHAOS_SECONDS else 0.75
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 async def test_a_flood_of_one_tenant_does_not_starve_another(
-    new_fleet: NewFleet, database_url: str, hf: Holdfast
+    new_fleet: NewFleet, database_url: str, hf: Holdfast, deeds: Deeds
 ) -> None:
     fleet = new_fleet(database_url, module="tests.faults.steered", lanes="general=1", lease_sec_default=30)
     for _ in range(WORKERS):
@@ -45,6 +47,6 @@ async def test_a_flood_of_one_tenant_does_not_starve_another(
     await until(lambda: most_at_once(fleet, flood) >= WORKERS, what="the flood runs")
     flooded = await small(SECONDS)
 
-    print(f"95 % of the small tenant's jobs waited at most {quiet * 1000:.0f} ms, {flooded * 1000:.0f} ms in the flood")
+    deeds.say(f"95 % of small jobs waited at most {quiet * 1000:.0f} ms, {flooded * 1000:.0f} ms in the flood")
     assert flooded <= 2 * quiet + HANDLER_SECONDS + NOISE
     assert (await hf.client.backlog())["ready"] > FLOOD / 4

@@ -18,6 +18,7 @@ from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.migrate import migrate
 from holdfast.testing.harness import Fleet, WorkerProcess, judge, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
+from tests.harness.deeds import Deeds
 
 LEASE, AWAY = (10, 20) if CHAOS_SECONDS else (4, 8)
 
@@ -33,12 +34,13 @@ async def own(server: EmbeddedPostgres) -> AsyncIterator[Holdfast]:
 
 
 async def test_postgresql_stopped_for_longer_than_a_lease_burns_no_attempt(
-    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet, deeds: Deeds
 ) -> None:
     """One worker comes back a moment later than whoever sweeps; all its leases are over by then."""
     fleet = await _under_load(new_fleet, own, server.url)
 
     server.stop()
+    deeds.say(f"PostgreSQL stopped for {AWAY} s, with leases of {LEASE} s")
     await _pass(AWAY)
     assert _ends_with_target(fleet) == ["cancelled"], "at the end of its lease, by the worker's own clock"
 
@@ -54,12 +56,13 @@ async def test_postgresql_stopped_for_longer_than_a_lease_burns_no_attempt(
 
 
 async def test_postgresql_frozen_for_longer_than_a_lease_burns_no_attempt(
-    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet, deeds: Deeds
 ) -> None:
     """A disk or a virtual machine that stalls: no connection is lost, but nobody is answered."""
     fleet = await _under_load(new_fleet, own, server.url)
 
     _signal_all(server, signal.SIGSTOP)
+    deeds.say(f"PostgreSQL frozen for {AWAY} s, with leases of {LEASE} s")
     await _pass(AWAY)
     _signal_all(server, signal.SIGCONT)
     await _enqueue(own, fleet, "after", 20, seconds=0.01)
@@ -68,18 +71,19 @@ async def test_postgresql_frozen_for_longer_than_a_lease_burns_no_attempt(
 
 
 async def test_postgresql_killed_under_load_burns_no_attempt(
-    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet, deeds: Deeds
 ) -> None:
     fleet = await _under_load(new_fleet, own, server.url)
     for crash in range(3 if CHAOS_SECONDS else 2):
         await _crash(server)
+        deeds.say("PostgreSQL killed")
         await _enqueue(own, fleet, f"after crash {crash}", 20, seconds=0.01)
 
     await _nothing_was_burned(own, fleet)
 
 
 async def test_a_drain_while_the_database_is_away_settles_when_it_is_back(
-    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet, deeds: Deeds
 ) -> None:
     """What ends, and what is handed back at the end of the grace, is said when there is somebody to say it to."""
     fleet = new_fleet(server.url, lease_sec_default=20, heartbeat_seconds=0.5, shutdown_grace_period_seconds=2)
@@ -92,6 +96,7 @@ async def test_a_drain_while_the_database_is_away_settles_when_it_is_back(
 
     await until(lambda: seen("started") == 4, what="all of them run")
     _signal_all(server, signal.SIGSTOP)
+    deeds.say("PostgreSQL frozen during a drain")
     worker.drain()
     await until(lambda: seen("ended") == 4, what="all of them ended, or were told to")
     _signal_all(server, signal.SIGCONT)
@@ -104,10 +109,12 @@ async def test_a_drain_while_the_database_is_away_settles_when_it_is_back(
 
 
 async def test_connections_cut_under_load_burn_no_attempt(
-    new_fleet: NewFleet, hf: Holdfast, database_url: str, conn: asyncpg.Connection
+    new_fleet: NewFleet, hf: Holdfast, database_url: str, conn: asyncpg.Connection, deeds: Deeds
 ) -> None:
     fleet = await _under_load(new_fleet, hf, database_url)
-    for cut in range(int(7 + CHAOS_SECONDS)):
+    cuts = int(7 + CHAOS_SECONDS)
+    deeds.say(f"all sessions cut {cuts} times")
+    for cut in range(cuts):
         await conn.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and pid <> pg_backend_pid()"

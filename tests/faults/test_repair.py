@@ -9,9 +9,12 @@ import asyncpg
 from holdfast import Context, Holdfast
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import working
+from tests.harness.deeds import Deeds
 
 
-async def test_inconsistent_rows_wedge_nothing_and_are_mended(hf: Holdfast, conn: asyncpg.Connection) -> None:
+async def test_inconsistent_rows_wedge_nothing_and_are_mended(
+    hf: Holdfast, conn: asyncpg.Connection, deeds: Deeds
+) -> None:
     @hf.job("work", lease=1)
     async def work(ctx: Context) -> int:
         return ctx.attempt
@@ -39,7 +42,9 @@ async def test_inconsistent_rows_wedge_nothing_and_are_mended(hf: Holdfast, conn
             "select $1, 7, 1, 1, now(), now(), now(), 'nobody'",
             refs[4].id,
         )
-    assert await conn.fetch("select * from verify()")
+    found = await conn.fetch("select * from verify()")
+    deeds.say(f"{len(found)} offences planted and mended")
+    assert found
 
     async with working(hf):
         for ref in (*refs, later):

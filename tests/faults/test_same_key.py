@@ -11,12 +11,13 @@ import pytest
 
 from holdfast import Holdfast, KeyConflict
 from holdfast.testing.history import History
+from tests.harness.deeds import Deeds
 
 CLIENTS = 4
 
 
 async def test_two_hundred_enqueues_of_one_key_from_four_processes_make_one_job(
-    hf: Holdfast, database_url: str, tmp_path: Path
+    hf: Holdfast, database_url: str, tmp_path: Path, deeds: Deeds
 ) -> None:
     environment = {**os.environ, "HOLDFAST_DATABASE_URL": database_url, "HISTORY_FOLDER": str(tmp_path)}
     clients = [
@@ -38,6 +39,7 @@ async def test_two_hundred_enqueues_of_one_key_from_four_processes_make_one_job(
     assert [client.returncode for client in clients] == [0] * CLIENTS, ends
 
     answers = [fact for fact in History(tmp_path).facts() if fact.kind == "enqueued"]
+    deeds.say(f"{len(answers)} enqueues from {CLIENTS} processes, {len({fact.job_id for fact in answers})} jobs")
     assert len([fact for fact in answers if fact.key == "order-1"]) == 200
     found = {fact.key: {other.job_id for other in answers if other.key == fact.key} for fact in answers}
     assert {len(ids) for ids in found.values()} == {1}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from tests.faults.conftest import CHAOS_SECONDS
+from tests.conftest import CHAOS_SECONDS
 from tests.sql.factories import enqueue_many
 from tests.sql.meter import TRIES, totals, undisturbed
 from tests.sql.test_cost import assert_within, measured_empty, prepared
 
-pytestmark = [pytest.mark.usefixtures("one_at_a_time"), pytest.mark.fresh_database]
+pytestmark = [pytest.mark.usefixtures("one_at_a_time"), pytest.mark.fresh_database, pytest.mark.alone]
 
 TARGETS, EACH = (20_000 if CHAOS_SECONDS else 3_000), 5
 NAMES = [f"t{n:05}" for n in range(TARGETS)]

@@ -13,12 +13,11 @@ import asyncpg
 import pytest
 
 from holdfast.model.states import State
-from tests.conftest import ConnectAs
-from tests.faults.conftest import CHAOS_SECONDS
+from tests.conftest import CHAOS_SECONDS, ConnectAs
 from tests.sql.factories import elect, enqueue, enqueue_copies, enqueue_many, execute, offences
 from tests.sql.meter import TRIES, BareWorker, Cost, leave_alone, totals, undisturbed
 
-pytestmark = [pytest.mark.usefixtures("one_at_a_time"), pytest.mark.fresh_database]
+pytestmark = [pytest.mark.usefixtures("one_at_a_time"), pytest.mark.fresh_database, pytest.mark.alone]
 
 JOBS = 600
 MANY = 1_000_000 if CHAOS_SECONDS else 250_000

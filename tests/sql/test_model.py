@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from holdfast.config import Config
 from holdfast.testing.sandbox import Sandbox
-from tests.faults.conftest import CHAOS_SECONDS
+from tests.conftest import CHAOS_SECONDS
 from tests.sql.factories import (
     Lease,
     claim,

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.web.server import address, listen
-from tests.faults.conftest import CHAOS_SECONDS
+from tests.conftest import CHAOS_SECONDS
 from tests.faults.test_intake import servers
 
 EXAMPLES = 400 if CHAOS_SECONDS else 3

@@ -72,6 +72,8 @@ class History:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{os.getpid()}-{secrets.token_hex(3)}.jsonl"
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._known: list[Fact] = []
+        self._read: dict[Path, int] = {}
 
     def note(self, kind: Kind, *, process: int | None = None, **fields: Any) -> None:
         """Append a fact."""
@@ -104,13 +106,20 @@ class History:
         self.note("ended", how="success", value=run.value, **about)
 
     def facts(self) -> list[Fact]:
-        """All facts of all logs in the folder, in the order of time."""
-        found = []
+        """All facts of all logs in the folder, in the order of time. Only what is new is read."""
         for path in sorted(self.folder.glob("*.jsonl")):
-            for line in path.read_text().splitlines():
-                fields = json.loads(line)
-                del fields["wall"]
-                if fields.get("job_id") is not None:
-                    fields["job_id"] = UUID(fields["job_id"])
-                found.append(Fact(log=path.name, **fields))
-        return sorted(found, key=lambda fact: fact.at)
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                lines = file.readlines()
+            self._read[path] = self._read.get(path, 0) + sum(map(len, lines))
+            self._known += [_fact(line, path.name) for line in lines]
+        self._known.sort(key=lambda fact: fact.at)
+        return list(self._known)
+
+
+def _fact(line: bytes, log: str) -> Fact:
+    fields = json.loads(line)
+    del fields["wall"]
+    if fields.get("job_id") is not None:
+        fields["job_id"] = UUID(fields["job_id"])
+    return Fact(log=log, **fields)
