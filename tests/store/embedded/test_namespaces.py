@@ -29,7 +29,7 @@ from tests.store.embedded.kit import (
     server_processes,
 )
 
-INSIDE = ("unshare", "--pid", "--mount-proc", "--fork", "--kill-child")
+INSIDE = ("unshare", "--pid", "--ipc", "--mount-proc", "--fork", "--kill-child")
 
 
 @pytest.fixture
