@@ -58,6 +58,12 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _flag(value: str) -> bool:
+    if value.lower() not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+        raise ValueError("must be true or false")
+    return value.lower() in ("1", "true", "yes", "on")
+
+
 def _schema(value: str) -> str:
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", value):
         raise ValueError("must be 1 to 40 lower-case letters, digits and underscores, not beginning with a digit")
@@ -109,6 +115,12 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(name="direct_url", default=None, parse=_url, description="the same server past a pooler, for LISTEN"),
     Entry(name="home", default=Path(".holdfast"), parse=Path, description="folder of the embedded PostgreSQL"),
     Entry(name="schema", default="holdfast", parse=_schema, description="schema of the engine in the database"),
+    Entry(
+        name="allow_fsync_off",
+        default=False,
+        parse=_flag,
+        description="use a server that runs with fsync off, which loses accepted jobs when it crashes; for tests only",
+    ),
     Entry(name="host", default="127.0.0.1", parse=_text, description="address that the HTTP server binds"),
     Entry(name="port", default=8080, parse=_whole(0, 65535), description="port of the HTTP server"),
     Entry(
@@ -214,6 +226,7 @@ class Config:
     direct_url: str | None
     home: Path
     schema: str
+    allow_fsync_off: bool
     host: str
     port: int
     shutdown_delay_seconds: float

@@ -27,7 +27,7 @@ async def test_a_healthy_schema_on_a_server_that_may_forget(cli: Cli, conn: asyn
     durable = await conn.fetchval("show fsync") == "on"
     found = await diagnosis(cli)
     failed = {check for check, finding in found.items() if finding["level"] != "ok"}
-    assert failed == (set() if durable else {"fsync", "synchronous_commit"})
+    assert failed == (set() if durable else {"fsync", "full_page_writes"})
     assert {"version", "clock", "roles", "schema", "notifications", "repairs", "dead rows"} <= set(found)
     assert all(finding["advice"] for finding in found.values() if finding["level"] != "ok")
 
@@ -105,3 +105,17 @@ async def test_a_login_named_like_the_schema_is_warned_of(conn: asyncpg.Connecti
         await conn.execute(f"drop schema if exists {login} cascade")
         await conn.execute(f"drop owned by {', '.join([login, *roles])} cascade")
         await conn.execute(f"drop role {', '.join([login, *roles])}")
+
+
+async def test_what_holdfast_overrules_is_named_with_its_origin(cli: Cli, conn: asyncpg.Connection) -> None:
+    database = await conn.fetchval("select current_database()")
+    try:
+        await conn.execute(f"alter database {database} set default_transaction_isolation = 'serializable'")
+        await conn.execute(f"alter role holdfast_api in database {database} set synchronous_commit = local")
+        found = await diagnosis(cli)
+        detail = found["durability"]["detail"]
+        assert f"default_transaction_isolation = serializable from database {database}" in detail
+        assert f"synchronous_commit = local from role holdfast_api in database {database}" in detail
+    finally:
+        await conn.execute(f"alter database {database} reset all")
+        await conn.execute(f"alter role holdfast_api in database {database} reset all")

@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -22,17 +22,18 @@ from holdfast.client.operations import Operations
 from holdfast.config import Config
 from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
 from holdfast.definitions.registry import Registry
-from holdfast.errors import HoldfastError, InvalidInput, NotOpen, SchemaError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidInput, NotOpen, SchemaError
 from holdfast.lifecycle.importing import refuse_while_importing
 from holdfast.maintenance.leader import Maintenance
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 from holdfast.store.database import Database, check_schema
+from holdfast.store.doctor import examination
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.jobs import JobStore
 from holdfast.store.migrate import migrate
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.events import Event
+from holdfast.telemetry.events import Event, SettingOverruled
 from holdfast.telemetry.narrator import NARRATED, narrate, routine_is_narrated
 from holdfast.worker.context import Context
 from holdfast.worker.middleware import Middleware
@@ -260,6 +261,13 @@ class Holdfast(Verbs):
         if embedded is not None:
             embedded.release()
             self.config = dataclasses.replace(self.config, database_url=None)
+
+    async def tell_overruled(self) -> None:
+        """Tell of what the server is set to and Holdfast does not follow; a server that is away has said nothing."""
+        with suppress(DatabaseUnavailable):
+            async with examination(self.config) as look:
+                for found in await look.overruled():
+                    self.events.emit(SettingOverruled(**found))
 
     async def check(self) -> None:
         """Raise unless the database answers and its schema is of this release or a newer one."""

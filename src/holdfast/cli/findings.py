@@ -101,8 +101,10 @@ async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
     yield _judged("primary", server["standby"], "a standby" if server["standby"] else "yes", "use the primary", "fail")
     advice = "turn it on: a crash of the server may lose jobs that were accepted"
     yield _judged("fsync", server["fsync"] == "off", server["fsync"], advice, "fail")
-    lazy = server["synchronous_commit"] == "off"
-    yield _judged("synchronous_commit", lazy, server["synchronous_commit"], advice, "fail")
+    torn = server["full_page_writes"] == "off"
+    page_advice = "turn it on, unless the file system never writes part of a page: a crash may damage the tables"
+    yield _judged("full_page_writes", torn, server["full_page_writes"], page_advice)
+    yield await _overruled(look)
     yield _judged(
         "clock",
         abs(server["skew"]) > _SKEW_SECONDS,
@@ -127,6 +129,14 @@ async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
     shown = "; ".join(f"{o['holder']} ({o['name']}, {o['state']}) for {o['seconds'] / 60:.0f} min" for o in old[:3])
     advice = "end it: while it lasts, dead rows pile up (select pg_terminate_backend(PID))"
     yield _judged("old transactions", bool(old), shown or "none", advice)
+
+
+async def _overruled(look: Examination) -> Finding:
+    found = await look.overruled()
+    shown = "; ".join(f"{o['name']} = {o['value']} from {o['origin']}" for o in found)
+    detail = f"overruled by Holdfast: {shown}" if shown else "nothing that Holdfast has to overrule"
+    # It is no fault: what Holdfast does is durable all the same. Others on this server may wonder.
+    return Finding(check="durability", level="ok", detail=detail)
 
 
 async def _notifications(look: Examination, config: Config) -> Finding:

@@ -53,6 +53,7 @@ async def _serve(
         server = server_module.Server(hf, keys_only=not server_module.is_loopback(host))
         shutdown.attach(server.stop)
         _log.info("serves on %s", server_module.address(listener))
+        await hf.tell_overruled()
         await server.serve(sockets=[listener])
     return Exit.OK
 

@@ -66,9 +66,10 @@ async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, optio
             return Exit.OK
     started: list[Worker] = []
 
-    def begin(new: Worker) -> None:
+    async def begin(new: Worker) -> None:
         started.append(new)
         shutdown.attach(new.drain)
+        await hf.tell_overruled()
 
     with burst_progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
         await hf.run_worker(started=begin, **options)

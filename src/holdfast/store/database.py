@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from holdfast.config import Config
-from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
+from holdfast.errors import ConfigError, DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
 from holdfast.store.connections import Connections
 from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.servers import open_connection, retire
@@ -204,6 +204,7 @@ async def check_schema(config: Config) -> None:
         if not await conn.fetchval(sql["has_steps"], config.schema, timeout=_CHECK_SECONDS):
             raise SchemaError(f"the schema {config.schema!r} does not exist yet; run `holdfast migrate`")
         await refuse_testing_schema(conn, config)
+        await refuse_forgetful_server(conn, config)
         _compare(await conn.fetchval(sql["current_step"], timeout=_CHECK_SECONDS))
     except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
         raise translated(fault) from fault
@@ -216,6 +217,18 @@ async def refuse_testing_schema(conn: asyncpg.Connection, config: Config) -> Non
     if not config.is_of_a_test and await conn.fetchval(queries(config.schema)["testing_clock"], config.schema):
         raise SchemaError(
             f"the schema {config.schema!r} was made by the testing kit, which empties it; use another database"
+        )
+
+
+async def refuse_forgetful_server(conn: asyncpg.Connection, config: Config) -> None:
+    """Raise ConfigError where the server does not wait for its disk, unless somebody said that this is intended."""
+    if config.allow_fsync_off or config.is_of_a_test:
+        return
+    if await conn.fetchval(queries(config.schema)["forgets_unasked"], timeout=_CHECK_SECONDS):
+        raise ConfigError(
+            "the server runs with fsync = off: a crash of its machine loses accepted jobs, or the whole database. Turn "
+            "it on; where nothing has to last, set HOLDFAST_ALLOW_FSYNC_OFF=true, or holdfast.allow_fsync_off = on in "
+            "the server's configuration"
         )
 
 
@@ -241,7 +254,13 @@ def connection_arguments(
     if config.database_url is None:
         raise DatabaseUnavailable("no database URL: set HOLDFAST_DATABASE_URL, or open an app, which starts one")
     pooled = config.direct_url is not None and not direct
-    settings = {"application_name": name, "jit": "off", **_LINE_SETTINGS}
+    settings = {
+        "application_name": name,
+        "jit": "off",
+        # A snapshot kept for the whole transaction would make renewals, claims and settlements fail each other.
+        "default_transaction_isolation": "read committed",
+        **_LINE_SETTINGS,
+    }
     if role is not None:
         settings["role"] = f"{config.schema}_{role}"
     if seconds is not None:

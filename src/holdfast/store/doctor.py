@@ -42,6 +42,10 @@ class Examination:
         (found,) = await self._rows("doctor_server")
         return found | {"skew": (before + time.time()) / 2 - found["clock"].timestamp()}
 
+    async def overruled(self) -> list[dict[str, Any]]:
+        """What makes commits less durable than Holdfast takes them: name, value, origin."""
+        return await self._rows("overruled_settings")
+
     async def roles(self) -> list[dict[str, Any]]:
         """The engine's roles: name, exists, member."""
         return await self._rows("roles", [f"{self._config.schema}_{role}" for role in ROLES])

@@ -52,7 +52,8 @@ class Transactions:
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
             raise translated(fault) from fault
         try:
-            async with ours.transaction():
+            # Under a snapshot of its own, a lease that was renewed meanwhile could not be settled any more.
+            async with ours.transaction(isolation="read_committed"):
                 yield ours
         finally:
             await pool.release(ours)

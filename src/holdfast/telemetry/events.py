@@ -23,6 +23,7 @@ __all__ = [
     "LoopBlocked",
     "Mended",
     "RequestServed",
+    "SettingOverruled",
     "SettlementDelayed",
     "WorkerChanged",
 ]
@@ -180,3 +181,12 @@ class RequestServed(Event):
     duration_seconds: float
     tenant: str | None = None
     key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingOverruled(Event):
+    """The server has a setting that Holdfast's own transactions do not follow; told when a process starts."""
+
+    name: str
+    value: str
+    origin: str

@@ -23,6 +23,7 @@ from holdfast.telemetry.events import (
     LoopBlocked,
     Mended,
     RequestServed,
+    SettingOverruled,
     SettlementDelayed,
     WorkerChanged,
 )
@@ -41,6 +42,7 @@ NARRATED = (
     LoopBlocked,
     Mended,
     RequestServed,
+    SettingOverruled,
     SettlementDelayed,
     WorkerChanged,
 )
@@ -83,6 +85,8 @@ def narrate(event: Event) -> None:
         case RequestServed():
             level = logging.INFO if event.status < 500 else logging.WARNING
             message = f"{event.method} {event.route} {event.status}"
+        case SettingOverruled():
+            message = f"overrules {event.name} = {event.value} from {event.origin} in its own transactions"
         case DatabaseBack():
             message = f"{event.part} has the database again after {event.seconds:.1f} s"
         case _:

@@ -23,8 +23,10 @@ from holdfast.store.statements import kit_queries, queries, script
 
 __all__ = ["SERVER_SETTINGS", "create", "drop", "out_of_reach", "prepare"]
 
-#: Of the embedded server that tests use: nothing in it outlives the run, so nothing waits for the disk.
+#: Of the embedded server that tests use: nothing in it outlives the run, so nothing waits for the disk. It says so
+#: itself, because a server that forgets is refused otherwise.
 SERVER_SETTINGS = {
+    "holdfast.allow_fsync_off": "on",
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",

@@ -1,7 +1,7 @@
 -- name: doctor_server
 -- What the server is, and whether it keeps its word.
 select current_setting('server_version_num')::integer as version, current_setting('server_version') as version_text,
-  current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
+  current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
   pg_is_in_recovery() as standby, clock_timestamp() as clock, current_user as login;
 
 -- name: doctor_names
@@ -16,6 +16,33 @@ select
     where n.nspname = $1::name and c.relkind in ('r', 'p', 'v', 'm', 'f') and c.relname <> 'testing_clock'
       and pg_get_userbyid(c.relowner) <> $1 || '_owner'
     order by 1) as foreign_tables;
+
+-- name: overruled_settings
+-- Where something makes commits less durable, or their snapshots longer, than Holdfast takes them: for this session, for
+-- the database, or for a role in it.
+with said as (
+  select s.name, s.setting as value, case s.source
+      when 'configuration file' then 'the server''s configuration'
+      when 'command line' then 'the server''s command line'
+      when 'global' then 'the server''s configuration'
+      else 'the connection (' || s.source || ')'
+    end as origin
+  from pg_settings s
+  where s.source not in ('default', 'database', 'user', 'database user')
+  union all
+  select split_part(entry, '=', 1), substr(entry, strpos(entry, '=') + 1), concat_ws(' in ',
+    case when d.setrole <> 0 then 'role ' || pg_get_userbyid(d.setrole) end,
+    case when d.setdatabase <> 0 then 'database ' || b.datname end)
+  from pg_db_role_setting d
+  cross join unnest(d.setconfig) as entry
+  left join pg_database b on b.oid = d.setdatabase
+  where d.setdatabase = 0 or b.datname = current_database()
+)
+select name, value, origin
+from said
+where (name = 'synchronous_commit' and value in ('off', 'local'))
+  or (name = 'default_transaction_isolation' and value not in ('read committed', 'read uncommitted'))
+order by name, origin;
 
 -- name: doctor_notify
 -- A notification for ourselves.

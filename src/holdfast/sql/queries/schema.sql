@@ -58,3 +58,9 @@ select release from holdfast.schema_steps;
 -- name: testing_clock
 -- Whether the testing kit made this schema, where time can be moved and jobs are taken away.
 select to_regclass(format('%I.testing_clock', $1::text)) is not null as present;
+
+-- name: forgets_unasked
+-- Whether the server does not wait for its disk, and its configuration does not say that this is intended. The name of
+-- the setting is put together, because it stays the same in other schemas.
+select current_setting('fsync') = 'off'
+  and coalesce(lower(current_setting('holdfast' || '.allow_fsync_off', true)), '') not in ('on', 'true', 'yes', '1');
