@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from uuid import UUID
 
 import asyncpg
@@ -21,10 +22,18 @@ RECORD = """
     returning id"""
 
 
-async def test_keys_are_moved_under_load(empty_database_url: str) -> None:
+@pytest.fixture
+async def sessions(empty_database_url: str) -> AsyncIterator[list[asyncpg.Connection]]:
+    opened = [await asyncpg.connect(empty_database_url) for _ in range(3)]
+    yield opened
+    for conn in opened:
+        conn.terminate()
+
+
+async def test_keys_are_moved_under_load(empty_database_url: str, sessions: list[asyncpg.Connection]) -> None:
     config = Config.load(environment={}, database_url=empty_database_url)
     await migrate(config, up_to=5)
-    early, late, onlooker = [await asyncpg.connect(empty_database_url) for _ in range(3)]
+    early, late, onlooker = sessions
     first: UUID = await early.fetchval(RECORD, "k1", '{"n": 1}')
     transaction = early.transaction()
     await transaction.start()
@@ -54,6 +63,4 @@ async def test_keys_are_moved_under_load(empty_database_url: str) -> None:
             )
             assert row is not None
             assert (row["job_id"], row["outcome"]) == (job_id, outcome)
-    for conn in (early, late, onlooker):
-        await conn.close()
 
