@@ -58,10 +58,8 @@ class Crew:
     def lead(self, leading: bool) -> None:
         """Whether duties are to be done."""
         if leading and not self._leading.is_set():
-            for post in self._posts:
-                post.duty.resume()
+            self.start_over()
             self._leading.set()
-            self.hurry()
         elif not leading:
             self._leading.clear()
 
@@ -70,6 +68,12 @@ class Crew:
         for post in self._posts:
             if post.duty.heeds:
                 post.told.set()
+
+    def start_over(self) -> None:
+        """The clock was set: every duty forgets what could mislead it, and looks now."""
+        for post in self._posts:
+            post.duty.resume()
+            post.told.set()
 
     @property
     def sick(self) -> dict[str, str]:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 import time
+from typing import Any
 
 from holdfast.config import Config
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.lifecycle.service import Service
 from holdfast.maintenance.crew import SLOTS, Crew
 from holdfast.maintenance.duties import new_duties
 from holdfast.maintenance.duty import Urgency
 from holdfast.maintenance.ear import Ear
-from holdfast.maintenance.patience import Patience
+from holdfast.maintenance.patience import Answer, Patience
 from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.events import LeaderChanged
+from holdfast.telemetry.events import ClockJumped, LeaderChanged
 
 __all__ = ["Maintenance"]
 
@@ -30,6 +32,8 @@ _TERM_SECONDS = 5.0
 _RENEW_SECONDS = 2.0
 #: A renewal that takes longer would come too late for its term.
 _PROBE_SECONDS = 3.0
+#: How long to wait before looking again for those who stay silent until they commit: at first, and at most.
+_LINGER_SECONDS = (0.005, 0.1)
 
 
 class Maintenance(Service):
@@ -43,11 +47,14 @@ class Maintenance(Service):
         self._holder = secrets.token_hex(8)
         self._leading = False
         self._renew_at = 0.0
+        #: Since when an answer is due that has not come yet.
+        self._asking_since: float | None = None
+        self._attention = asyncio.Event()
         self._patience = Patience(self._probe_soon)
         duties = new_duties(bus, self._patience)
         urgent = sum(duty.urgency is Urgency.URGENT for duty in duties)
-        # One for each that may be under way at the same time, and one for renewals: nobody ever waits for another.
-        self._database = UpkeepDatabase(config, size=urgent + SLOTS + 1)
+        # One for each that may be under way at the same time, for renewals and for attention: nobody ever waits.
+        self._database = UpkeepDatabase(config, size=urgent + SLOTS + 2)
         self._crew = Crew(duties, self._database, bus)
         self._ear = Ear(config, self.heard) if listens else None
 
@@ -55,7 +62,9 @@ class Maintenance(Service):
         """Renew until `stop`, then let another lead at once."""
         await self._database.open()
         self._crew.start()
-        ear = asyncio.create_task(self._ear.run(), name="maintenance ear") if self._ear is not None else None
+        beside = [asyncio.create_task(self._attend(), name="maintenance attention")]
+        if self._ear is not None:
+            beside.append(asyncio.create_task(self._ear.run(), name="maintenance ear"))
         try:
             await super().run()
         finally:
@@ -63,33 +72,75 @@ class Maintenance(Service):
             if self._leading:
                 with contextlib.suppress(HoldfastError, TimeoutError):
                     await self._database.within(2.0).value("resign", _NAME, self._holder)
-            if ear is not None:
-                ear.cancel()
-                await asyncio.gather(ear, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await self._database.close()
 
     async def round(self) -> float:
         """Renew the term if it is time, or if somebody wants to know whether the database answers."""
-        now = time.monotonic()
-        if now >= self._renew_at:
+        if time.monotonic() >= self._renew_at:
+            due_at = self._renew_at or time.monotonic()
+            asked_at = time.monotonic()
+            if self._asking_since is None:
+                self._asking_since = min(due_at, asked_at)
             try:
-                leading = bool(
-                    await self._database.within(_PROBE_SECONDS).value("lead", _NAME, self._holder, _TERM_SECONDS)
+                row = await self._database.within(_PROBE_SECONDS).row(
+                    "preside", _NAME, self._holder, _TERM_SECONDS, self._patience.seconds, self._report()
                 )
-            except DatabaseUnavailable:
+            except HoldfastError:
                 self._lead(False)
                 raise
-            self._renew_at = now + _RENEW_SECONDS
-            self._patience.answered()
-            self._lead(leading)
+            self._renew_at = asked_at + _RENEW_SECONDS
+            self._answered(row, asked_at)
         return max(0.0, self._renew_at - time.monotonic())
 
     def heard(self, payload: str) -> None:
         """Something is to be done; an empty payload says that the leader resigned, or that more may have been said."""
         if self._leading:
-            self._crew.hurry()
+            self._attention.set()
         elif not payload:
             self._probe_soon()
+
+    async def _attend(self) -> None:
+        """After each notification, look until nobody is left who may have stayed silent because of it.
+
+        Whether there is somebody is asked before the look: who ended in between is seen by the look.
+        """
+        while True:
+            await self._attention.wait()
+            self._attention.clear()
+            pause = _LINGER_SECONDS[0]
+            while self._leading:
+                try:
+                    silent = await self._database.within(_PROBE_SECONDS).value("unheard")
+                except HoldfastError:
+                    silent = False
+                self._crew.hurry()
+                if not silent:
+                    break
+                await asyncio.sleep(pause)
+                pause = min(_LINGER_SECONDS[1], 2 * pause)
+
+    def _answered(self, row: Any, asked_at: float) -> None:
+        answer = Answer(
+            due_at=asked_at if self._asking_since is None else self._asking_since,
+            asked_at=asked_at,
+            answered_at=time.monotonic(),
+            clock=row["clock"],
+            server_started=row["server_started"],
+        )
+        self._asking_since = None
+        found = self._patience.answered(answer)
+        if found is not None and found.cause == "clock":
+            self._bus.emit(ClockJumped(what=found.what))
+            self._crew.start_over()
+        self._lead(row["leads"])
+        if row["unheard"]:
+            self._attention.set()
+
+    def _report(self) -> str:
+        return json.dumps({**self._patience.report(), "sick": self._crew.sick})
 
     def _probe_soon(self) -> None:
         self._renew_at = 0.0

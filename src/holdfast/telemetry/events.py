@@ -12,6 +12,7 @@ from uuid import UUID
 __all__ = [
     "AttemptEnded",
     "AttemptStarted",
+    "ClockJumped",
     "DatabaseBack",
     "DatabaseLost",
     "DutyBack",
@@ -25,6 +26,7 @@ __all__ = [
     "RequestServed",
     "SettingOverruled",
     "SettlementDelayed",
+    "SweepPostponed",
     "WorkerChanged",
 ]
 
@@ -153,6 +155,21 @@ class DutyBack(Event):
 
     duty: str
     failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPostponed(Event):
+    """Leases have lapsed by the clock, and are spared: their workers had no full chance to renew them."""
+
+    leases: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockJumped(Event):
+    """The database's clock was set, or its machine was suspended: no lease is judged by it for a while."""
+
+    what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

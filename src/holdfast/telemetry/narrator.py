@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from holdfast.telemetry.events import (
     AttemptEnded,
+    ClockJumped,
     DatabaseBack,
     DatabaseLost,
     DutyBack,
@@ -25,6 +26,7 @@ from holdfast.telemetry.events import (
     RequestServed,
     SettingOverruled,
     SettlementDelayed,
+    SweepPostponed,
     WorkerChanged,
 )
 
@@ -33,6 +35,7 @@ __all__ = ["NARRATED", "narrate", "routine_is_narrated", "set_up_logging"]
 #: What is worth a log line. Jobs recorded and attempts begun are too many, and the end of an attempt tells it all.
 NARRATED = (
     AttemptEnded,
+    ClockJumped,
     DatabaseBack,
     DatabaseLost,
     DutyBack,
@@ -44,6 +47,7 @@ NARRATED = (
     RequestServed,
     SettingOverruled,
     SettlementDelayed,
+    SweepPostponed,
     WorkerChanged,
 )
 
@@ -78,7 +82,7 @@ def narrate(event: Event) -> None:
             level, message = logging.ERROR, f"a handler has blocked the event loop for {event.seconds:.0f} s"
         case WorkerChanged():
             message = f"worker {event.change}{': ' if event.detail else ''}{event.detail}"
-        case LeaderChanged() | Mended() | DutyFailed() | DutyBack():
+        case LeaderChanged() | Mended() | DutyFailed() | DutyBack() | SweepPostponed() | ClockJumped():
             level, message = _of_maintenance(event)
         case DatabaseLost():
             level, message = logging.WARNING, f"{event.part} lost the database and keeps trying: {event.fault}"
@@ -98,7 +102,9 @@ def narrate(event: Event) -> None:
         _log.handle(record)
 
 
-def _of_maintenance(event: LeaderChanged | Mended | DutyFailed | DutyBack) -> tuple[int, str]:
+def _of_maintenance(
+    event: LeaderChanged | Mended | DutyFailed | DutyBack | SweepPostponed | ClockJumped,
+) -> tuple[int, str]:
     match event:
         case LeaderChanged():
             return logging.INFO, "leads maintenance" if event.leading else "no longer leads maintenance"
@@ -109,6 +115,10 @@ def _of_maintenance(event: LeaderChanged | Mended | DutyFailed | DutyBack) -> tu
             return logging.ERROR, f"maintenance could not do its duty {event.duty!r}{often}: {event.fault}"
         case DutyBack():
             return logging.INFO, f"maintenance does its duty {event.duty!r} again after {event.failures} failures"
+        case SweepPostponed():
+            return logging.WARNING, f"{event.leases} lapsed leases are not taken back yet: {event.why}"
+        case ClockJumped():
+            return logging.WARNING, f"{event.what}; no lease is judged until it had its full length again"
 
 
 def _of_an_attempt(event: AttemptEnded | LeaseLost | SettlementDelayed) -> tuple[int, str]:

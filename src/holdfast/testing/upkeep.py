@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from holdfast.maintenance.duties import new_duties
 from holdfast.maintenance.duty import Duty, Urgency
+from holdfast.maintenance.watch import Watch
 from holdfast.store.database import Database
 from holdfast.telemetry.bus import Bus
 
@@ -40,7 +41,17 @@ def _duties() -> list[Duty]:
 class _Certain:
     """In a test there was no outage: every lease may be judged."""
 
-    seconds = 1e9
+    clock = None
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+
+    def spared(self) -> tuple[list[float], list[float]]:
+        """None."""
+        return [], []
+
+    def said(self, spared_leases: int) -> None:
+        """Nothing to say."""
 
     async def fresh(self) -> None:
         """It answers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.maintenance.duties.ageing import Ageing
+from holdfast.maintenance.duties.clock import ClockWalk
 from holdfast.maintenance.duties.forgetting import ForgetPermits, ForgetWorkers
 from holdfast.maintenance.duties.permits import Permits
 from holdfast.maintenance.duties.promotion import Promotion
@@ -26,6 +27,7 @@ DUTIES: tuple[type[Duty], ...] = (
     Permits,
     Recovery,
     Ageing,
+    ClockWalk,
     Reconciliation,
     StrayLeases,
     Hidden,

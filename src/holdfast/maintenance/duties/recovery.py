@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import ClassVar
 
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
-from holdfast.telemetry.events import Mended
+from holdfast.telemetry.events import Mended, SweepPostponed
 
 __all__ = ["Recovery"]
 
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_TOO_LATE_SECONDS = 0.1
 
 
 class Recovery(Duty):
@@ -28,8 +27,20 @@ class Recovery(Duty):
         """Sweep, right after an answer: it must not be the first thing that a database does which stood still."""
         await self.patience.fresh()
         asked_at, size = time.monotonic(), self.batch.size
-        rows = await desk.rows("sweep", self.patience.seconds, size, _LONG_AGO)
-        for row in rows:
+        watched = self.patience.watch.ripe(size)
+        rows = await desk.rows(
+            "recover",
+            self.patience.clock,
+            *self.patience.spared(),
+            [job_id for job_id, _, _ in watched],
+            [attempt for _, attempt, _ in watched],
+            [expires_at for _, _, expires_at in watched],
+            size,
+        )
+        if rows and rows[0]["state"] == "too-late":
+            return self.later(_TOO_LATE_SECONDS)
+        swept = [row for row in rows if row["state"] is not None]
+        for row in swept:
             self.bus.emit(
                 Mended(
                     what="lapsed lease",
@@ -37,6 +48,11 @@ class Recovery(Duty):
                     detail=f"attempt {row['attempt']} of {row['worker']} → {row['state']}",
                 )
             )
-        if len(rows) >= size:
+        for row in rows:
+            if row["state"] is None:
+                self.patience.watch.spared(row["job_id"], row["attempt"], row["expires_at"], row["lease_seconds"])
+        if (why := self.patience.said(len(rows) - len(swept))) is not None:
+            self.bus.emit(SweepPostponed(leases=len(rows) - len(swept), why=why))
+        if len(swept) >= size:
             return self.at_once()
         return self.later(min(10.0, max(self.interval_seconds, 20 * (time.monotonic() - asked_at))))

@@ -72,7 +72,10 @@ as $$
 $$;
 
 -- A notification is a hint: nothing depends on its arrival. A NOTIFY serialises commits, so in an implicit
--- transaction at most one per topic is under way at a time; workers look again shortly after each.
+-- transaction at most one per topic is under way at a time. Whoever stays silent may commit after the notification was
+-- heard. For `ready`, workers look again shortly after each one. For `duty`, everybody shares the lock `-1` until the
+-- commit, and takes it before trying the other one: who hears a notification, then finds neither lock held, and looks
+-- only then, has missed nobody (see `unheard`).
 create or replace function wake(channel text, topics integer[]) returns void
 language plpgsql
 set search_path from current
@@ -80,7 +83,13 @@ as $$
 declare
   heard text;
 begin
-  if cardinality(topics) = 1 then
+  if channel = 'duty' then
+    if not stands_alone()
+      or not pg_try_advisory_xact_lock_shared(hashtext(current_schema() || '.duty'), -1)
+      or pg_try_advisory_xact_lock(hashtext(current_schema() || '.duty'), 0) then
+      heard := topics[1];
+    end if;
+  elsif cardinality(topics) = 1 then
     -- The same in fewer steps: almost all calls are for one topic.
     if not stands_alone() or pg_try_advisory_xact_lock(hashtext(current_schema() || '.' || channel), topics[1]) then
       heard := topics[1];
@@ -99,6 +108,21 @@ begin
     perform pg_notify(current_schema() || '.' || channel, heard);
   end if;
 end
+$$;
+
+-- Whether a transaction is under way that has something for the leader and may have sent no notification. Roles: worker.
+create or replace function unheard(channel text default 'duty') returns boolean
+language sql volatile security definer
+set search_path from current
+as $$
+  select exists (
+    select
+    from pg_locks l
+    where l.locktype = 'advisory'
+      and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.classid = hashtext(current_schema() || '.' || unheard.channel)::oid
+      and l.objid in (0, (-1)::oid)
+      and l.objsubid = 2)
 $$;
 
 -- Count what was found inconsistent.

@@ -150,32 +150,71 @@ as $$
     or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 
--- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock.
-create or replace function lead(name text, candidate text, seconds double precision) returns boolean
+-- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock. An expiry further
+-- ahead than a whole term was written before the clock was set back: nobody waits for it longer than one term.
+-- With each call the candidate tells for how long it has been in touch and what goes wrong, and learns what it judges the
+-- database by: the clock, when the server started, and whether somebody may have something to be done without having
+-- sent a notification (see `wake`).
+create or replace function preside(
+  name text, candidate text, seconds double precision, patience_seconds double precision default 0,
+  report jsonb default null
+) returns table (leads boolean, clock timestamptz, server_started timestamptz, unheard boolean)
 language plpgsql security definer
 set search_path from current
 as $$
 #variable_conflict use_column
+declare
+  length interval := make_interval(secs => seconds);
 begin
+  update leaders l
+  set expires_at = now() + length
+  where l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
   update leaders l
   set holder = candidate,
     term = l.term + case when l.holder = candidate then 0 else 1 end,
-    expires_at = now() + make_interval(secs => seconds)
-  where l.name = lead.name and (l.holder = candidate or l.expires_at < now());
-  if found then
-    return true;
+    expires_at = now() + length,
+    renewed_at = now(),
+    patience_seconds = preside.patience_seconds,
+    report = preside.report
+  where l.name = preside.name and (l.holder = candidate or l.expires_at < now());
+  leads := found;
+  if not leads then
+    insert into leaders (name, holder, term, expires_at, renewed_at)
+    values (preside.name, candidate, 1, now() + length, now())
+    on conflict do nothing;
+    leads := found;
   end if;
-  insert into leaders (name, holder, term, expires_at)
-  values (lead.name, candidate, 1, now() + make_interval(secs => seconds))
-  on conflict do nothing;
-  return found;
+  clock := clock_timestamp();
+  server_started := pg_postmaster_start_time();
+  unheard := unheard('duty');
+  return next;
 end
+$$;
+
+-- The same for leaders of older releases.
+create or replace function lead(name text, candidate text, seconds double precision) returns boolean
+language sql security definer
+set search_path from current
+as $$
+  select p.leads from preside(lead.name, lead.candidate, lead.seconds) p
+$$;
+
+-- For how long the leader has been in touch with the database; 0 while there is none, or while its last word does not
+-- fit the clock.
+create or replace function leader_patience() returns double precision
+language sql stable
+set search_path from current
+as $$
+  select coalesce(max(l.patience_seconds), 0)
+  from leaders l
+  where l.name = 'maintenance'
+    and l.renewed_at between clock_timestamp() - interval '4 seconds' and clock_timestamp() + interval '1 second'
 $$;
 
 create or replace function resign(name text, candidate text) returns void
 language sql security definer
 set search_path from current
 as $$
-  update leaders l set expires_at = '-infinity' where l.name = resign.name and l.holder = candidate;
+  update leaders l set expires_at = '-infinity', patience_seconds = 0 where l.name = resign.name and l.holder = candidate;
   select pg_notify(current_schema() || '.duty', '');
 $$;

@@ -31,19 +31,94 @@ begin
 end
 $$;
 
--- For how long both the server and this session have been there.
-create or replace function session_seconds() returns double precision
-language sql stable
+-- The same for a leader that knows which leases may be judged. Answers what was taken back, and with a null state what
+-- has lapsed by the clock but is spared.
+-- 1. Nothing at all is judged unless the clock shows about what it showed at the leader's last probe: between the two
+--    the server may have stood still, or its clock been set. Then the one row that is answered has no job.
+-- 2. A lease is spared if its length is above `spared_above` and at most `spared_up_to` of one of the breaks.
+-- 3. Of spared leases the leader keeps watch. Those that it names have not been renewed for twice their length of real
+--    time: they are taken back, whatever the clock says, unless they were renewed at last.
+create or replace function recover(
+  clock timestamptz, spared_above double precision[], spared_up_to double precision[], watched uuid[],
+  watched_attempts integer[], watched_until timestamptz[], max_jobs integer default 200
+) returns table (
+  job_id uuid, attempt integer, worker text, state text, expires_at timestamptz, lease_seconds double precision)
+language plpgsql security definer
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
-  select extract(epoch from clock_timestamp() - greatest(pg_postmaster_start_time(), a.backend_start))::double precision
-  from pg_stat_activity a
-  where a.pid = pg_backend_pid()
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  -- Without a clock there is no doubt about it: the testing kit, where time is moved on purpose.
+  if clock_timestamp() not between recover.clock - interval '0.25 seconds' and recover.clock + interval '1 second' then
+    return query select null::uuid, null::integer, null, 'too-late', null::timestamptz, null::double precision;
+    return;
+  end if;
+  select array_agg(entry.job_id) into ids
+  from (
+    select l.job_id
+    from leases l
+    where l.expires_at < now()
+      and not exists (
+        select from unnest(spared_above, spared_up_to) as break (above, up_to)
+        where l.lease_seconds > break.above and l.lease_seconds <= break.up_to)
+    order by l.expires_at
+    limit max_jobs
+    for update skip locked) entry;
+  ids := ids || array(
+    select l.job_id
+    from unnest(watched, watched_attempts, watched_until) as w (job_id, attempt, expires_at)
+    join leases l on l.job_id = w.job_id and l.attempt = w.attempt and l.expires_at = w.expires_at
+    where l.job_id <> all (coalesce(ids, '{}'))
+    order by l.job_id
+    limit max_jobs
+    for update of l skip locked);
+  if cardinality(ids) > 0 then
+    return query
+    select s.job_id, s.attempt, s.worker, s.state, null::timestamptz, null::double precision from lose(ids) s;
+  end if;
+  if cardinality(spared_above) > 0 then
+    return query
+    select l.job_id, l.attempt, l.worker, null, l.expires_at, l.lease_seconds::double precision
+    from leases l
+    where l.expires_at < now() and l.job_id <> all (coalesce(ids, '{}'))
+    order by l.expires_at
+    limit 5000;
+  end if;
+end
 $$;
 
--- Close lapsed leases among the given jobs, whoever held them. A job whose row somebody has locked is left for the next
--- sweep, so that it holds up no other.
+-- Close lapsed leases among the given jobs, whoever held them; without a `patience` of the caller's own, as the leader
+-- would judge them.
 create or replace function lapse(job_ids uuid[], patience double precision)
+returns table (job_id uuid, attempt integer, worker text, state text)
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  ids := array(
+    select l.job_id
+    from leases l
+    where l.job_id = any (job_ids)
+      and l.expires_at < now()
+      and l.lease_seconds <= coalesce(patience, leader_patience())
+    order by l.job_id
+    for update skip locked);
+  if cardinality(ids) > 0 then
+    return query select * from lose(ids);
+  end if;
+end
+$$;
+
+-- Close the attempts of these jobs as lost. A job whose row somebody has locked is left for the next sweep, so that it
+-- holds up no other.
+create or replace function lose(job_ids uuid[])
 returns table (job_id uuid, attempt integer, worker text, state text)
 language plpgsql
 set search_path from current
@@ -54,18 +129,16 @@ declare
   numbers integer[];
   holders text[];
 begin
-  select array_agg(entry.job_id), array_agg(entry.attempt), array_agg(entry.worker)
+  select array_agg(l.job_id order by l.job_id), array_agg(l.attempt order by l.job_id), array_agg(l.worker order by l.job_id)
   into ids, numbers, holders
   from (
     select l.job_id, l.attempt, l.worker
     from leases l
     join jobs j on j.id = l.job_id
     where l.job_id = any (job_ids)
-      and l.expires_at < now()
-      and l.lease_seconds <= coalesce(patience, session_seconds())
     order by l.job_id
     for update of l skip locked
-    for no key update of j skip locked) entry;
+    for no key update of j skip locked) l;
   if ids is null then
     return;
   end if;

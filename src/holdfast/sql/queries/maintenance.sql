@@ -1,6 +1,10 @@
--- name: lead
--- Become or stay the leader.
-select holdfast.lead($1, $2, $3);
+-- name: preside
+-- Become or stay the leader, and learn what the database is to be judged by.
+select leads, clock, server_started, unheard from holdfast.preside($1, $2, $3, $4, $5::text::jsonb);
+
+-- name: unheard
+-- Whether something may be to be done of which no notification tells.
+select holdfast.unheard();
 
 -- name: resign
 -- Let another lead.
@@ -18,9 +22,22 @@ select called, reached from holdfast.elect_from($1, $2);
 -- Cancel, pause, resume, delete and retry what was asked for.
 select holdfast.execute_requests($1);
 
--- name: sweep
--- Take back lapsed leases.
-select job_id, attempt, worker, state from holdfast.sweep($1, $2, $3);
+-- name: recover
+-- Take back lapsed leases, and learn which are spared.
+select job_id, attempt, worker, state, expires_at, lease_seconds
+from holdfast.recover($1, $2::double precision[], $3::double precision[], $4::uuid[], $5::integer[], $6::timestamptz[], $7);
+
+-- name: clamp_leases
+-- No lease lasts longer than its length.
+select job_id, attempt, lease_seconds, was, expires_at, reached from holdfast.clamp_leases($1, $2);
+
+-- name: clamp_rates
+-- No permit of a rate was granted in the future.
+select changed, reached_gate, reached_slot from holdfast.clamp_rates($1, $2, $3);
+
+-- name: clamp_backoff
+-- No backoff lasts longer than its length.
+select changed, reached_run_at, reached_job from holdfast.clamp_backoff($1, $2, $3);
 
 -- name: age
 -- Let old jobs go first.

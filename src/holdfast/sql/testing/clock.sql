@@ -37,5 +37,5 @@ $$;
 create function pg_postmaster_start_time() returns timestamptz
 language sql stable
 as $$
-  select holdfast.now() - interval '100 years'
+  select timestamptz '1900-01-01 00:00+00'
 $$;

@@ -1,0 +1,145 @@
+-- After the clock was set back: nothing waits longer than its own length. What lies further ahead was written before,
+-- and is brought nearer. Each function looks at a bounded number of rows behind the place that it is told, answers where
+-- it has come to, and null once there are no more. Moves: none. Roles: worker.
+
+-- Leases end at most their length from now. Answers the leases that were changed as well, with what they said before,
+-- and one row without a job for the place that was reached.
+create or replace function clamp_leases(after uuid default null, max_rows integer default 1000)
+returns table (
+  job_id uuid, attempt integer, lease_seconds double precision, was timestamptz, expires_at timestamptz, reached uuid)
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  ids := array(
+    select l.job_id
+    from leases l
+    where l.job_id > coalesce(after, '00000000-0000-0000-0000-000000000000')
+    order by l.job_id
+    limit max_rows);
+  return query
+  with ahead as materialized (
+    select l.job_id, l.expires_at
+    from leases l
+    where l.job_id = any (ids) and l.expires_at > now() + make_interval(secs => l.lease_seconds) + interval '0.5 seconds'
+    order by l.job_id
+    for update skip locked
+  )
+  update leases l
+  set expires_at = now() + make_interval(secs => l.lease_seconds)
+  from ahead
+  where l.job_id = ahead.job_id
+  returning l.job_id, l.attempt, l.lease_seconds::double precision, ahead.expires_at, l.expires_at, null::uuid;
+  return query
+  select null::uuid, null::integer, null::double precision, null::timestamptz, null::timestamptz,
+    case when cardinality(ids) >= max_rows then ids[cardinality(ids)] end;
+end
+$$;
+
+-- The permits of rates were granted now at the latest.
+create or replace function clamp_rates(
+  after_gate text default 'rate', after_slot integer default 0, max_rows integer default 1000
+) returns table (changed integer, reached_gate text, reached_slot integer)
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  gates text[];
+  slots integer[];
+begin
+  select array_agg(p.gate), array_agg(p.slot) into gates, slots
+  from (
+    select p.gate, p.slot
+    from permits p
+    where (p.gate, p.slot) > (after_gate, after_slot) and p.gate < 'ratf'
+    order by p.gate, p.slot
+    limit max_rows) p;
+  with ahead as materialized (
+    select p.gate, p.slot
+    from unnest(gates, slots) as looked (gate, slot)
+    join permits p on p.gate = looked.gate and p.slot = looked.slot
+    where p.granted_at > clock_timestamp() + interval '0.5 seconds'
+    order by p.gate, p.slot
+    for update of p skip locked
+  )
+  update permits p
+  set granted_at = clock_timestamp()
+  from ahead
+  where p.gate = ahead.gate and p.slot = ahead.slot;
+  get diagnostics changed = row_count;
+  if cardinality(gates) >= max_rows then
+    reached_gate := gates[max_rows];
+    reached_slot := slots[max_rows];
+  end if;
+  return next;
+end
+$$;
+
+-- A job that failed or was snoozed waits for as long as it was told to then: from `updated_at` to `run_at`. If that
+-- began in the future, it begins now. `run_at` of scheduled jobs is the user's, and follows the clock.
+create or replace function clamp_backoff(
+  after_run_at timestamptz default '-infinity', after_job uuid default '00000000-0000-0000-0000-000000000000',
+  max_rows integer default 1000
+) returns table (changed integer, reached_run_at timestamptz, reached_job uuid)
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  times timestamptz[];
+  ids   uuid[];
+begin
+  select array_agg(d.run_at), array_agg(d.job_id) into times, ids
+  from (
+    select d.run_at, d.job_id
+    from due d
+    where (d.run_at, d.job_id) > (greatest(after_run_at, now()), after_job)
+    order by d.run_at, d.job_id
+    limit max_rows) d;
+  with ahead as materialized (
+    select d.run_at, d.job_id
+    from unnest(times, ids) as looked (run_at, job_id)
+    join jobs j on j.id = looked.job_id and j.run_at = looked.run_at
+    join due d on d.run_at = looked.run_at and d.job_id = looked.job_id
+    where (j.state = 'retry' or (j.state = 'scheduled' and j.reason = 'snoozed'))
+      and j.updated_at > now() + interval '0.5 seconds'
+    order by d.run_at, d.job_id
+    for update of d skip locked
+  ), gone as (
+    delete from due d
+    using ahead
+    where d.run_at = ahead.run_at and d.job_id = ahead.job_id
+    returning d.run_at, d.job_id
+  ), nearer as (
+    update jobs j
+    set run_at = now() + (j.run_at - j.updated_at), updated_at = now()
+    from gone
+    where j.id = gone.job_id and j.run_at = gone.run_at and j.state in ('retry', 'scheduled')
+    returning j.run_at, j.id
+  ), entered as (
+    insert into due (run_at, job_id) select n.run_at, n.id from nearer n
+    on conflict do nothing
+  )
+  select count(*) into changed from nearer;
+  if cardinality(ids) >= max_rows then
+    reached_run_at := times[max_rows];
+    reached_job := ids[max_rows];
+  end if;
+  if changed > 0 then
+    perform wake('duty', array[0]);
+  end if;
+  return next;
+end
+$$;

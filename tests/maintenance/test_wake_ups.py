@@ -1,0 +1,150 @@
+"""Coalesced notifications swallow none: the leader finds what committed silently, however slowly.
+
+In these tests maintenance does not look by itself: what no notification leads to is never done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from holdfast import Context, Holdfast, Limit
+from holdfast.maintenance.duties import DUTIES
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import working
+from tests.conftest import ConnectAs
+from tests.faults.conftest import CHAOS_SECONDS
+
+PAIRS, LATEST_SECONDS = (500, 0.25) if CHAOS_SECONDS else (15, 1.0)
+
+pytestmark = pytest.mark.timeout(300 if CHAOS_SECONDS else 60)
+
+Pair = Callable[[int], Awaitable[list[float]]]
+
+
+@pytest.fixture(autouse=True)
+def nobody_looks_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a notification makes these duties look; what is due is promoted when its time comes."""
+    for duty in DUTIES:
+        if duty.heeds:
+            monkeypatch.setattr(duty, "interval_seconds", 600.0)
+
+
+@pytest.fixture
+async def calm(hf: Holdfast) -> AsyncIterator[dict[str, float]]:
+    """A worker that leads, with nothing to do, and when its handlers began and ended."""
+    times: dict[str, float] = {}
+
+    @hf.job("note")
+    async def note(ctx: Context, name: str) -> None:
+        times[name] = time.monotonic()
+
+    @hf.job("alone", limit=Limit(1, key="key"))
+    async def alone(ctx: Context, name: str, key: str) -> None:
+        times[name] = time.monotonic()
+        await asyncio.sleep(0.01)
+        times[f"end of {name}"] = time.monotonic()
+
+    async with working(hf, poll_interval=600.0 if not CHAOS_SECONDS else 1.0):
+        await until(lambda: _led(hf), what="maintenance is led")
+        yield times
+
+
+async def test_who_commits_slowly_behind_a_notification_is_found(
+    hf: Holdfast, calm: dict[str, float], connect_as: ConnectAs
+) -> None:
+    """Both statements go on after they have recorded their job, as a commit does that waits for a standby."""
+    loud, silent = await connect_as("superuser"), await connect_as("superuser")
+    slow = "select pg_sleep($2) from enqueue('note', jsonb_build_object('name', $1::text), target => $1) e"
+    for conn in (loud, silent):
+        await conn.fetch(slow, f"warm {id(conn)}", 0.0)
+    first = asyncio.create_task(loud.fetch(slow, "first", 0.4))
+    await asyncio.sleep(0.2)
+    await silent.fetch(slow, "second", 1.2)
+    committed = time.monotonic()
+    await first
+    await until(lambda: {"first", "second"} <= calm.keys(), seconds=10, what="both were seated")
+    assert calm["second"] - committed < 1.0
+
+
+async def test_pairs_of_targets(hf: Holdfast, calm: dict[str, float]) -> None:
+    async def pair(number: int) -> list[float]:
+        async def one(name: str) -> float:
+            await hf.enqueue("note", {"name": name}, target=name)
+            return time.monotonic()
+
+        names = [f"{number} a", f"{number} b"]
+        recorded = await asyncio.gather(*map(one, names))
+        await until(lambda: calm.keys() >= set(names), seconds=20, what="both ran")
+        return [calm[name] - at for name, at in zip(names, recorded, strict=True)]
+
+    await _prompt(pair)
+
+
+async def test_pairs_of_requests(hf: Holdfast, calm: dict[str, float], conn: asyncpg.Connection) -> None:
+    async def pair(number: int) -> list[float]:
+        jobs = [await hf.enqueue("nobody", {}) for _ in range(2)]
+
+        async def one(job_id: object) -> float:
+            await hf.cancel(job_id)  # type: ignore[arg-type]
+            asked = time.monotonic()
+            done = "select state = 'canceled' from jobs where id = $1"
+            async with lock:
+                while not await conn.fetchval(done, job_id):
+                    assert time.monotonic() - asked < 20, "it was never carried out"
+                    await asyncio.sleep(0.002)
+            return time.monotonic() - asked
+
+        lock = asyncio.Lock()
+        return list(await asyncio.gather(*(one(job.id) for job in jobs)))
+
+    await _prompt(pair)
+
+
+@pytest.mark.parametrize("delay", [0.001, 0.1])
+async def test_pairs_of_promotions(hf: Holdfast, calm: dict[str, float], delay: float) -> None:
+    async def pair(number: int) -> list[float]:
+        async def one(name: str) -> float:
+            asked = time.monotonic()
+            await hf.enqueue("note", {"name": name}, delay=delay)
+            return max(time.monotonic(), asked + delay)
+
+        names = [f"{number} a", f"{number} b"]
+        due = await asyncio.gather(*map(one, names))
+        await until(lambda: calm.keys() >= set(names), seconds=20, what="both ran")
+        return [calm[name] - at for name, at in zip(names, due, strict=True)]
+
+    await _prompt(pair)
+
+
+async def test_pairs_for_one_permit(hf: Holdfast, calm: dict[str, float]) -> None:
+    async def pair(number: int) -> list[float]:
+        names = [f"{number} a", f"{number} b"]
+        await asyncio.gather(*(hf.enqueue("alone", {"name": name, "key": str(number)}) for name in names))
+        await until(lambda: {f"end of {name}" for name in names} <= calm.keys(), seconds=20, what="both ran")
+        first, second = sorted(names, key=lambda name: calm[name])
+        return [calm[second] - calm[f"end of {first}"]]
+
+    await _prompt(pair)
+
+
+async def _prompt(pair: Pair) -> None:
+    """None of many pairs is late, on a system that is idle in between."""
+    waits: list[float] = []
+    for number in range(PAIRS):
+        waits += await pair(number)
+    late = [wait for wait in waits if wait > LATEST_SECONDS]
+    print(f"{len(waits)} wake-ups: median {sorted(waits)[len(waits) // 2] * 1000:.1f} ms, latest {max(waits) * 1000:.0f} ms")
+    assert not late
+
+
+async def _led(hf: Holdfast) -> bool:
+    conn = await asyncpg.connect(hf.config.database_url)
+    try:
+        return bool(await conn.fetchval("select exists (select from holdfast.leaders where expires_at > now())"))
+    finally:
+        await conn.close()
