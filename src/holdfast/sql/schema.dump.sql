@@ -981,6 +981,136 @@ CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs 
     array_fill(2147483647, array[cardinality(streams)]))
 $$;
 ALTER FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, after_job uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_run_at timestamp with time zone, reached_job uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  times timestamptz[];
+  ids   uuid[];
+begin
+  select array_agg(d.run_at), array_agg(d.job_id) into times, ids
+  from (
+    select d.run_at, d.job_id
+    from due d
+    where (d.run_at, d.job_id) > (greatest(after_run_at, now()), after_job)
+    order by d.run_at, d.job_id
+    limit max_rows) d;
+  with ahead as materialized (
+    select d.run_at, d.job_id
+    from unnest(times, ids) as looked (run_at, job_id)
+    join jobs j on j.id = looked.job_id and j.run_at = looked.run_at
+    join due d on d.run_at = looked.run_at and d.job_id = looked.job_id
+    where (j.state = 'retry' or (j.state = 'scheduled' and j.reason = 'snoozed'))
+      and j.updated_at > now() + interval '0.5 seconds'
+    order by d.run_at, d.job_id
+    for update of d skip locked
+  ), gone as (
+    delete from due d
+    using ahead
+    where d.run_at = ahead.run_at and d.job_id = ahead.job_id
+    returning d.run_at, d.job_id
+  ), nearer as (
+    update jobs j
+    set run_at = now() + (j.run_at - j.updated_at), updated_at = now()
+    from gone
+    where j.id = gone.job_id and j.run_at = gone.run_at and j.state in ('retry', 'scheduled')
+    returning j.run_at, j.id
+  ), entered as (
+    insert into due (run_at, job_id) select n.run_at, n.id from nearer n
+    on conflict do nothing
+  )
+  select count(*) into changed from nearer;
+  if cardinality(ids) >= max_rows then
+    reached_run_at := times[max_rows];
+    reached_job := ids[max_rows];
+  end if;
+  if changed > 0 then
+    perform wake('duty', array[0]);
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.clamp_leases(after uuid DEFAULT NULL::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(job_id uuid, attempt integer, lease_seconds double precision, was timestamp with time zone, expires_at timestamp with time zone, reached uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  ids := array(
+    select l.job_id
+    from leases l
+    where l.job_id > coalesce(after, '00000000-0000-0000-0000-000000000000')
+    order by l.job_id
+    limit max_rows);
+  return query
+  with ahead as materialized (
+    select l.job_id, l.expires_at
+    from leases l
+    where l.job_id = any (ids) and l.expires_at > now() + make_interval(secs => l.lease_seconds) + interval '0.5 seconds'
+    order by l.job_id
+    for update skip locked
+  )
+  update leases l
+  set expires_at = now() + make_interval(secs => l.lease_seconds)
+  from ahead
+  where l.job_id = ahead.job_id
+  returning l.job_id, l.attempt, l.lease_seconds::double precision, ahead.expires_at, l.expires_at, null::uuid;
+  return query
+  select null::uuid, null::integer, null::double precision, null::timestamptz, null::timestamptz,
+    case when cardinality(ids) >= max_rows then ids[cardinality(ids)] end;
+end
+$$;
+ALTER FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.clamp_rates(after_gate text DEFAULT 'rate'::text, after_slot integer DEFAULT 0, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_gate text, reached_slot integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  gates text[];
+  slots integer[];
+begin
+  select array_agg(p.gate), array_agg(p.slot) into gates, slots
+  from (
+    select p.gate, p.slot
+    from permits p
+    where (p.gate, p.slot) > (after_gate, after_slot) and p.gate < 'ratf'
+    order by p.gate, p.slot
+    limit max_rows) p;
+  with ahead as materialized (
+    select p.gate, p.slot
+    from unnest(gates, slots) as looked (gate, slot)
+    join permits p on p.gate = looked.gate and p.slot = looked.slot
+    where p.granted_at > clock_timestamp() + interval '0.5 seconds'
+    order by p.gate, p.slot
+    for update of p skip locked
+  )
+  update permits p
+  set granted_at = clock_timestamp()
+  from ahead
+  where p.gate = ahead.gate and p.slot = ahead.slot;
+  get diagnostics changed = row_count;
+  if cardinality(gates) >= max_rows then
+    reached_gate := gates[max_rows];
+    reached_slot := slots[max_rows];
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2252,32 +2382,19 @@ CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURN
     AS $$
 #variable_conflict use_column
 declare
-  ids     uuid[];
-  numbers integer[];
-  holders text[];
+  ids uuid[];
 begin
-  select array_agg(entry.job_id), array_agg(entry.attempt), array_agg(entry.worker)
-  into ids, numbers, holders
-  from (
-    select l.job_id, l.attempt, l.worker
+  ids := array(
+    select l.job_id
     from leases l
-    join jobs j on j.id = l.job_id
     where l.job_id = any (job_ids)
       and l.expires_at < now()
-      and l.lease_seconds <= coalesce(patience, session_seconds())
+      and l.lease_seconds <= coalesce(patience, leader_patience())
     order by l.job_id
-    for update of l skip locked
-    for no key update of j skip locked) entry;
-  if ids is null then
-    return;
+    for update skip locked);
+  if cardinality(ids) > 0 then
+    return query select * from lose(ids);
   end if;
-  return query
-  select s.job_id, s.attempt, held.worker, s.state
-  from settle(
-    null, ids, numbers, array_fill('lost'::text, array[cardinality(ids)]), null,
-    array_fill('LeaseLost'::text, array[cardinality(ids)]),
-    array_fill('the worker stopped renewing its lease'::text, array[cardinality(ids)]), null, null, null, null) s
-  join unnest(ids, holders) as held (job_id, worker) on held.job_id = s.job_id;
 end
 $$;
 ALTER FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) OWNER TO holdfast_owner;
@@ -2292,26 +2409,22 @@ end
 $$;
 ALTER FUNCTION holdfast.last_cursor(job_id uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lead(name text, candidate text, seconds double precision) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
-begin
-  update leaders l
-  set holder = candidate,
-    term = l.term + case when l.holder = candidate then 0 else 1 end,
-    expires_at = now() + make_interval(secs => seconds)
-  where l.name = lead.name and (l.holder = candidate or l.expires_at < now());
-  if found then
-    return true;
-  end if;
-  insert into leaders (name, holder, term, expires_at)
-  values (lead.name, candidate, 1, now() + make_interval(secs => seconds))
-  on conflict do nothing;
-  return found;
-end
+  select p.leads from preside(lead.name, lead.candidate, lead.seconds) p
 $$;
 ALTER FUNCTION holdfast.lead(name text, candidate text, seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.leader_patience() RETURNS double precision
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(max(l.patience_seconds), 0)
+  from leaders l
+  where l.name = 'maintenance'
+    and l.renewed_at between clock_timestamp() - interval '4 seconds' and clock_timestamp() + interval '1 second'
+$$;
+ALTER FUNCTION holdfast.leader_patience() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.like_escaped(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2511,6 +2624,39 @@ CREATE FUNCTION holdfast.live_workers() RETURNS SETOF holdfast.workers
   select w.* from workers w where w.heartbeat_at > now() - interval '15 seconds'
 $$;
 ALTER FUNCTION holdfast.live_workers() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  ids     uuid[];
+  numbers integer[];
+  holders text[];
+begin
+  select array_agg(l.job_id order by l.job_id), array_agg(l.attempt order by l.job_id), array_agg(l.worker order by l.job_id)
+  into ids, numbers, holders
+  from (
+    select l.job_id, l.attempt, l.worker
+    from leases l
+    join jobs j on j.id = l.job_id
+    where l.job_id = any (job_ids)
+    order by l.job_id
+    for update of l skip locked
+    for no key update of j skip locked) l;
+  if ids is null then
+    return;
+  end if;
+  return query
+  select s.job_id, s.attempt, held.worker, s.state
+  from settle(
+    null, ids, numbers, array_fill('lost'::text, array[cardinality(ids)]), null,
+    array_fill('LeaseLost'::text, array[cardinality(ids)]),
+    array_fill('the worker stopped renewing its lease'::text, array[cardinality(ids)]), null, null, null, null) s
+  join unnest(ids, holders) as held (job_id, worker) on held.job_id = s.job_id;
+end
+$$;
+ALTER FUNCTION holdfast.lose(job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.make_room(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2940,6 +3086,39 @@ CREATE FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) RETU
   end
 $$;
 ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision DEFAULT 0, report jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leads boolean, clock timestamp with time zone, server_started timestamp with time zone, unheard boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  length interval := make_interval(secs => seconds);
+begin
+  update leaders l
+  set expires_at = now() + length
+  where l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
+  update leaders l
+  set holder = candidate,
+    term = l.term + case when l.holder = candidate then 0 else 1 end,
+    expires_at = now() + length,
+    renewed_at = now(),
+    patience_seconds = preside.patience_seconds,
+    report = preside.report
+  where l.name = preside.name and (l.holder = candidate or l.expires_at < now());
+  leads := found;
+  if not leads then
+    insert into leaders (name, holder, term, expires_at, renewed_at)
+    values (preside.name, candidate, 1, now() + length, now())
+    on conflict do nothing;
+    leads := found;
+  end if;
+  clock := clock_timestamp();
+  server_started := pg_postmaster_start_time();
+  unheard := unheard('duty');
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.promote(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3485,6 +3664,55 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer DEFAULT 200) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text, expires_at timestamp with time zone, lease_seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  -- Without a clock there is no doubt about it: the testing kit, where time is moved on purpose.
+  if clock_timestamp() not between recover.clock - interval '0.25 seconds' and recover.clock + interval '1 second' then
+    return query select null::uuid, null::integer, null, 'too-late', null::timestamptz, null::double precision;
+    return;
+  end if;
+  select array_agg(entry.job_id) into ids
+  from (
+    select l.job_id
+    from leases l
+    where l.expires_at < now()
+      and not exists (
+        select from unnest(spared_above, spared_up_to) as break (above, up_to)
+        where l.lease_seconds > break.above and l.lease_seconds <= break.up_to)
+    order by l.expires_at
+    limit max_jobs
+    for update skip locked) entry;
+  ids := ids || array(
+    select l.job_id
+    from unnest(watched, watched_attempts, watched_until) as w (job_id, attempt, expires_at)
+    join leases l on l.job_id = w.job_id and l.attempt = w.attempt and l.expires_at = w.expires_at
+    where l.job_id <> all (coalesce(ids, '{}'))
+    order by l.job_id
+    limit max_jobs
+    for update of l skip locked);
+  if cardinality(ids) > 0 then
+    return query
+    select s.job_id, s.attempt, s.worker, s.state, null::timestamptz, null::double precision from lose(ids) s;
+  end if;
+  if cardinality(spared_above) > 0 then
+    return query
+    select l.job_id, l.attempt, l.worker, null, l.expires_at, l.lease_seconds::double precision
+    from leases l
+    where l.expires_at < now() and l.job_id <> all (coalesce(ids, '{}'))
+    order by l.expires_at
+    limit 5000;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.refuse_audit_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -3873,7 +4101,7 @@ CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  update leaders l set expires_at = '-infinity' where l.name = resign.name and l.holder = candidate;
+  update leaders l set expires_at = '-infinity', patience_seconds = 0 where l.name = resign.name and l.holder = candidate;
   select pg_notify(current_schema() || '.duty', '');
 $$;
 ALTER FUNCTION holdfast.resign(name text, candidate text) OWNER TO holdfast_owner;
@@ -4316,15 +4544,6 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat_one(tenant text, target text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.session_seconds() RETURNS double precision
-    LANGUAGE sql STABLE
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-  select extract(epoch from clock_timestamp() - greatest(pg_postmaster_start_time(), a.backend_start))::double precision
-  from pg_stat_activity a
-  where a.pid = pg_backend_pid()
-$$;
-ALTER FUNCTION holdfast.session_seconds() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4973,6 +5192,20 @@ CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
   where k.id = mine.id
 $$;
 ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.unheard(channel text DEFAULT 'duty'::text) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (
+    select
+    from pg_locks l
+    where l.locktype = 'advisory'
+      and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.classid = hashtext(current_schema() || '.' || unheard.channel)::oid
+      and l.objid in (0, (-1)::oid)
+      and l.objsubid = 2)
+$$;
+ALTER FUNCTION holdfast.unheard(channel text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5232,7 +5465,13 @@ CREATE FUNCTION holdfast.wake(channel text, topics integer[]) RETURNS void
 declare
   heard text;
 begin
-  if cardinality(topics) = 1 then
+  if channel = 'duty' then
+    if not stands_alone()
+      or not pg_try_advisory_xact_lock_shared(hashtext(current_schema() || '.duty'), -1)
+      or pg_try_advisory_xact_lock(hashtext(current_schema() || '.duty'), 0) then
+      heard := topics[1];
+    end if;
+  elsif cardinality(topics) = 1 then
     -- The same in fewer steps: almost all calls are for one topic.
     if not stands_alone() or pg_try_advisory_xact_lock(hashtext(current_schema() || '.' || channel), topics[1]) then
       heard := topics[1];
@@ -5377,7 +5616,10 @@ CREATE TABLE holdfast.leaders (
     name text NOT NULL,
     holder text NOT NULL,
     term bigint NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    renewed_at timestamp with time zone,
+    patience_seconds double precision DEFAULT 0 NOT NULL,
+    report jsonb
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.leaders OWNER TO holdfast_owner;
@@ -5584,6 +5826,12 @@ GRANT ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds d
 REVOKE ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) FROM PUBLIC;
@@ -5691,6 +5939,7 @@ REVOKE ALL ON FUNCTION holdfast.last_cursor(job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.last_cursor(job_id uuid) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.leader_patience() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
@@ -5713,6 +5962,7 @@ GRANT ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, af
 REVOKE ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.live_workers() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
@@ -5731,6 +5981,8 @@ REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids t
 REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
@@ -5750,6 +6002,8 @@ GRANT ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) TO holdfa
 REVOKE ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_no_tenant(tenant text) FROM PUBLIC;
@@ -5799,7 +6053,6 @@ REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC
 REVOKE ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.session_seconds() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) FROM PUBLIC;
@@ -5832,6 +6085,8 @@ GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, b
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.unheard(channel text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.unheard(channel text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unregister_worker(id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unregister_worker(id text) TO holdfast_worker;
