@@ -69,6 +69,7 @@ async def rows_visited(conn: asyncpg.Connection, call: str, bound: float) -> tup
     return cost.buffers, cost.rows
 
 
+@pytest.mark.fresh_database
 @pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize("analysed", ["never", "while small"])
 async def test_a_call_costs_the_same_at_any_size_of_the_tables(conn: asyncpg.Connection, analysed: str) -> None:
