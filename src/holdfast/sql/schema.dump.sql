@@ -418,22 +418,22 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
         -- Where most jobs stand, first: the other places cost several times as much to look at.
         not exists (
           select from ready r
-          where r.stream = j.stream and r.rank = ready_rank(j.priority, false) and r.seq = j.seq)
+          where j.target is null
+            and r.stream = j.stream and r.rank = ready_rank(j.priority, false) and r.seq = j.seq)
+        and not exists (
+          select from waiting w
+          where w.tenant = j.tenant and w.target = j.target and w.turn = 1 and w.place = j.seq)
         and not exists (
           select from ready r
           where r.stream in (j.stream, -j.stream)
             and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
             and r.seq = j.seq)
-        and (j.target is null or (
-          not exists (
-            select from waiting w
-            where w.tenant = j.tenant and w.target = j.target and w.turn = 1 and w.place = j.seq)
-          and not exists (
-            select from heads h
-            join ready r on r.stream in (j.stream, -j.stream)
-              and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-              and r.seq = h.seq
-            where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id)))
+        and (j.target is null or not exists (
+          select from heads h
+          join ready r on r.stream in (j.stream, -j.stream)
+            and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
+            and r.seq = h.seq
+          where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id))
       when 'running' then
         not exists (select from leases l where l.job_id = j.id and l.attempt = j.attempt)
       when 'scheduled' then

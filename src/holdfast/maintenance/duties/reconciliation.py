@@ -11,12 +11,16 @@ from holdfast.telemetry.events import Mended
 
 __all__ = ["Reconciliation"]
 
+#: Pages with open jobs have steps of their own while there are so many times as many without.
+_MOSTLY_ENDED = 8
+_REST_SECONDS = 0.05
+
 
 class Reconciliation(Duty):
     """A walk over the pages of the table: see docs/decisions/017-bounded-duties.md.
 
-    Every other step goes to pages on which something was open when they were last looked at. So what is open is looked
-    at in seconds, however many ended jobs there are; these come by in the order of the table.
+    Where most of the table has ended, every other step goes to pages on which something was open when they were last
+    looked at: what is open is looked at in seconds, however many ended jobs there are.
     """
 
     name = "reconcile"
@@ -28,6 +32,7 @@ class Reconciliation(Duty):
     _page = 0
     _end = 0
     _revisits = False
+    _steps = _steps_of_last_walk = 0
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -37,16 +42,20 @@ class Reconciliation(Duty):
     async def work(self, desk: Desk) -> Next:
         """Look at the jobs on some pages."""
         began = time.monotonic()
-        self._revisits = bool(self._open) and not self._revisits
+        self._revisits = not self._revisits and 0 < _MOSTLY_ENDED * len(self._open) < self._steps_of_last_walk
         if self._revisits:
             first = next(iter(self._open))
             reached = await self._look(desk, first)
             if first == self._end and reached is not None:
                 self._open[reached] = None  # the table has grown
-            return self.after(rest(time.monotonic() - began))
+            return self.after(rest(time.monotonic() - began, at_most=_REST_SECONDS))
         reached = await self._look(desk, self._page)
         self._page = reached or 0
-        return self.later() if reached is None else self.after(rest(time.monotonic() - began))
+        self._steps += 1
+        if reached is not None:
+            return self.after(rest(time.monotonic() - began, at_most=_REST_SECONDS))
+        self._steps_of_last_walk, self._steps = self._steps, 0
+        return self.later()
 
     async def _look(self, desk: Desk, first: int) -> int | None:
         """Look at a stretch; the page after it, None at the end."""

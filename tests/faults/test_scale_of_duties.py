@@ -1,0 +1,202 @@
+"""Maintenance beside large tables: what somebody waits for comes in time, faults are found, retention keeps up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from holdfast.config import Config
+from holdfast.maintenance.leader import Maintenance
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import DutyFailed
+from holdfast.testing.harness import until
+from tests.conftest import ConnectAs
+from tests.faults.conftest import CHAOS_SECONDS
+from tests.sql import crowd
+from tests.sql.factories import claim_by_id, enqueue, enqueue_copies, offences, request, state_of
+from tests.sql.meter import BareWorker
+
+TARGETS, STREAMS, DUE, ENDED = (
+    (300_000, 200_000, 1_000_000, 5_000_000) if CHAOS_SECONDS else (3000, 2000, 10_000, 20_000)
+)
+ROUNDS = 10 if CHAOS_SECONDS else 2
+LEASE_SECONDS = 1.0
+#: How long retention runs beside a drain at full speed, and for how long ended jobs are kept then.
+DRAIN_SECONDS, KEPT_SECONDS = (600.0, 60.0) if CHAOS_SECONDS else (5.0, 1.0)
+BACKLOG = 300_000 if CHAOS_SECONDS else 20_000
+#: Jobs per second. One slot took 2500 at most before retention followed what falls due; a busy machine needs room.
+RETIRED_PER_SECOND = 5000 if CHAOS_SECONDS else 2500
+
+
+@asynccontextmanager
+async def maintained(config: Config) -> AsyncIterator[list[str]]:
+    """Maintenance in this process; what failed there."""
+    bus, failed = Bus(), list[str]()
+    bus.subscribe(lambda event: failed.append(f"{event.duty}: {event.fault}"), DutyFailed)
+    service = Maintenance(config, bus)
+    task = asyncio.create_task(service.run())
+    yield failed
+    service.stop()
+    await task
+
+
+async def fill(conn: asyncpg.Connection) -> None:
+    await crowd.held_targets(conn, TARGETS)
+    await crowd.ready_streams(conn, STREAMS)
+    await crowd.due_later(conn, DUE)
+    await crowd.permits(conn, TARGETS)
+    for table in ("jobs", "heads", "waiting", "ready", "due", "permits"):
+        await conn.execute(f"vacuum analyze {table}")
+
+
+async def seconds_until(conn: asyncpg.Connection, job_id: UUID, state: str, bound: float) -> float:
+    """How long it takes until the job is there."""
+    began = time.monotonic()
+
+    async def there() -> bool:
+        return await state_of(conn, job_id) == state
+
+    await until(there, seconds=bound, what=f"the job is {state}")
+    return time.monotonic() - began
+
+
+@pytest.mark.timeout(1800 if CHAOS_SECONDS else 120)
+async def test_nobody_waits_longer_because_tables_are_large(conn: asyncpg.Connection, config: Config) -> None:
+    await fill(conn)
+    async with maintained(config) as failed:
+        figures: dict[str, float] = {"recovery": 0.0, "promotion": 0.0, "request": 0.0}
+        async with asyncio.timeout(900):
+            await asyncio.sleep(LEASE_SECONDS)  # no lease is judged before the leader has been there for one
+            for _ in range(ROUNDS):
+                for what, wait in (("recovery", recovery), ("promotion", promotion), ("request", canceled)):
+                    figures[what] = max(figures[what], await wait(conn))
+    sizes = f"{TARGETS} targets, {STREAMS} streams, {DUE} due jobs"
+    print(f"{sizes}: " + ", ".join(f"{what} {seconds:.2f} s" for what, seconds in figures.items()))
+    assert failed == []
+    assert figures["recovery"] <= LEASE_SECONDS + 5
+    assert figures["promotion"] <= 1
+    assert figures["request"] <= 1
+
+
+@pytest.mark.timeout(1800 if CHAOS_SECONDS else 120)
+async def test_faults_are_found_beside_very_many_ended_jobs(conn: asyncpg.Connection, config: Config) -> None:
+    await crowd.ended(conn, ENDED)
+    await crowd.ready_streams(conn, 1)
+    await crowd.due_later(conn, 1000)
+    await conn.execute("vacuum analyze jobs")
+    forgotten = await conn.fetchval("select job_id from due offset 500 limit 1")
+    await conn.execute("delete from due where job_id = $1", forgotten)
+    # Besides a job that lost its entry, one that somebody wrote by hand, with an id that tells no time.
+    stranger = uuid4()
+    await conn.execute(
+        "insert into jobs (id, seq, stream, state, tenant, type, queue, payload) "
+        "select $1, nextval('places'), s.id, 'queued', s.tenant, s.type, s.queue, '{}' from streams s limit 1",
+        stranger,
+    )
+    async with maintained(config) as failed:
+        planted_at = time.monotonic()
+        await until(lambda: mended(conn, forgotten), seconds=60, what="the job is due again")
+        await until(lambda: in_line(conn, stranger), seconds=60, what="the job stands in line")
+        print(f"{ENDED} ended jobs: two faults found within {time.monotonic() - planted_at:.1f} s")
+        assert time.monotonic() - planted_at <= 60
+        # The next one is found by a leader that has been everywhere.
+        planted_at = time.monotonic()
+        await conn.execute("delete from due where job_id = $1", forgotten)
+        await until(lambda: mended(conn, forgotten), seconds=60, what="the job is due again")
+        print(f"{ENDED} ended jobs: another one within {time.monotonic() - planted_at:.1f} s")
+    assert failed == []
+
+
+async def recovery(conn: asyncpg.Connection) -> float:
+    """From the claim of a worker that is never heard of again."""
+    job_id = await enqueue(conn, "work")
+    assert await claim_by_id(conn, job_id) is not None
+    await conn.execute(
+        "update leases set lease_seconds = $2::double precision, "
+        "expires_at = now() + make_interval(secs => $2::double precision) where job_id = $1",
+        job_id,
+        LEASE_SECONDS,
+    )
+    return await seconds_until(conn, job_id, "queued", 60)
+
+
+async def promotion(conn: asyncpg.Connection) -> float:
+    """From the moment at which a job is due."""
+    job_id = await enqueue(conn, "work", delay=0.5)
+    return await seconds_until(conn, job_id, "queued", 60) - 0.5
+
+
+async def canceled(conn: asyncpg.Connection) -> float:
+    """From the request to cancel a job that waits."""
+    job_id = await enqueue(conn, "work")
+    assert await request(conn, "cancel", job_id) == "accepted"
+    return await seconds_until(conn, job_id, "canceled", 60)
+
+
+async def mended(conn: asyncpg.Connection, job_id: UUID) -> bool:
+    return bool(await conn.fetchval("select exists (select from due d join jobs j on j.id = d.job_id "
+                                    "and j.run_at = d.run_at where j.id = $1)", job_id))  # fmt: skip
+
+
+async def in_line(conn: asyncpg.Connection, job_id: UUID) -> bool:
+    return bool(await conn.fetchval("select exists (select from ready r join jobs j on j.stream = r.stream "
+                                    "and j.seq = r.seq where j.id = $1)", job_id))  # fmt: skip
+
+
+@pytest.mark.timeout(900 if CHAOS_SECONDS else 120)
+async def test_retention_keeps_up_with_a_drain_at_full_speed(
+    conn: asyncpg.Connection, connect_as: ConnectAs, config: Config
+) -> None:
+    await crowd.ended(conn, BACKLOG, age="1 day")
+    await conn.execute("update settings set value = $1 where name = 'RETENTION_DAYS'", str(KEPT_SECONDS / 86400))
+    async with maintained(config) as failed, asyncio.TaskGroup() as group:
+        began = time.monotonic()
+        stop = began + DRAIN_SECONDS
+        drained = group.create_task(drain(await connect_as("superuser"), stop))
+        await until(lambda: backlog_gone(conn), seconds=DRAIN_SECONDS + 30, what="the backlog is gone")
+        rate = BACKLOG / (time.monotonic() - began)
+        behind = 0.0
+        while time.monotonic() < stop:
+            behind = max(behind, await seconds_behind(conn))
+            await asyncio.sleep(0.5)
+        jobs = await drained
+        await until(lambda: nothing_left(conn), seconds=KEPT_SECONDS + 60, what="all ended jobs are gone")
+    left = await conn.fetchval("select count(*) from job_attempts")
+    print(f"{jobs / DRAIN_SECONDS:.0f} jobs/s drained for {DRAIN_SECONDS:.0f} s; a backlog of {BACKLOG} retired at "
+          f"{rate:.0f} jobs/s; {behind:.1f} s behind at most")  # fmt: skip
+    assert failed == []
+    assert rate >= RETIRED_PER_SECOND
+    assert behind < 60 if CHAOS_SECONDS else behind < 20
+    assert left == 0
+    assert await offences(conn) == []
+
+
+async def drain(conn: asyncpg.Connection, stop: float) -> int:
+    """Enqueue and complete as fast as one connection can; how many."""
+    worker, done = BareWorker(conn, ["work"]), 0
+    while time.monotonic() < stop:
+        await enqueue_copies(conn, 1000)
+        done += await worker.drain(1000, 200)
+    return done
+
+
+async def backlog_gone(conn: asyncpg.Connection) -> bool:
+    return not await conn.fetchval("select exists (select from (select created_at from jobs order by id limit 1) j "
+                                   "where created_at < now() - interval '1 hour')")  # fmt: skip
+
+
+async def nothing_left(conn: asyncpg.Connection) -> bool:
+    return not await conn.fetchval("select exists (select from jobs)")
+
+
+async def seconds_behind(conn: asyncpg.Connection) -> float:
+    """For how long the first jobs of the table should have been gone."""
+    return float(await conn.fetchval(
+        "select coalesce(extract(epoch from now() - min(j.finished_at)) - $1::double precision, 0)::double precision "
+        "from (select finished_at from jobs order by id limit 1000) j", KEPT_SECONDS))  # fmt: skip
