@@ -69,6 +69,12 @@ async def rows_visited(conn: asyncpg.Connection, call: str, bound: float) -> tup
     return cost.buffers, cost.rows
 
 
+async def most_visited(conn: asyncpg.Connection, call: str) -> tuple[float, float]:
+    """The same, the most of three: the server's counters sometimes come late."""
+    tries = [await rows_visited(conn, call, 1e9) for _ in range(3)]
+    return max(buffers for buffers, _ in tries), max(rows for _, rows in tries)
+
+
 @pytest.mark.fresh_database
 @pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize("analysed", ["never", "while small"])
@@ -78,7 +84,7 @@ async def test_a_call_costs_the_same_at_any_size_of_the_tables(conn: asyncpg.Con
     await conn.execute("vacuum")
     if analysed != "never":
         await conn.execute("analyze")
-    small = [max([await rows_visited(conn, call, 1e9) for _ in range(3)]) for call in CALLS]
+    small = [await most_visited(conn, call) for call in CALLS]
     await conn.execute("set session_replication_role = replica")
     await conn.execute("truncate heads, waiting, due, ready, jobs, job_attempts, permits, calls")
     await conn.execute("set session_replication_role = default")
