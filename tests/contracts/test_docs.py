@@ -18,13 +18,17 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.root import holdfast
+from tests.harness.plugins import WITHOUT_OURS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini))`")
-PYTEST = ("-q", "-p", "no:cacheprovider", "-W", "error", "-o", "asyncio_default_fixture_loop_scope=function")
+PYTEST = (
+    *("-q", "-p", "no:cacheprovider", *WITHOUT_OURS),
+    *("-W", "error", "-o", "asyncio_default_fixture_loop_scope=function"),
+)
 #: What a snippet may be. The first three are run or looked up; the others are only read.
 LANGUAGES = {"python", "sql", "console", "toml", "ini", "json", "text"}
 

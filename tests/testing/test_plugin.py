@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.plugins import WITHOUT_OURS
+
 APP = """
 from holdfast import Holdfast
 
@@ -50,6 +52,7 @@ async def test_async_{n}(jobs):
     jobs.assert_not_enqueued()
 """
 
+QUIET = ["-p", "no:cacheprovider", "-p", "no:randomly"]
 NO_ASYNC = ["-p", "no:asyncio", "-p", "no:anyio"]
 AUTO = ["-p", "no:anyio", "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
 STRICT = ["-p", "no:anyio", "-o", "asyncio_mode=strict", "-o", "asyncio_default_fixture_loop_scope=function"]
@@ -67,7 +70,7 @@ def run(project: Path, *arguments: str, url: str | None = None, passed: int | No
     """What pytest says in the project, in a process of its own."""
     chosen = ["--holdfast-database-url", url] if url else []
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *chosen, *arguments],
+        [sys.executable, "-m", "pytest", *WITHOUT_OURS, *QUIET, *chosen, *arguments],
         cwd=project,
         capture_output=True,
         text=True,
