@@ -267,3 +267,22 @@ async def test_asyncpg_with_a_codec_of_its_own(hf: Holdfast, database_url: str) 
 async def test_a_session_with_several_databases_is_told_what_to_pass(hf: Holdfast) -> None:
     with Session(binds={}) as session, pytest.raises(InvalidInput, match="bind_arguments"):
         await hf.enqueue("greet", {"name": "Ada"}, conn=session)
+
+
+async def test_a_connection_that_two_tasks_use_at_once_is_named_as_the_mistake(hf: Holdfast, database_url: str) -> None:
+    conn = await asyncpg.connect(database_url)
+    try:
+        async with conn.transaction():
+            answers = await asyncio.gather(
+                *(hf.enqueue("greet", {"name": "x"}, conn=conn) for _ in range(3)), return_exceptions=True
+            )
+            assert sum(isinstance(answer, InvalidInput) for answer in answers) == 2
+            assert all("another task" in str(a) for a in answers if isinstance(a, InvalidInput))
+            own = asyncio.create_task(conn.execute("select pg_sleep(0.3)"))  # the caller's own statement
+            await asyncio.sleep(0.05)
+            with pytest.raises(InvalidInput, match="another task"):
+                await hf.enqueue("greet", {"name": "x"}, conn=conn)
+            await own
+            await hf.enqueue("greet", {"name": "one at a time"}, conn=conn)
+    finally:
+        await conn.close()

@@ -35,7 +35,7 @@ OPERATORS = EVERYBODY | {
 }  # fmt: skip
 CLIENTS = {
     "submit", "public_jobs", "job_standings", "job_result", "tenant_items", "tenant_request", "waiting_jobs",
-    "find_key", "touch_keys",
+    "find_key", "touch_keys", "probe",
 }  # fmt: skip
 GRANTED = {"api": EVERYBODY, "worker": WORKERS, "operator": OPERATORS, "client": CLIENTS}
 

@@ -203,3 +203,46 @@ async def test_closing_that_is_cancelled_leaves_nothing_open(two: Connections) -
 async def test_a_missing_role_is_told_when_the_app_is_opened(config: Config) -> None:
     with pytest.raises(HoldfastError, match="nobody"):
         await Database(config, role="nobody").open()
+
+
+async def test_one_that_is_given_twice_is_not_lent_twice(two: Connections) -> None:
+    conn = await two.take()
+    two.give(conn)
+    two.give(conn)
+    assert await two.take() is conn
+    assert await two.take() is not conn
+    await two.close(0.1)
+
+
+async def test_a_dropped_connection_keeps_its_place_until_its_statement_has_ended(
+    two: Connections, conn: asyncpg.Connection
+) -> None:
+    dropped = await two.take()
+    running = asyncio.create_task(dropped.fetch("select pg_sleep(60)"))
+    await asyncio.sleep(0.1)
+    pid = dropped.get_server_pid()
+    running.cancel()
+    await asyncio.wait([running])
+    two.drop(dropped)
+    other = await two.take()
+    third = await two.take()  # once the server has ended the first
+    assert await conn.fetchval("select count(*) from pg_stat_activity where pid = $1", pid) == 0
+    two.give(other)
+    two.give(third)
+    await two.close(1)
+
+
+async def test_a_server_that_confirms_nothing_is_not_filled_with_statements(
+    two: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unconfirmed(conn: asyncpg.Connection) -> bool:
+        conn.terminate()
+        return False
+
+    monkeypatch.setattr(module, "retire", unconfirmed)
+    for _ in range(4):
+        two.drop(await two.take())
+    await asyncio.sleep(0)
+    with pytest.raises(DatabaseUnavailable, match="may still run"):
+        await two.take()
+    await two.close(1)

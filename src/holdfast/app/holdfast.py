@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Holdfast"]
 
+#: How long a statement of the control plane may take, the wait for a connection included.
+_FRONT_SECONDS = 5.0
+
 C = TypeVar("C", bound=Context)
 E = TypeVar("E", bound=Event)
 P = ParamSpec("P")
@@ -80,7 +83,8 @@ class Holdfast(Verbs):
         """Nothing is open; the client only knows how to record on a caller's connection."""
         self._embedded: EmbeddedPostgres | None = None
         self._database = Database(self.config, role="api")
-        self._front, self._back = Database(self.config, role="client"), Database(self.config, role="operator")
+        self._front = Database(self.config, role="client", seconds=_FRONT_SECONDS)
+        self._back = Database(self.config, role="operator")
         self._control: Control | None = None
         self._operations: Operations | None = None
         self.client = Client(JobStore(self._database), self.registry, bus=self.events, middleware=self.middleware)

@@ -14,7 +14,7 @@ from holdfast.model.key import Caller
 from holdfast.model.progress import Item
 from holdfast.store.database import Database
 from holdfast.store.keys import KeyStore
-from holdfast.store.submissions import Submissions
+from holdfast.store.submissions import PATIENCE_SECONDS, Submissions, patience_seconds
 from holdfast.store.tenancy import Ended, PublicJob, TenancyStore
 
 __all__ = ["Control", "Ended", "PublicJob"]
@@ -29,11 +29,23 @@ class Control:
         self._watcher = Watcher(self._store)
         self.keyring = Keyring(KeyStore(database))
 
-    async def submit(self, caller: Caller, job_type: str, payload: Any, **options: Any) -> JobRef:
-        """Record one job in the caller's name."""
+    async def submit(
+        self, caller: Caller, job_type: str, payload: Any, *, within_seconds: float | None = None, **options: Any
+    ) -> JobRef:
+        """Record one job in the caller's name; DatabaseUnavailable says, in time, whether that is certain."""
         if not caller.tenant:
             raise InvalidInput("a caller without a tenant submits nothing")
-        return await self._client.enqueue(job_type, payload, tenant=caller.tenant, created_by=caller.name, **options)
+        token = patience_seconds.set(PATIENCE_SECONDS if within_seconds is None else max(0.001, within_seconds))
+        try:
+            return await self._client.enqueue(
+                job_type, payload, tenant=caller.tenant, created_by=caller.name, **options
+            )
+        finally:
+            patience_seconds.reset(token)
+
+    async def probe(self) -> None:
+        """Write, as a submission would; DatabaseUnavailable says why that cannot be done now."""
+        await self._store.probe()
 
     async def job(self, caller: Caller, job_id: UUID) -> PublicJob:
         """The job as it stands; NotFound if there is none, or it is another tenant's."""

@@ -12,34 +12,53 @@ import random
 import time
 from abc import ABC, abstractmethod
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import DatabaseBack, DatabaseLost
 
 __all__ = ["Outage", "Service"]
 
 
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0
+#: How long the database must have answered for the next pause to be a short one again.
+_LASTING_SECONDS = 2.0
+
+
 class Outage:
-    """Tells of the beginning and the end of a time without database, once each, and how long to pause."""
+    """Tells of the beginning and the end of a time without database, once each, and how long to pause.
+
+    A connection that worked and was cut is replaced at once. Whatever fails again and again is tried with growing
+    pauses, which begin anew only after a success that has lasted.
+    """
 
     def __init__(self, part: str, bus: Bus) -> None:
         self._part, self._bus = part, bus
         self._since: float | None = None
-        self._pause = 0.05
+        self._pause = _FIRST_SECONDS
+        #: Since when the database has answered; None if it has not since the last failure.
+        self._answering: float | None = None
 
     def lost(self, fault: Exception) -> float:
         """The database was out of reach; how long to wait before the next try."""
+        now = time.monotonic()
         if self._since is None:
-            self._since = time.monotonic()
+            self._since = now
             self._bus.emit(DatabaseLost(part=self._part, fault=str(fault)))
-        pause, self._pause = self._pause, min(1.0, self._pause * 2)
+        answering, self._answering = self._answering, None
+        if answering is not None and now - answering >= _LASTING_SECONDS:
+            self._pause = _FIRST_SECONDS
+        if answering is not None and isinstance(fault, DatabaseUnavailable) and fault.reason == "cut":
+            return 0.0
+        pause, self._pause = self._pause, min(_LONGEST_SECONDS, self._pause * 2)
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
 
     def over(self) -> None:
-        """The database answered."""
+        """The database did what it was asked."""
+        if self._answering is None:
+            self._answering = time.monotonic()
         if self._since is not None:
             self._bus.emit(DatabaseBack(part=self._part, seconds=time.monotonic() - self._since))
-            self._since, self._pause = None, 0.05
+            self._since = None
 
 
 class Service(ABC):

@@ -32,7 +32,7 @@ to holdfast_worker;
 -- The control plane: one tenant at a time, by functions that ask for it.
 grant execute on function
   holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.job_result, holdfast.tenant_items,
-  holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys
+  holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe
 to holdfast_client;
 
 grant execute on function

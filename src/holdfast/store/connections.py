@@ -131,14 +131,18 @@ class Connections:
         self._retiring.add(task)
         task.add_done_callback(self._retired)
 
-    def doubt(self, conn: asyncpg.Connection) -> None:
-        """It was refused a write: unless it is new, it may lead to a server that is not the primary any more."""
+    def doubt(self, conn: asyncpg.Connection) -> bool:
+        """It was refused a write: unless it is new, it may lead to a server that is not the primary any more.
+
+        Whether others are made instead, so that another try makes sense.
+        """
         now = time.monotonic()
         if now - self._made[conn] < DOUBT_SECONDS:
-            return
+            return False
         self._doubted = now
         for idle, _ in self._idle:
             idle.terminate()
+        return True
 
     async def close(self, patience: float) -> None:
         """End all connections; those that are lent are waited for, for so many seconds, and then cut."""

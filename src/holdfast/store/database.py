@@ -25,9 +25,11 @@ from holdfast.store.statements import migrations, queries
 __all__ = ["Database", "Pause", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
 
 #: How long a statement may take where nothing else is said, and how long one waits for a lock in the server.
-STATEMENT_SECONDS = 60.0
+STATEMENT_SECONDS = 30.0
 _LOCK_SECONDS = 10.0
 _REPEATS = 5
+#: What only looks, and so can be asked again when the connection was cut.
+_READS = frozenset({"current_step", "find_key", "job_standings", "job_result", "tenant_items", "waiting_jobs", "probe"})
 _CLOSE_SECONDS = 5.0
 _CHECK_SECONDS = 30.0
 
@@ -64,15 +66,21 @@ class Pause:
 
     def __init__(self, first: float = 0.05, longest: float = 2.0) -> None:
         self._first, self._longest, self._next = first, longest, first
+        self._cut = False
 
     def seconds(self) -> float:
         """How long to wait now; the next one is longer."""
         current, self._next = self._next, min(self._longest, self._next * 2)
         return current * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
 
+    def after_cut(self) -> float:
+        """How long to wait after a connection was cut: not at all the first time, for a new one may be had at once."""
+        cut, self._cut = self._cut, True
+        return self.seconds() if cut else 0.0
+
     def reset(self) -> None:
         """The database answered."""
-        self._next = self._first
+        self._next, self._cut = self._first, False
 
 
 async def connect(
@@ -89,6 +97,14 @@ async def connect(
         config, role=role, name=name, direct=direct, seconds=seconds, lock_seconds=lock_seconds
     )
     return await open_connection(arguments)
+
+
+class _WrongServer(Exception):
+    """A write was refused on a connection that is replaced: nothing was done, and a new one may lead elsewhere."""
+
+    def __init__(self, refusal: BaseException) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
 class Database:
@@ -161,12 +177,17 @@ class Database:
         for repeat in range(_REPEATS):
             try:
                 return await self._run_once(connections, method, statement, arguments, end)
+            except _WrongServer as fault:
+                if repeat:
+                    raise translated(fault.refusal) from fault.refusal
             except REPEATABLE as fault:
                 if repeat == _REPEATS - 1:
                     raise translated(fault) from fault
                 await asyncio.sleep(random.uniform(0, 0.02 * 2**repeat))  # noqa: S311 - jitter is no secret
             except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
-                raise translated(fault) from fault
+                told = translated(fault)
+                if repeat or statement not in _READS or getattr(told, "reason", None) != "cut":
+                    raise told from fault
         raise AssertionError("unreachable")
 
     async def _run_once(
@@ -180,12 +201,13 @@ class Database:
             if self.observe is not None:
                 code = getattr(fault, "sqlstate", None) or type(fault).__name__
                 self.observe(statement, time.monotonic() - began, code)
-            if isinstance(fault, asyncpg.ReadOnlySQLTransactionError):
-                connections.doubt(conn)
+            doubtful = isinstance(fault, asyncpg.ReadOnlySQLTransactionError) and connections.doubt(conn)
             if isinstance(fault, CONNECTION_FAULTS) and not isinstance(fault, ANSWERED):
                 connections.drop(conn)
             else:
                 connections.give(conn)
+            if doubtful:
+                raise _WrongServer(fault) from fault
             raise
         except BaseException:
             connections.drop(conn)  # nobody waits for its statement any more

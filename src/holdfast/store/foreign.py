@@ -16,11 +16,19 @@ import re
 from typing import Any
 from uuid import UUID
 
+from holdfast.errors import InvalidInput
 from holdfast.store.faults import told_by_sqlstate
 from holdfast.store.lenders import lender_of
 from holdfast.store.statements import queries
 
 __all__ = ["Foreign", "is_blocking"]
+
+_SHARED = (
+    "the connection given as conn= is used by another task at this moment: a connection does one thing at a time, so "
+    "await one call before the next, or give each task a connection of its own"
+)
+#: Connections of asyncio with a statement of ours under way, by identity.
+_in_use: set[int] = set()
 
 _IDS = {"id", "job_id", "request_id", "parent_id", "retry_of"}
 
@@ -38,13 +46,22 @@ class Foreign:
     async def rows(self, statement: str, *arguments: Any) -> list[dict[str, Any]]:
         """The rows of a named statement."""
         sent = [self._plain(argument) for argument in arguments]
+        used = id(self._conn)
+        if used in _in_use:
+            raise InvalidInput(_SHARED)
+        if not self._lender.blocking:
+            _in_use.add(used)
         try:
             rows = await self._lender.rows(self._conn, _Text(self.schema, statement), sent)
         except Exception as fault:
+            if not self._lender.blocking and "another operation" in str(fault):
+                raise InvalidInput(_SHARED) from fault
             told = told_by_sqlstate(fault)
             if told is None:
                 raise
             raise told from fault
+        finally:
+            _in_use.discard(used)
         return [{name: _identified(name, value) for name, value in row.items()} for row in rows]
 
     def _plain(self, argument: Any) -> Any:

@@ -4,8 +4,9 @@
 2. one that cannot be recorded takes no other with it: a batch with one that is refused is sent in halves;
 3. one whose key somebody else has taken, and not committed yet, waits in a line of its own;
 4. a connection lost in mid-commit leaves it open whether the jobs exist. Their ids are known, so the same
-   batch is sent again, which records nothing twice; who has waited too long is told that the database is away,
-   and never that the job failed.
+   batch is sent again, which records nothing twice; who has waited too long is told that the outcome is not known,
+   and never that the job failed;
+5. everybody is answered when their time is over, whatever the statement under way still waits for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +26,17 @@ from holdfast.store.database import Database, Pause
 from holdfast.store.jobs import JobStore
 from holdfast.store.tenancy import TenancyStore
 
-__all__ = ["Submissions"]
+__all__ = ["PATIENCE_SECONDS", "Submissions", "patience_seconds"]
 
 #: How many intents one statement records, how many bytes of payload, and how many may wait.
 _BATCH, _BYTES, _LINE = 256, 4 * 1024 * 1024, 10_000
 #: How long anybody waits for the database, and how long one statement may take.
-_PATIENCE_SECONDS, _STATEMENT_SECONDS = 5.0, 10.0
+PATIENCE_SECONDS, _STATEMENT_SECONDS = 5.0, 10.0
+#: Why a statement failed without anybody knowing whether it was committed.
+_UNCLEAR = frozenset({"cut", "slow", "uncertain"})
+
+#: How long this caller waits; the caller's own task reads it, and no other.
+patience_seconds: ContextVar[float] = ContextVar("patience_seconds", default=PATIENCE_SECONDS)
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +46,8 @@ class _Waiting:
     intent: Intent
     answer: asyncio.Future[Enqueued]
     deadline: float
+    #: Whether it was sent, and nobody knows whether it was recorded.
+    unclear: bool = False
 
     @property
     def keys(self) -> list[tuple[str, str, str]]:
@@ -79,7 +88,8 @@ class Submissions(JobStore):
         if len(self._line) + len(intents) > _LINE:
             raise DatabaseUnavailable("too many jobs wait to be recorded")
         loop = asyncio.get_running_loop()
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        seconds = patience_seconds.get()
+        deadline = time.monotonic() + seconds
         asked = [_Waiting(intent, loop.create_future(), deadline) for intent in intents]
         for waiting in asked:
             if self._stuck and any(key in self._stuck for key in waiting.keys):
@@ -88,9 +98,12 @@ class Submissions(JobStore):
                 self._line.append(waiting)
         self._send_on()
         try:
-            if len(asked) == 1:
-                return [await asked[0].answer]
-            return await asyncio.gather(*(waiting.answer for waiting in asked))
+            async with asyncio.timeout(seconds):
+                if len(asked) == 1:
+                    return [await asked[0].answer]
+                return await asyncio.gather(*(waiting.answer for waiting in asked))
+        except TimeoutError:
+            raise _late(any(waiting.unclear for waiting in asked)) from None
         finally:
             for waiting in asked:
                 waiting.answer.cancel()
@@ -124,7 +137,7 @@ class Submissions(JobStore):
         while self._line and len(batch) < _BATCH and size < _BYTES:
             waiting = self._line.popleft()
             if waiting.deadline < now:
-                waiting.refuse(DatabaseUnavailable("the database did not answer in time"))
+                waiting.refuse(_late(waiting.unclear))
             elif not waiting.answer.done():
                 batch.append(waiting)
                 size += len(waiting.intent.payload)
@@ -132,7 +145,7 @@ class Submissions(JobStore):
 
     async def _send(self, batch: list[_Waiting]) -> None:
         """Send a batch, again and again while the database is away, until all are answered."""
-        pause, uncertain = Pause(), False
+        pause = Pause()
         while batch:
             try:
                 await self._record(batch)
@@ -144,22 +157,28 @@ class Submissions(JobStore):
                 if batch := self._without_keys(batch):
                     batch = await _rest(batch, pause, fault)
             except DatabaseUnavailable as fault:
-                uncertain = True
                 batch = await _rest(batch, pause, fault)
             except BaseException as fault:
-                told = DatabaseUnavailable("it is not known whether the job was recorded") if uncertain else fault
                 for waiting in batch:
-                    waiting.refuse(told if isinstance(fault, Exception) else fault)
+                    waiting.refuse(_late(True) if waiting.unclear and isinstance(fault, Exception) else fault)
                 if not isinstance(fault, HoldfastError):
                     raise
                 return
 
     async def _record(self, batch: list[_Waiting]) -> None:
+        before = [waiting.unclear for waiting in batch]
+        for waiting in batch:
+            waiting.unclear = True
         try:
             async with asyncio.timeout(_STATEMENT_SECONDS):
                 answers = await self._tenancy.submit([waiting.intent for waiting in batch])
         except TimeoutError:
-            raise DatabaseUnavailable("the database did not answer in time") from None
+            raise _late(True) from None
+        except HoldfastError as fault:
+            if not isinstance(fault, DatabaseUnavailable) or fault.reason not in _UNCLEAR:
+                for waiting, was in zip(batch, before, strict=True):
+                    waiting.unclear = was
+            raise
         for waiting, enqueued in zip(batch, answers, strict=True):
             waiting.accept(enqueued)
 
@@ -201,11 +220,19 @@ class Submissions(JobStore):
 
 async def _rest(batch: list[_Waiting], pause: Pause, fault: DatabaseUnavailable) -> list[_Waiting]:
     """A moment's rest; those who have no time left are told why. The others."""
-    seconds = pause.seconds()
+    seconds = pause.after_cut() if fault.reason == "cut" else pause.seconds()
     for waiting in batch:
         if waiting.deadline < time.monotonic() + seconds:
-            waiting.refuse(fault)
+            waiting.refuse(_late(True) if waiting.unclear else fault)
     left = [waiting for waiting in batch if not waiting.answer.done()]
     if left:
         await asyncio.sleep(seconds)
     return left
+
+
+def _late(unclear: bool) -> DatabaseUnavailable:
+    """What is told to those whose time is over."""
+    if unclear:
+        told = "the database did not answer in time: it is not known whether the job was recorded"
+        return DatabaseUnavailable(told, reason="uncertain")
+    return DatabaseUnavailable("the database did not answer in time: nothing was recorded", reason="slow")

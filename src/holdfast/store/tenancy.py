@@ -102,6 +102,10 @@ class TenancyStore:
         )
         return str(row[0])
 
+    async def probe(self) -> None:
+        """Write, as a submission would; DatabaseUnavailable says why that cannot be done now."""
+        await self._session.rows("probe")
+
     async def waiting(self, tenant: str, up_to: int) -> int:
         """How many jobs wait, counted no further than `up_to`."""
         (row,) = await self._session.rows("waiting_jobs", tenant, up_to)

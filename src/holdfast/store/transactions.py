@@ -26,7 +26,7 @@ from holdfast.store.servers import open_connection
 
 __all__ = ["Transactions"]
 
-_IDLE_SECONDS = 30.0
+_IDLE_SECONDS, _ROLLBACK_SECONDS = 30.0, 5.0
 
 
 class Transactions:
@@ -52,11 +52,10 @@ class Transactions:
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
             raise translated(fault) from fault
         try:
-            # Under a snapshot of its own, a lease that was renewed meanwhile could not be settled any more.
-            async with ours.transaction(isolation="read_committed"):
+            async with _committed(ours):
                 yield ours
         finally:
-            await pool.release(ours)
+            await pool.release(ours, timeout=_ROLLBACK_SECONDS)
 
     async def complete(
         self, conn: Any, job_id: UUID, attempt: int, *, result: str | None, duration_ms: int, excerpt: str | None
@@ -100,6 +99,24 @@ class Transactions:
             if self._pool is None:
                 raise DatabaseUnavailable("the pool of transactions could not be opened")
             return self._pool
+
+
+@asynccontextmanager
+async def _committed(conn: Any) -> AsyncIterator[None]:
+    """A transaction for the length of a block. A rollback that does not succeed hides no error: the server makes it."""
+    # Under a snapshot of its own, a lease that was renewed meanwhile could not be settled any more.
+    transaction = conn.transaction(isolation="read_committed")
+    await transaction.start()
+    try:
+        yield
+    except BaseException:
+        try:
+            async with asyncio.timeout(_ROLLBACK_SECONDS):
+                await transaction.rollback()
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError):
+            conn.terminate()
+        raise
+    await transaction.commit()
 
 
 async def _connect(arguments: Mapping[str, Any], *_: Any, **__: Any) -> asyncpg.Connection:

@@ -1,23 +1,66 @@
-"""`/livez`: this process answers. `/readyz`: it can serve: it is not about to stop, and database and schema fit."""
+"""`/livez`: this process answers. `/readyz`: a job could be recorded now, and this process is not about to stop.
+
+Whoever asks gets an answer that is a second old at most: one write serves all who ask, so that probes cost the
+database next to nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 from fastapi import APIRouter
 
 from holdfast.errors import HoldfastError, SchemaError
-from holdfast.web.problems import Problem
+from holdfast.web.problems import Problem, told
 from holdfast.web.state import State
 
-__all__ = ["health_router"]
+__all__ = ["Readiness", "health_router"]
 
 _PATIENCE_SECONDS = 3.0
+_FRESH_SECONDS = 1.0
+
+
+class Readiness:
+    """What was found when it was last looked."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._problem: Problem | None = None
+        self._until = float("-inf")
+        self._look: asyncio.Task[None] | None = None
+
+    async def require(self) -> None:
+        """A problem unless a job could be recorded."""
+        if time.monotonic() >= self._until:
+            if self._look is None or self._look.done():
+                self._look = asyncio.get_running_loop().create_task(self._write(), name="readiness")
+            await asyncio.shield(self._look)
+        if self._problem is not None:
+            raise self._problem
+
+    async def _write(self) -> None:
+        self._problem = await self._found()
+        self._until = time.monotonic() + _FRESH_SECONDS
+
+    async def _found(self) -> Problem | None:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._state.hf.check()
+                await (await self._state.control()).probe()
+        except TimeoutError:
+            return Problem(503, "unavailable", "The database does not answer.")
+        except SchemaError:
+            return Problem(503, "schema", "The database's schema does not fit this release.")
+        except HoldfastError as fault:
+            return Problem(503, "unavailable", told(fault) or "The database cannot do what a submission needs.")
+        return None
 
 
 def health_router(state: State) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(tags=["health"])
+    readiness = Readiness(state)
 
     @router.get("/livez", summary="Whether this process lives")
     async def livez() -> dict[str, str]:
@@ -27,15 +70,7 @@ def health_router(state: State) -> APIRouter:
     async def readyz() -> dict[str, str]:
         if state.leaving:
             raise Problem(503, "unavailable", "This server is about to stop.")
-        try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                await state.hf.check()
-                await state.control()
-        except TimeoutError:
-            raise Problem(503, "unavailable", "The database does not answer.") from None
-        except HoldfastError as fault:
-            code = "schema" if isinstance(fault, SchemaError) else "unavailable"
-            raise Problem(503, code, "The database is away, or its schema does not fit.") from None
+        await readiness.require()
         return {"status": "ok"}
 
     return router

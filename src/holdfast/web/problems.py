@@ -27,10 +27,11 @@ from holdfast.errors import (
     KeyConflict,
     NotFound,
     NotOpen,
+    Reason,
     SchemaError,
 )
 
-__all__ = ["CATALOGUE", "Problem", "install_problems", "translated"]
+__all__ = ["CATALOGUE", "Problem", "install_problems", "told", "translated"]
 
 _log = logging.getLogger("holdfast.web")
 
@@ -52,6 +53,16 @@ _DETAILS = {
     "unavailable": "The database cannot be reached at the moment; the request may be repeated.",
     "schema": "The service is being set up or upgraded; the request may be repeated.",
     "invalid": "A value cannot be stored.",
+}
+
+#: What callers are told of a database that cannot serve, by its reason.
+_UNAVAILABLE: Mapping[Reason, str] = {
+    "slow": "The database did not answer in time; the request may be repeated.",
+    "uncertain": "The database did not answer in time: it is not known whether the job was recorded. Repeat the "
+    "request with the same idempotency key.",
+    "read-only": "The database takes no writes at the moment; the request may be repeated.",
+    "disk-full": "The database has no room for more at the moment; the request may be repeated.",
+    "connections": "The database has no connection left at the moment; the request may be repeated.",
 }
 
 _CODES = {
@@ -177,10 +188,17 @@ def translated(error: HoldfastError) -> Problem:
         if isinstance(error, kind):
             if status == HTTPStatus.SERVICE_UNAVAILABLE:
                 _log.warning("a request cannot be served: %s", error)
-            message = str(error) if public and _is_ours(error) else _DETAILS.get(error.code, "")
+            message = str(error) if public and _is_ours(error) else told(error)
             return Problem(status, "unavailable" if isinstance(error, NotOpen) else error.code, message)
     _log.error("a request failed", exc_info=error)
     return Problem(500, "internal", "Something went wrong here.")
+
+
+def told(error: HoldfastError) -> str:
+    """What callers may know of an error whose own words are not for them."""
+    if isinstance(error, DatabaseUnavailable) and error.reason in _UNAVAILABLE:
+        return _UNAVAILABLE[error.reason]
+    return _DETAILS.get(error.code, "")
 
 
 def _is_ours(error: HoldfastError) -> bool:

@@ -5,7 +5,8 @@
 3. says every heartbeat that the worker lives;
 4. listens for wake-ups and interruptions, and hands them to the worker's event loop;
 5. names it when the worker's event loop does not answer: a handler blocks it, and all others wait;
-6. reconnects for ever. Held leases are tried again at once: one is lost only when the database says so.
+6. reconnects for ever: at once where a connection was cut, with growing pauses where the database refuses. Where it
+   answers that it cannot at the moment, the connection is kept. A lease is lost only when the database says so.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import cast
 from uuid import UUID
 
 from holdfast.config import Config
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.loops import run_alike
 from holdfast.lifecycle.service import Outage
 from holdfast.store.lifeline import Lifeline
@@ -29,6 +30,8 @@ from holdfast.worker.held import Held, HeldAttempts, Interrupt
 __all__ = ["LeaseKeeper"]
 
 _BLOCKED_SECONDS = 30.0
+#: Why a statement failed on a connection that is as good as any other.
+_PASSING = frozenset({"locked", "disk-full", "short"})
 
 
 class LeaseKeeper:
@@ -101,21 +104,33 @@ class LeaseKeeper:
             try:
                 lifeline = await Lifeline.open(self._config, self._worker)
             except HoldfastError as fault:
-                await self._pause(self._outage.lost(fault))
+                await self._rest(self._outage.lost(fault))
                 continue
             try:
                 await lifeline.listen(("ready", "interrupt", "duty"), self._heard)
                 self.lifeline = lifeline
-                self._outage.over()
                 self._tell(self._on_wake, "ready", "")
                 self._tell(self._on_wake, "duty", "")
                 while not self._stopping and not lifeline.closed:
-                    await self._round(lifeline)
-                    await self._pause(self._tick())
+                    await self._rounds(lifeline)
             except HoldfastError as fault:
-                await self._pause(self._outage.lost(fault))
+                pause = self._outage.lost(fault)
+                await lifeline.close()
+                await self._rest(pause)
             finally:
                 await lifeline.close()
+
+    async def _rounds(self, lifeline: Lifeline) -> None:
+        """One round and the pause after it; raises where the connection is of no use any more."""
+        try:
+            await self._round(lifeline)
+        except DatabaseUnavailable as fault:
+            if fault.reason not in _PASSING:
+                raise
+            await self._rest(self._outage.lost(fault))
+        else:
+            self._outage.over()
+            await self._pause(self._tick())
 
     async def _round(self, lifeline: Lifeline) -> None:
         held = [h for h in self._held.all() if not h.lost and not h.completed]
@@ -166,6 +181,12 @@ class LeaseKeeper:
         """A heartbeat, or less where leases are short."""
         shortest = min((h.claim.lease_seconds for h in self._held.all()), default=self._config.heartbeat_seconds * 6)
         return min(self._config.heartbeat_seconds, shortest / 6)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait after a failure; only `stop` ends it early."""
+        end = time.monotonic() + seconds
+        while not self._stopping and (left := end - time.monotonic()) > 0:
+            await self._pause(left)
 
     async def _pause(self, seconds: float) -> None:
         assert self._wake is not None  # noqa: S101 - set before the first pause

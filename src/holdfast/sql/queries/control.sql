@@ -83,3 +83,7 @@ select * from holdfast.attempts_after($1, $2, $3, $4);
 -- name: events_after
 -- A page of the rarer moves of a tenant's job.
 select * from holdfast.events_after($1, $2, $3, $4);
+
+-- name: probe
+-- Whether a job could be recorded now.
+select holdfast.probe() as writes;

@@ -27,6 +27,7 @@ from holdfast.web.control.schemas import (
     JobStatus,
     Submission,
 )
+from holdfast.web.deadline import Deadline
 from holdfast.web.description import body_of
 from holdfast.web.prefer import applied, wanted_wait
 from holdfast.web.problems import Problem, translated
@@ -94,10 +95,11 @@ def jobs_router(state: State) -> APIRouter:
         openapi_extra=secured("submit", requestBody=body_of(Submission), parameters=[PREFER, TRACEPARENT]),
     )
     async def submit(request: Request) -> Response:
-        caller = await submitter(request)
-        submission = await read_body(request, Submission)
-        await waiting.refuse_too_many(caller)
-        ref = await _record(state, caller, submission, request)
+        deadline = Deadline()
+        caller = await deadline.holds(submitter(request))
+        submission = await deadline.waits(read_body(request, Submission))
+        await deadline.holds(waiting.refuse_too_many(caller))
+        ref = await _record(state, caller, submission, request, deadline)
         seconds = wanted_wait(request)
         status, code = _first_status(submission, ref), 202
         if seconds:
@@ -118,10 +120,11 @@ def jobs_router(state: State) -> APIRouter:
         openapi_extra=secured("submit", requestBody=body_of(Batch)),
     )
     async def submit_batch(request: Request) -> Response:
-        caller = await submitter(request)
-        batch = await read_body(request, Batch)
-        await waiting.refuse_too_many(caller, len(batch.jobs))
-        answers = await asyncio.gather(*(_record_one(state, caller, job, request) for job in batch.jobs))
+        deadline = Deadline()
+        caller = await deadline.holds(submitter(request))
+        batch = await deadline.waits(read_body(request, Batch))
+        await deadline.holds(waiting.refuse_too_many(caller, len(batch.jobs)))
+        answers = await asyncio.gather(*(_record_one(state, caller, job, request, deadline) for job in batch.jobs))
         return Response(to_json({"results": answers}), 202, media_type=_JSON)
 
     @router.get(
@@ -163,20 +166,26 @@ def jobs_router(state: State) -> APIRouter:
     return router
 
 
-async def _record(state: State, caller: Caller, submission: Submission, request: Request) -> JobRef:
+async def _record(
+    state: State, caller: Caller, submission: Submission, request: Request, deadline: Deadline
+) -> JobRef:
     options = submission.options()
     trace = request.headers.get("traceparent")
     if trace is not None and _is_trace(trace):
         options["traceparent"] = trace
     control = await state.control()
-    return await control.submit(caller, submission.job_type, submission.payload, **options)
+    return await control.submit(
+        caller, submission.job_type, submission.payload, within_seconds=deadline.seconds, **options
+    )
 
 
-async def _record_one(state: State, caller: Caller, job: dict[str, Any], request: Request) -> dict[str, Any]:
+async def _record_one(
+    state: State, caller: Caller, job: dict[str, Any], request: Request, deadline: Deadline
+) -> dict[str, Any]:
     """One of a batch: what became of it, whatever becomes of the others."""
     try:
         submission = Submission.model_validate_json(to_json(job))
-        ref = await _record(state, caller, submission, request)
+        ref = await _record(state, caller, submission, request, deadline)
     except ValidationError as fault:
         return {"problem": problem_of(fault).body(_below(request))}
     except HoldfastError as fault:

@@ -1,0 +1,39 @@
+"""How long to pause when the database is away: not at all after a cut, ever longer after what fails again."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import DatabaseUnavailable
+from holdfast.lifecycle import service
+from holdfast.lifecycle.service import Outage
+from holdfast.telemetry.bus import Bus
+
+CUT = DatabaseUnavailable("cut", reason="cut")
+REFUSED = DatabaseUnavailable("refused", reason="read-only")
+
+
+def test_a_connection_that_worked_and_was_cut_is_replaced_at_once() -> None:
+    outage = Outage("a part", Bus())
+    for _ in range(10):
+        outage.over()
+        assert outage.lost(CUT) == 0.0
+
+
+def test_one_that_is_cut_before_it_did_anything_is_not() -> None:
+    outage = Outage("a part", Bus())
+    outage.over()
+    pauses = [outage.lost(CUT) for _ in range(8)]
+    assert pauses[0] == 0.0
+    assert pauses[-1] >= 0.5
+
+
+def test_what_fails_again_after_a_short_success_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    outage = Outage("a part", Bus())
+    for _ in range(6):
+        outage.over()
+        pause = outage.lost(REFUSED)
+    assert pause >= 0.5, "a success that did not last begins nothing anew"
+    monkeypatch.setattr(service, "_LASTING_SECONDS", 0.0)
+    outage.over()
+    assert outage.lost(REFUSED) <= 0.05
