@@ -131,20 +131,9 @@ async def test_the_pool_leaves_a_server_that_takes_no_writes_any_more(
         await _set_read_only(second, False)
         await _set_read_only(first, True)
 
-        async def recorded() -> bool:
-            try:
-                await app.enqueue("after")
-            except DatabaseUnavailable as fault:
-                refusals.append(fault.reason)
-                return False
-            return True
-
-        refusals: list[str] = []
-
         began = time.monotonic()
-        await until(recorded, what="the other server is found")
+        await app.enqueue("after")  # refused there, of which nothing was done, and sent to the other
         assert time.monotonic() - began < 3
-        assert set(refusals) == {"read-only"}
         assert await _jobs(second) == 1
 
 

@@ -13,9 +13,8 @@ from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, InvalidInput
 from holdfast.model.ids import new_job_id
 from holdfast.model.options import Intent
-from holdfast.store import submissions as module
 from holdfast.store.database import Database
-from holdfast.store.submissions import Submissions
+from holdfast.store.submissions import Submissions, patience_seconds
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ async def test_a_database_that_stays_away_is_said(submissions: Submissions, monk
     async def away(_intents: Any) -> Any:
         raise DatabaseUnavailable("away")
 
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.2)
+    patience_seconds.set(0.2)
     monkeypatch.setattr(submissions._tenancy, "submit", away)
     with pytest.raises(DatabaseUnavailable):
         await submissions.enqueue([intent()])
@@ -113,3 +112,28 @@ async def test_who_has_gone_is_not_waited_for(submissions: Submissions, conn: as
     gone.cancel()
     (answer,) = await submissions.enqueue([intent()])
     assert await conn.fetchval("select count(*) from jobs where id = $1", answer.job_id) == 1
+
+
+async def test_whoever_waits_is_answered_in_time_and_told_whether_the_outcome_is_known(
+    submissions: Submissions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One statement hangs: those in it do not know their outcome, those behind it know that there is none."""
+    hanging = asyncio.Event()
+
+    async def hang(_intents: Any) -> Any:
+        hanging.set()
+        await asyncio.sleep(60)
+
+    patience_seconds.set(0.2)
+    monkeypatch.setattr(submissions._tenancy, "submit", hang)
+    first = asyncio.create_task(submissions.enqueue([intent()]))
+    await hanging.wait()
+    second = asyncio.create_task(submissions.enqueue([intent()]))
+    async with asyncio.timeout(2):
+        with pytest.raises(DatabaseUnavailable, match="not known") as unclear:
+            await first
+        with pytest.raises(DatabaseUnavailable, match="nothing was recorded") as refused:
+            await second
+    assert (unclear.value.reason, refused.value.reason) == ("uncertain", "slow")
+    for task in submissions._tasks:
+        task.cancel()
