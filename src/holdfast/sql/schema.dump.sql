@@ -3119,6 +3119,31 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.probe() RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET work_mem TO '64kB'
+    SET temp_tablespaces TO ''
+    AS $$
+begin
+  if current_setting('transaction_read_only')::boolean then
+    raise exception 'the session is read-only' using errcode = 'read_only_sql_transaction';
+  end if;
+  begin
+    perform count(*)
+    from (
+      select md5(n::text) || repeat('.', 480) as line
+      from generate_series(1, 2000) as n
+      order by line
+    ) as lines;
+  exception
+    when configuration_limit_exceeded then null;  -- temporary files are limited here, and say nothing of the disk
+  end;
+  perform pg_logical_emit_message(true, 'holdfast', 'probe');
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.probe() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.promote(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5983,6 +6008,8 @@ GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note t
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.probe() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.probe() TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
