@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -179,6 +180,9 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     unled = not work["led"] and (work["workers"] > 0 or work["overdue"] > 0)
     detail = "led" if work["led"] else f"nobody leads it; {work['overdue']} jobs overdue"
     yield _judged("maintenance", unled, detail, "start a worker without --no-maintenance", "fail")
+    if work["led"] and work["report"]:
+        for finding in _leaders_report(json.loads(work["report"])):
+            yield finding
     unhandled = [] if idle else await look.unhandled(_SILENT_SECONDS)
     shown = ", ".join(f"{u['type']} in {u['queue']}" for u in unhandled)
     advice = "start a worker that knows these types and takes these queues"
@@ -191,6 +195,30 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     movable = await look.testing_clock()
     detail = "can be moved: the testing kit made this schema" if movable else "the database's own"
     yield _judged("engine time", movable, detail, "use another schema or database for real work", "fail")
+
+
+def _leaders_report(report: dict[str, Any]) -> Iterator[Finding]:
+    """What the leader itself finds amiss: duties that fail, and why lapsed leases are not taken back."""
+    sick = report.get("sick") or {}
+    shown = "; ".join(f"{name}: {fault}" for name, fault in sick.items())
+    yield _judged("duties", bool(sick), shown or "all are done", "see the message; the leader tries again by itself")
+    breaks, spared = report.get("breaks") or {}, report.get("spared") or 0
+    clock = breaks.get("clock", 0)
+    yield _judged(
+        "clock steps",
+        clock > 0,
+        f"{clock} in the last ten minutes; the last break: {report.get('last_break')}" if clock else "none lately",
+        "let NTP slew the clock of the database's host instead of setting it, and do not suspend that host",
+    )
+    others = sum(breaks.values()) - clock
+    yield _judged(
+        "lease recovery",
+        spared > 0 and sum(breaks.values()) > 0,
+        f"{spared} lapsed leases are spared for now; {report.get('last_break')} ({others} silences and restarts lately)"
+        if spared
+        else "up to date",
+        "recovery waits for one full lease after each break, and for three at most; end what interrupts the database",
+    )
 
 
 def _repairs(repairs: list[dict[str, Any]]) -> Finding:

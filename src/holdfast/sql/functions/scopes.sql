@@ -16,7 +16,7 @@ create or replace function live_workers() returns setof workers
 language sql stable
 set search_path from current
 as $$
-  select w.* from workers w where w.heartbeat_at > now() - interval '15 seconds'
+  select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 
 -- One kind of scope by name, page by page; of one tenant only what concerns its jobs.

@@ -73,8 +73,12 @@ order by 1;
 -- Ready jobs of users, workers that beat lately, and whether somebody leads maintenance.
 select
   (select count(*) from holdfast.ready r join holdfast.streams s on s.id = r.stream where s.queue <> 'holdfast') as ready,
-  (select count(*) from holdfast.workers w where w.heartbeat_at > now() - make_interval(secs => $1::double precision)) as workers,
-  exists (select from holdfast.leaders l where l.name = 'maintenance' and l.expires_at > now()) as led,
+  (select count(*) from holdfast.workers w
+    where w.heartbeat_at between now() - make_interval(secs => $1::double precision) and now() + interval '5 seconds') as workers,
+  exists (
+    select from holdfast.leaders l
+    where l.name = 'maintenance' and l.expires_at between now() and now() + interval '1 minute') as led,
+  (select l.report::text from holdfast.leaders l where l.name = 'maintenance') as report,
   (select count(*) from holdfast.due d where d.run_at < now() - interval '10 seconds') as overdue;
 
 -- name: doctor_unhandled
@@ -86,7 +90,7 @@ where s.queue <> 'holdfast'
   and not exists (
     select
     from holdfast.workers w
-    where w.heartbeat_at > now() - make_interval(secs => $1::double precision)
+    where w.heartbeat_at between now() - make_interval(secs => $1::double precision) and now() + interval '5 seconds'
       and s.type = any (w.types)
       and (w.queues is null or s.queue = any (w.queues)))
 order by 1, 2

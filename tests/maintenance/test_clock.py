@@ -1,0 +1,167 @@
+"""A step of the database's clock is an outage: it ends no lease, and nothing waits longer than its own length.
+
+The engine's time is shifted inside a schema of the testing kit, while a real worker leads there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from holdfast import Config, Context, Holdfast, Retry, RetryPolicy, Snooze
+from holdfast.telemetry.events import ClockJumped
+from holdfast.testing.databases import prepare
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
+from tests.faults.conftest import CHAOS_SECONDS
+
+LEASE = 3.0
+STEPS = [-3600.0, -60.0, -1.0, 1.0, 60.0, 3600.0] if CHAOS_SECONDS else [-3600.0, 60.0]
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+async def hf(empty_database_url: str) -> AsyncIterator[Holdfast]:
+    """An app on a database whose engine time can be shifted."""
+    config = Config.load(environment={}, database_url=empty_database_url)
+    config = dataclasses.replace(config, origins={**config.origins, "database_url": "testing"})
+    await prepare(config)
+    app = Holdfast(empty_database_url)
+    app.config = config
+    app._disconnected()
+    async with app:
+        yield app
+
+
+@pytest.fixture
+async def admin(hf: Holdfast) -> AsyncIterator[asyncpg.Connection]:
+    """A superuser's connection to it."""
+    conn = await asyncpg.connect(hf.config.database_url, server_settings={"search_path": "holdfast"})
+    yield conn
+    await conn.close()
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_step_ends_no_lease_and_nothing_waits_longer_than_its_length(
+    hf: Holdfast, admin: asyncpg.Connection, step: float
+) -> None:
+    began: dict[str, list[float]] = {}
+    _declare(hf, began)
+    jumped = asyncio.Event()
+    hf.events.subscribe(lambda _event: jumped.set(), ClockJumped)
+    healthy = await hf.enqueue("long", {"seconds": 3 * LEASE}, max_attempts=1)
+    async with working(hf):
+        await reached(hf, healthy, "running")
+        lost = await _ghost(admin)
+        waiting = [await hf.enqueue(kind, {}) for kind in ("retries", "snoozes")]
+        later = "run_at > now() + interval '1 second'"
+        for ref in waiting:
+            await until(partial(_has, admin, ref.id, later), what="it waits")
+        rated = [await hf.enqueue("rated", {"name": str(number)}) for number in range(2)]
+        await until(lambda: len(began.get("rated", [])) == 1, what="the first of the rate ran")
+        await _shift(admin, step)
+        stepped = time.monotonic()
+        await asyncio.wait_for(jumped.wait(), 10)
+
+        due = await hf.enqueue("note", {"name": "due"}, delay=0.3)
+        aimed = await hf.enqueue("note", {"name": "aimed"}, target="a target")
+        for ref in (due, aimed):
+            await reached(hf, ref, "success", seconds=10)
+        assert time.monotonic() - stepped < 10, "promotion and targets go on"
+        for ref in (*waiting, *rated):
+            await reached(hf, ref, "success", seconds=20)
+        assert time.monotonic() - stepped < 15, "backoff and rates last for their own length"
+        await reached(hf, lost, "success", seconds=3 * LEASE + 10)
+        assert time.monotonic() - stepped < 3 * LEASE + 10
+        assert (await hf.wait(healthy, timeout=30)).attempt == 1
+    assert (await hf.get(healthy)).failures == 0
+    print(f"all of it within {time.monotonic() - stepped:.1f} s of a step by {step:g} s")
+
+
+async def test_steps_more_frequent_than_a_lease_put_recovery_off_by_three_leases_at_most(
+    hf: Holdfast, admin: asyncpg.Connection
+) -> None:
+    _declare(hf, {})
+    healthy = await hf.enqueue("long", {"seconds": 5 * LEASE}, max_attempts=1)
+    async with working(hf):
+        await reached(hf, healthy, "running")
+        lost = await _ghost(admin)
+        asked, way = time.monotonic(), 1
+        while not await _has(admin, lost, "state = 'success'"):
+            assert time.monotonic() - asked < 4 * LEASE + 10, "recovery is put off for ever"
+            await _shift(admin, way * 60.0)
+            way = -way
+            await asyncio.sleep(0.7)
+        took = time.monotonic() - asked
+        assert (await hf.wait(healthy, timeout=60)).attempt == 1
+        report = await admin.fetchval("select report -> 'breaks' ->> 'clock' from leaders")
+    assert int(report) > 1, "doctor is told"
+    print(f"recovered after {took:.1f} s, with leases of {LEASE:g} s")
+
+
+async def test_a_dead_leader_is_followed_within_a_term_though_the_clock_was_set_back(
+    hf: Holdfast, admin: asyncpg.Connection
+) -> None:
+    began: dict[str, list[float]] = {}
+    _declare(hf, began)
+    assert await admin.fetchval("select leads from preside('maintenance', 'dead', 5)")
+    await _shift(admin, -3600.0)
+    due = await hf.enqueue("note", {"name": "due"}, delay=0.1)
+    async with working(hf):
+        await reached(hf, due, "success", seconds=15)
+
+
+def _declare(hf: Holdfast, began: dict[str, list[float]]) -> None:
+    def note_it(name: str) -> int:
+        began.setdefault(name, []).append(time.monotonic())
+        return len(began[name])
+
+    @hf.job("long", lease=LEASE)
+    async def long(ctx: Context, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @hf.job("lost", lease=LEASE)
+    async def lost(ctx: Context) -> None: ...
+
+    @hf.job("note")
+    async def note(ctx: Context, name: str) -> None: ...
+
+    @hf.job("retries", retry=RetryPolicy(max_attempts=3))
+    async def retries(ctx: Context) -> None:
+        if note_it("retries") == 1:
+            raise Retry(delay=5.0)
+
+    @hf.job("snoozes")
+    async def snoozes(ctx: Context) -> None:
+        if note_it("snoozes") == 1:
+            raise Snooze(5.0)
+
+    @hf.job("rated", rate="1/5 s")
+    async def rated(ctx: Context, name: str) -> None:
+        note_it("rated")
+
+
+async def _shift(admin: asyncpg.Connection, seconds: float) -> None:
+    await admin.execute("update testing_clock set shift = shift + make_interval(secs => $1)", seconds)
+
+
+async def _ghost(admin: asyncpg.Connection) -> UUID:
+    """A job whose worker has died."""
+    async with admin.transaction():
+        await admin.fetch("select * from enqueue('lost')")
+        job_id: UUID = await admin.fetchval(
+            "select job_id from claim('ghost', array['lost'], lease_seconds => $1)", LEASE
+        )
+    return job_id
+
+
+async def _has(admin: asyncpg.Connection, job_id: UUID, condition: str) -> bool:
+    return bool(await admin.fetchval(f"select {condition} from jobs where id = $1", job_id))
