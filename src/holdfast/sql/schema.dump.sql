@@ -2621,7 +2621,7 @@ CREATE FUNCTION holdfast.live_workers() RETURNS SETOF holdfast.workers
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select w.* from workers w where w.heartbeat_at > now() - interval '15 seconds'
+  select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 ALTER FUNCTION holdfast.live_workers() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)

@@ -61,7 +61,7 @@ class UpkeepDatabase(Database):
             if connections is None:
                 raise NotOpen("maintenance has stopped")
             try:
-                conn = await connections.take()
+                conn = await connections.take(seconds)
             except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
                 raise translated(fault) from fault
             try:
