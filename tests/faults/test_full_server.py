@@ -162,10 +162,9 @@ async def running(server: EmbeddedPostgres, wal: Path | None = None) -> AsyncIte
 
 def _fill(folder: Path) -> Path:
     filler = folder / "filler"
-    with filler.open("wb") as file, contextlib.suppress(OSError):
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(os.urandom(65536))
-            file.flush()
     return filler
 
 
