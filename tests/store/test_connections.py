@@ -218,12 +218,19 @@ async def test_a_dropped_connection_keeps_its_place_until_its_statement_has_ende
     two: Connections, conn: asyncpg.Connection
 ) -> None:
     dropped = await two.take()
-    running = asyncio.create_task(dropped.fetch("select pg_sleep(60)"))
-    await asyncio.sleep(0.1)
     pid = dropped.get_server_pid()
+
+    async def abandon() -> None:
+        try:
+            await dropped.fetch("select pg_sleep(60)")
+        except asyncio.CancelledError:
+            two.drop(dropped)
+            raise
+
+    running = asyncio.create_task(abandon())
+    await asyncio.sleep(0.1)
     running.cancel()
     await asyncio.wait([running])
-    two.drop(dropped)
     other = await two.take()
     third = await two.take()  # once the server has ended the first
     assert await conn.fetchval("select count(*) from pg_stat_activity where pid = $1", pid) == 0
