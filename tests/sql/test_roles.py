@@ -23,6 +23,7 @@ WORKERS = EVERYBODY | {
     "publish_types", "lead", "preside", "unheard", "recover", "clamp_leases", "clamp_rates", "clamp_backoff", "resign",
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor", "result_limit",
+    "claim_ahead", "may_begin",
     "promote_due", "elect_from", "age_from", "reconcile_pages", "retire_from", "drop_stray_leases", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits",
 }  # fmt: skip

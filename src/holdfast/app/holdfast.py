@@ -297,8 +297,8 @@ class Holdfast(Verbs):
         With `signals`, SIGTERM and SIGINT drain it, and a second one interrupts what still runs.
         """
         async with self:
-            # One for claims, one for settlements, and two for those that go on beside slow ones.
-            database = Database(self.config, role="worker", size=4)
+            # One for claims, one for what begins, one for settlements, and two for those that go on beside slow ones.
+            database = Database(self.config, role="worker", size=5)
             await database.open()
             upkeep = Maintenance(self.config, self.events, listens=False)
             try:

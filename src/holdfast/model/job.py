@@ -130,3 +130,5 @@ class Claim:
     lease_seconds: float
     #: Where the attempts before it had come to, as JSON text.
     cursor: str | None = None
+    #: Of a job claimed ahead: it may begin once the database knows that jobs up to this number do.
+    number: int | None = None

@@ -753,62 +753,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision DEFAULT NULL::double precision, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-  job   jobs;
-  entry record;
-begin
-  select j.* into job
-  from jobs j
-  where j.id = claim_by_id.id
-    and (only_tenant is null or j.tenant = only_tenant)
-    and not starts_with(j.type, 'holdfast.');
-  if not found then
-    return;
-  end if;
-  if job.state = 'running' then
-    perform lapse(array[job.id], null);
-  elsif job.state = 'retry' and job.run_at <= now() then
-    perform promote_jobs(array[job.id]);
-  end if;
-  select j.* into job from jobs j where j.id = claim_by_id.id and j.state = 'queued';
-  if not found then
-    return;
-  end if;
-  select r.rank, r.seq into entry
-  from ready r
-  where r.stream = job.stream
-    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
-    and r.seq = coalesce(
-      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
-      job.seq)
-    and r.job_id = job.id
-  for update skip locked;
-  if not found then
-    return;
-  end if;
-  -- Without room for its key it would be parked, and the one behind it be taken.
-  if exists (
-    select from key_gates(job.type, job.tenant, job.payload) g
-    where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
-  ) then
-    return;
-  end if;
-  -- This entry, which is ours already, comes first in the range.
-  return query
-  select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
-    c.claimed_at + make_interval(secs => c.lease_seconds_given)
-  from claim_from(
-    worker, 1, claim_by_id.lease_seconds, array[job.stream], array[entry.rank], array[entry.seq - 1],
-    array[entry.rank + 1]) c;
-end
-$$;
-ALTER FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
+CREATE FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -838,6 +783,7 @@ declare
   kinds     integer[];
   terms     double precision[];
   started   integer;
+  given     integer := 0;
   guarded   boolean := exists (select from controls)
     or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
   shut      integer[];
@@ -933,18 +879,20 @@ begin
           and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
         returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
           j.failures, j.max_attempts, j.created_at, taken.ready_at,
-          coalesce(claim_from.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
+          coalesce(claim_ahead.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
       ), leased as (
-        insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
+        insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
         select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
-          claim_from.worker
+          claim_ahead.worker,
+          nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0) + next_number - 1
         from begun b
       )
       select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
         b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
       from begun b
-      order by b.rank, b.seq;
+      order by b.rank, b.seq, b.id;
       get diagnostics started = row_count;
+      given := given + started;
       if started < cardinality(tids) then
         perform note_repair('ready-dropped', cardinality(tids) - started);
       end if;
@@ -966,6 +914,78 @@ begin
       end if;
     end loop;
   end loop;
+  -- With the first number of a lane: none has begun.
+  if given > at_once and number_in_lane(next_number) = 1 then
+    perform may_begin(worker, array[next_number - 1]);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision DEFAULT NULL::double precision, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job   jobs;
+  entry record;
+begin
+  select j.* into job
+  from jobs j
+  where j.id = claim_by_id.id
+    and (only_tenant is null or j.tenant = only_tenant)
+    and not starts_with(j.type, 'holdfast.');
+  if not found then
+    return;
+  end if;
+  if job.state = 'running' then
+    perform lapse(array[job.id], null);
+  elsif job.state = 'retry' and job.run_at <= now() then
+    perform promote_jobs(array[job.id]);
+  end if;
+  select j.* into job from jobs j where j.id = claim_by_id.id and j.state = 'queued';
+  if not found then
+    return;
+  end if;
+  select r.rank, r.seq into entry
+  from ready r
+  where r.stream = job.stream
+    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
+    and r.seq = coalesce(
+      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
+      job.seq)
+    and r.job_id = job.id
+  for update skip locked;
+  if not found then
+    return;
+  end if;
+  -- Without room for its key it would be parked, and the one behind it be taken.
+  if exists (
+    select from key_gates(job.type, job.tenant, job.payload) g
+    where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
+  ) then
+    return;
+  end if;
+  -- This entry, which is ours already, comes first in the range.
+  return query
+  select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
+    c.claimed_at + make_interval(secs => c.lease_seconds_given)
+  from claim_from(
+    worker, 1, claim_by_id.lease_seconds, array[job.stream], array[entry.rank], array[entry.seq - 1],
+    array[entry.rank + 1]) c;
+end
+$$;
+ALTER FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select *
+  from claim_ahead(
+    worker, max_jobs, claim_from.lease_seconds, streams, from_ranks, from_seqs, to_ranks, max_jobs, null);
 end
 $$;
 ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
@@ -1881,7 +1901,9 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     delete from workers w
     where w.ctid = any (array(
       select s.ctid from workers s where s.heartbeat_at < now() - interval '1 day' limit 1000 for update skip locked))
-    returning 1
+    returning w.id
+  ), also as (
+    delete from beginnings b using gone where b.worker = gone.id
   )
   select count(*)::integer from gone
 $$;
@@ -2050,6 +2072,7 @@ CREATE TABLE holdfast.leases (
     interrupt text,
     interrupted_by text,
     interrupt_note text,
+    number bigint,
     CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text])))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
@@ -2376,6 +2399,12 @@ CREATE FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integ
   limit max_keys
 $$;
 ALTER FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select (number >> 48)::integer
+$$;
+ALTER FUNCTION holdfast.lane_of(number bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2630,14 +2659,21 @@ CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt
     AS $$
 #variable_conflict use_column
 declare
-  ids     uuid[];
-  numbers integer[];
-  holders text[];
+  ids      uuid[];
+  numbers  integer[];
+  holders  text[];
+  outcomes text[];
+  faults   text[];
+  messages text[];
 begin
-  select array_agg(l.job_id order by l.job_id), array_agg(l.attempt order by l.job_id), array_agg(l.worker order by l.job_id)
-  into ids, numbers, holders
+  select array_agg(l.job_id), array_agg(l.attempt), array_agg(l.worker),
+    array_agg(case when l.unbegun then 'released' else 'lost' end),
+    array_agg(case when l.unbegun then 'NeverBegan' else 'LeaseLost' end),
+    array_agg(
+      case when l.unbegun then 'its worker was gone before this could begin' else 'the worker stopped renewing its lease' end)
+  into ids, numbers, holders, outcomes, faults, messages
   from (
-    select l.job_id, l.attempt, l.worker
+    select l.job_id, l.attempt, l.worker, never_began(l.job_id, l.attempt, l.worker, l.number) as unbegun
     from leases l
     join jobs j on j.id = l.job_id
     where l.job_id = any (job_ids)
@@ -2649,10 +2685,7 @@ begin
   end if;
   return query
   select s.job_id, s.attempt, held.worker, s.state
-  from settle(
-    null, ids, numbers, array_fill('lost'::text, array[cardinality(ids)]), null,
-    array_fill('LeaseLost'::text, array[cardinality(ids)]),
-    array_fill('the worker stopped renewing its lease'::text, array[cardinality(ids)]), null, null, null, null) s
+  from settle(null, ids, numbers, outcomes, null, faults, messages, null, null, null, null) s
   join unnest(ids, holders) as held (job_id, worker) on held.job_id = s.job_id;
 end
 $$;
@@ -2685,6 +2718,18 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.make_room(job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.may_begin(worker text, numbers bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  insert into beginnings as b (worker, lane, number)
+  select may_begin.worker, lane_of(n.number), n.number from unnest(numbers) as n (number)
+  on conflict on constraint beginnings_pkey do update set number = greatest(b.number, excluded.number);
+end
+$$;
+ALTER FUNCTION holdfast.may_begin(worker text, numbers bigint[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.mend(id uuid, fault text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2840,6 +2885,25 @@ CREATE FUNCTION holdfast.named(worker text) RETURNS text
   select coalesce(worker, '')
 $$;
 ALTER FUNCTION holdfast.named(worker text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return number is not null
+    and exists (
+      select from beginnings b
+      where b.worker = never_began.worker and b.lane = lane_of(never_began.number) and b.number < never_began.number)
+    and 3 > (
+      select count(*)
+      from job_attempts t
+      where t.job_id = never_began.job_id
+        and t.attempt between never_began.attempt - 3 and never_began.attempt - 1
+        and t.error_type = 'NeverBegan');
+end
+$$;
+ALTER FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2890,6 +2954,12 @@ CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     set count = r.count + excluded.count, last_at = now()
 $$;
 ALTER FUNCTION holdfast.note_repair(kind text, times bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.number_in_lane(number bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select number & ((1::bigint << 48) - 1)
+$$;
+ALTER FUNCTION holdfast.number_in_lane(number bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RETURNS uuid[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5273,6 +5343,7 @@ CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+  delete from beginnings b where b.worker = unregister_worker.id;
   delete from workers w where w.id = unregister_worker.id
 $$;
 ALTER FUNCTION holdfast.unregister_worker(id text) OWNER TO holdfast_owner;
@@ -5557,6 +5628,13 @@ ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     NO MAXVALUE
     CACHE 1
 );
+CREATE TABLE holdfast.beginnings (
+    worker text NOT NULL,
+    lane integer NOT NULL,
+    number bigint NOT NULL
+)
+WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+ALTER TABLE holdfast.beginnings OWNER TO holdfast_owner;
 CREATE TABLE holdfast.calls (
     id bigint NOT NULL,
     tenant text NOT NULL,
@@ -5731,6 +5809,8 @@ ALTER TABLE ONLY holdfast.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.beginnings
+    ADD CONSTRAINT beginnings_pkey PRIMARY KEY (worker, lane);
 ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.controls
@@ -5795,6 +5875,7 @@ CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast
 CREATE TRIGGER controls_begin_limit AFTER INSERT OR UPDATE ON holdfast.controls FOR EACH ROW WHEN ((new.limit_count IS NOT NULL)) EXECUTE FUNCTION holdfast.begin_limit();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.api_keys FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.audit_log FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.beginnings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.controls FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.dead_letters FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.idempotency_keys FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
@@ -5846,6 +5927,8 @@ REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) F
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) FROM PUBLIC;
@@ -5959,6 +6042,7 @@ GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.lane_of(number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.last_cursor(job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.last_cursor(job_id uuid) TO holdfast_worker;
@@ -5989,15 +6073,19 @@ GRANT ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, afte
 REVOKE ALL ON FUNCTION holdfast.live_workers() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.moment(at timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.named(worker text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.number_in_lane(number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;

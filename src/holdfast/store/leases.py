@@ -45,10 +45,20 @@ class LeaseStore:
         self.result_limit = database.config.result_max_bytes
 
     async def claim(
-        self, ranges: Ranges, streams: Mapping[int, Stream], limit: int, lease_seconds: float | None
+        self,
+        ranges: Ranges,
+        streams: Mapping[int, Stream],
+        limit: int,
+        lease_seconds: float | None,
+        *,
+        at_once: int | None = None,
+        next_number: int | None = None,
     ) -> list[Claim]:
-        """Lease up to `limit` jobs."""
-        rows = await self._database.rows("claim_from", self._worker, limit, lease_seconds, *ranges)
+        """Lease up to `limit` jobs. Those beyond the first `at_once` are numbered from `next_number` on."""
+        at_once = limit if at_once is None else at_once
+        rows = await self._database.rows(
+            "claim_ahead", self._worker, limit, lease_seconds, *ranges, at_once, next_number
+        )
         return [
             Claim(
                 job_id=row[0],
@@ -64,9 +74,14 @@ class LeaseStore:
                 claimed_at=row[10],
                 lease_seconds=row[11],
                 cursor=row[12],
+                number=None if next_number is None or place < at_once else next_number + place - at_once,
             )
-            for row in rows
+            for place, row in enumerate(rows)
         ]
+
+    async def may_begin(self, numbers: Sequence[int]) -> None:
+        """Have it known that jobs up to these numbers, one per lane, are about to begin."""
+        await self._database.value("may_begin", self._worker, list(numbers))
 
     async def streams(
         self, types: Sequence[str], queues: Sequence[str] | None, tenants: Sequence[str] | None

@@ -27,6 +27,7 @@ from holdfast.lifecycle.service import Service
 from holdfast.model.hints import Hints, Ranges
 from holdfast.store.leases import LeaseStore
 from holdfast.telemetry.bus import Bus
+from holdfast.worker.beginnings import Beginnings
 from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.offer import Offer
 from holdfast.worker.slots import Slots
@@ -90,6 +91,8 @@ class Intake(Service):
         #: How many jobs of each lane may be held beyond its slots.
         self._share = {lane: AHEAD * batch_size * n // max(1, slots.total) for lane, n in slots.capacity.items()}
         self._held_already = held_already
+        #: Which of the jobs claimed ahead may begin.
+        self.beginnings = Beginnings(store, bus, slots.capacity.items(), on_cleared=self._fill)
         self._hints = Hints()
         self._unknown: set[int] = set()
         self._foreign: set[int] = set()
@@ -127,10 +130,8 @@ class Intake(Service):
         self._slots.give_back(lane)
         self._mean_seconds[lane] += (held.duration - self._mean_seconds[lane]) * 0.05
         self._ended_at[lane] = time.monotonic()
-        ahead = self._ahead[lane]
-        if ahead and not self.stopping.is_set():
-            self._begin(ahead.popleft()[1])
-        if len(ahead) <= self._wanted_ahead(lane) // 2:
+        self._fill(lane)
+        if len(self._ahead[lane]) <= self._wanted_ahead(lane) // 2:
             self.wake()
 
     def settled(self) -> None:
@@ -226,7 +227,14 @@ class Intake(Service):
     async def _claim(self, lane: str, wanted: int, streams: list[int], view: View) -> int:
         asked_at = time.monotonic()
         try:
-            claims = await self._store.claim(self._ranges(streams, view, asked_at), self._offer.streams, wanted, None)
+            claims = await self._store.claim(
+                self._ranges(streams, view, asked_at),
+                self._offer.streams,
+                wanted,
+                None,
+                at_once=self._at_once(lane),
+                next_number=self.beginnings.next_number(lane),
+            )
         except DatabaseUnavailable:
             # The claim may have been granted, now or in a moment: ask what came of it, and once more later.
             self._unanswered = [0.0, time.monotonic() + 5.0]
@@ -246,13 +254,23 @@ class Intake(Service):
             self._held.add(held)
             if self.stopping.is_set():
                 self._hand_back(held)
-            elif self._slots.free(lane) > 0:
+            elif claim.number is None and not self._ahead[lane] and self._slots.free(lane) > 0:
                 self._begin(held)
             elif claim.stream.limited:
                 self._ahead[lane].appendleft((asked_at, held))
             else:
                 self._ahead[lane].append((asked_at, held))
+        numbers = [claim.number for claim in claims if claim.number is not None]
+        if numbers:
+            self.beginnings.claimed(lane, numbers[0], numbers[-1])
+        self._fill(lane)
         return len(claims)
+
+    def _at_once(self, lane: str) -> int:
+        """How many of the jobs of a claim begin, for all that is known, before numbers could be cleared for them."""
+        free, waiting = self._slots.free(lane), len(self._ahead[lane])
+        chunk = self.beginnings.chunk(lane, self._mean_seconds[lane])
+        return max(0, free - waiting) if waiting else max(free, chunk)
 
     def _view(self, now: float) -> View:
         """How far back to look this time."""
@@ -283,6 +301,15 @@ class Intake(Service):
         if len(streams) > _ALL_STREAMS_UP_TO:
             streams = [s for s in streams if now - self._active.get(s, -60.0) < 5.0] or streams
         return self._hints.ranges(streams) if view == "new" else self._hints.since("lately", streams)
+
+    def _fill(self, lane: str) -> None:
+        """Start what was claimed ahead, as far as slots are free and it may begin."""
+        ahead = self._ahead[lane]
+        while ahead and self._slots.free(lane) > 0 and not self.stopping.is_set():
+            number = ahead[0][1].claim.number
+            if number is not None and not self.beginnings.may_begin(lane, number):
+                return
+            self._begin(ahead.popleft()[1])
 
     def _begin(self, held: Held) -> None:
         self._slots.take(held.lane)

@@ -168,17 +168,20 @@ class Worker:
         self._keeper.start()
         settlement = asyncio.create_task(self._settlement.run(), name="settlement")
         intake = asyncio.create_task(self._intake.run(), name="intake")
+        beginnings = asyncio.create_task(self._intake.beginnings.run(), name="beginnings")
         services = [asyncio.create_task(s.run(), name=s.name) for s in self._services]
         watch = asyncio.create_task(self._watch_leases(), name="lease watch")
         try:
             drained = asyncio.create_task(self._drain.wait(), name="drain")
-            await asyncio.wait({drained, intake, settlement, *services}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {drained, intake, settlement, beginnings, *services}, return_when=asyncio.FIRST_COMPLETED
+            )
             drained.cancel()
             await self._shut_down(intake, services)
         finally:
             watch.cancel()
             self._settlement.stop()
-            for service in (*self._services, self._intake):
+            for service in (*self._services, self._intake, self._intake.beginnings):
                 service.stop()
             self._keeper.stop()
             self._execution.shutdown()
@@ -186,7 +189,7 @@ class Worker:
             with contextlib.suppress(DatabaseUnavailable):
                 await self._database.value("unregister_worker", self.id)
             self._tell("stopped")
-        for task in (intake, settlement, *services):
+        for task in (intake, settlement, beginnings, *services):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception()  # type: ignore[misc]
 

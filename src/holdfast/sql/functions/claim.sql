@@ -17,15 +17,21 @@
 --
 -- Only where somebody paused or limited something is a claim `guarded`: it leaves out streams that are shut, and takes
 -- permits for what has limits (see limits.sql). Where more heads are tied than can be served, tenants take turns.
+--
+-- Where a worker has no slot for a job yet, it is claimed ahead, and its lease has a number: see beginnings.sql. The first
+-- `at_once` jobs of a claim begin at once; those behind them are numbered from `next_number` on, if one is given, in the
+-- order in which they are returned.
 
-create or replace function claim_from(
+create or replace function claim_ahead(
   worker        text,
   max_jobs      integer,
   lease_seconds double precision,
   streams       integer[],
   from_ranks    integer[],
   from_seqs     bigint[],
-  to_ranks      integer[]
+  to_ranks      integer[],
+  at_once       integer,
+  next_number   bigint
 ) returns table (
   job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
   target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
@@ -59,6 +65,7 @@ declare
   kinds     integer[];
   terms     double precision[];
   started   integer;
+  given     integer := 0;
   guarded   boolean := exists (select from controls)
     or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
   shut      integer[];
@@ -160,19 +167,21 @@ begin
           and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
         returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
           j.failures, j.max_attempts, j.created_at, taken.ready_at,
-          coalesce(claim_from.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
+          coalesce(claim_ahead.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
       ), leased as (
-        insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
+        insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
         select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
-          claim_from.worker
+          claim_ahead.worker,
+          nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0) + next_number - 1
         from begun b
       )
       select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
         b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
       from begun b
-      order by b.rank, b.seq;
+      order by b.rank, b.seq, b.id;
 
       get diagnostics started = row_count;
+      given := given + started;
       if started < cardinality(tids) then
         perform note_repair('ready-dropped', cardinality(tids) - started);
       end if;
@@ -195,6 +204,36 @@ begin
       end if;
     end loop;
   end loop;
+
+  -- With the first number of a lane: none has begun.
+  if given > at_once and number_in_lane(next_number) = 1 then
+    perform may_begin(worker, array[next_number - 1]);
+  end if;
+end
+$$;
+
+-- The same for a worker that numbers nothing: whatever it claims counts as begun.
+create or replace function claim_from(
+  worker        text,
+  max_jobs      integer,
+  lease_seconds double precision,
+  streams       integer[],
+  from_ranks    integer[],
+  from_seqs     bigint[],
+  to_ranks      integer[]
+) returns table (
+  job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
+  target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
+  claimed_at timestamptz, lease_seconds_given double precision)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  return query
+  select *
+  from claim_ahead(
+    worker, max_jobs, claim_from.lease_seconds, streams, from_ranks, from_seqs, to_ranks, max_jobs, null);
 end
 $$;
 

@@ -46,6 +46,11 @@ create or replace trigger durable before insert or update or delete on leases
   when (current_setting('synchronous_commit') in ('off', 'local'))
   execute function raise_durability();
 
+create or replace trigger durable before insert or update or delete on beginnings
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
 create or replace trigger durable before insert or update or delete on idempotency_keys
   for each statement
   when (current_setting('synchronous_commit') in ('off', 'local'))

@@ -37,6 +37,7 @@ create or replace function unregister_worker(id text) returns void
 language sql security definer
 set search_path from current
 as $$
+  delete from beginnings b where b.worker = unregister_worker.id;
   delete from workers w where w.id = unregister_worker.id
 $$;
 
@@ -49,7 +50,9 @@ as $$
     delete from workers w
     where w.ctid = any (array(
       select s.ctid from workers s where s.heartbeat_at < now() - interval '1 day' limit 1000 for update skip locked))
-    returning 1
+    returning w.id
+  ), also as (
+    delete from beginnings b using gone where b.worker = gone.id
   )
   select count(*)::integer from gone
 $$;

@@ -116,7 +116,7 @@ begin
 end
 $$;
 
--- Close the attempts of these jobs as lost. A job whose row somebody has locked is left for the next sweep, so that it
+-- Close the attempts of these jobs as lost, or as released where they never began (see beginnings.sql). A job whose row somebody has locked is left for the next sweep, so that it
 -- holds up no other.
 create or replace function lose(job_ids uuid[])
 returns table (job_id uuid, attempt integer, worker text, state text)
@@ -125,14 +125,21 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  ids     uuid[];
-  numbers integer[];
-  holders text[];
+  ids      uuid[];
+  numbers  integer[];
+  holders  text[];
+  outcomes text[];
+  faults   text[];
+  messages text[];
 begin
-  select array_agg(l.job_id order by l.job_id), array_agg(l.attempt order by l.job_id), array_agg(l.worker order by l.job_id)
-  into ids, numbers, holders
+  select array_agg(l.job_id), array_agg(l.attempt), array_agg(l.worker),
+    array_agg(case when l.unbegun then 'released' else 'lost' end),
+    array_agg(case when l.unbegun then 'NeverBegan' else 'LeaseLost' end),
+    array_agg(
+      case when l.unbegun then 'its worker was gone before this could begin' else 'the worker stopped renewing its lease' end)
+  into ids, numbers, holders, outcomes, faults, messages
   from (
-    select l.job_id, l.attempt, l.worker
+    select l.job_id, l.attempt, l.worker, never_began(l.job_id, l.attempt, l.worker, l.number) as unbegun
     from leases l
     join jobs j on j.id = l.job_id
     where l.job_id = any (job_ids)
@@ -144,10 +151,7 @@ begin
   end if;
   return query
   select s.job_id, s.attempt, held.worker, s.state
-  from settle(
-    null, ids, numbers, array_fill('lost'::text, array[cardinality(ids)]), null,
-    array_fill('LeaseLost'::text, array[cardinality(ids)]),
-    array_fill('the worker stopped renewing its lease'::text, array[cardinality(ids)]), null, null, null, null) s
+  from settle(null, ids, numbers, outcomes, null, faults, messages, null, null, null, null) s
   join unnest(ids, holders) as held (job_id, worker) on held.job_id = s.job_id;
 end
 $$;

@@ -1,8 +1,12 @@
--- name: claim_from
--- Lease jobs from ranges of streams.
+-- name: claim_ahead
+-- Lease jobs from ranges of streams; those beyond the free slots have numbers.
 select job_id, attempt, stream, rank, seq, payload, correlation_id, target, failures, ready_at, claimed_at,
   lease_seconds_given, case when attempt > 1 then holdfast.last_cursor(job_id)::text end as cursor
-from holdfast.claim_from($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[]);
+from holdfast.claim_ahead($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[], $8, $9);
+
+-- name: may_begin
+-- Jobs up to these numbers are about to begin.
+select holdfast.may_begin($1, $2::bigint[]);
 
 -- name: open_streams
 -- The streams that a worker may take from now.

@@ -1,0 +1,111 @@
+"""Has the database know which of the jobs claimed ahead are about to begin, some at a time, before they do.
+
+What a worker had claimed ahead and never begun when it died costs nothing (`sql/functions/beginnings.sql`).
+Jobs claimed ahead are numbered per lane in the order in which they are to begin. A number is cleared once the database
+has it. What was cleared and has not begun is in doubt when the worker dies, and counts. So a lane has as much cleared
+as begins while a statement is under way and in the few milliseconds between two of them, and no more: a statement for
+every job would cost more than the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.lifecycle.service import Service
+from holdfast.store.leases import LeaseStore
+from holdfast.telemetry.bus import Bus
+
+__all__ = ["Beginnings"]
+
+#: What a statement costs, both sides together, what a job costs beside its handler, and which part of the time that
+#: jobs take may go into statements.
+_STATEMENT_SECONDS, _JOB_SECONDS, _SHARE = 0.00025, 0.00006, 0.03
+#: How much is cleared at once grows when slots had to wait for it, and shrinks slowly while none had to.
+_GROWTH, _SHRINKAGE = 2.0, 0.97
+_MOST = 1000
+_LANE_SHIFT = 48
+
+
+class Beginnings(Service):
+    """Clears numbers. `on_cleared` hears of a lane that may go on."""
+
+    name = "beginnings"
+
+    def __init__(
+        self, store: LeaseStore, bus: Bus, lanes: Iterable[tuple[str, int]], *, on_cleared: Callable[[str], None]
+    ) -> None:
+        super().__init__(bus)
+        self._store, self._on_cleared = store, on_cleared
+        self._lanes = {name: _Lane(index << _LANE_SHIFT, slots) for index, (name, slots) in enumerate(lanes)}
+
+    def next_number(self, lane: str) -> int:
+        """The number of the next job that is claimed ahead."""
+        return self._lanes[lane].last + 1
+
+    def claimed(self, lane: str, first: int, last: int) -> None:
+        """These numbers were given: the first of them may be wanted soon."""
+        numbers = self._lanes[lane]
+        numbers.last = max(numbers.last, last)
+        if numbers.cleared < first:
+            self._want(numbers, first)
+
+    def chunk(self, lane: str, mean_seconds: float) -> int:
+        """How many jobs are cleared at once: of what is claimed by a lane that has nothing, so many begin at once.
+
+        More of them where handlers are shorter, because a statement must be worth while.
+        """
+        numbers = self._lanes[lane]
+        numbers.least = max(numbers.slots, int(_STATEMENT_SECONDS / _SHARE / (mean_seconds + _JOB_SECONDS)))
+        numbers.chunk = max(numbers.chunk, numbers.least)
+        return numbers.chunk
+
+    def may_begin(self, lane: str, number: int) -> bool:
+        """Whether this job may begin; if not, it may in a moment."""
+        numbers = self._lanes[lane]
+        if number > numbers.cleared:
+            numbers.stalled = True
+            self._want(numbers, number)
+            return False
+        numbers.begun = number
+        if numbers.cleared - number < numbers.chunk and numbers.cleared < numbers.last:
+            self._want(numbers, number + 1)
+        return True
+
+    def _want(self, lane: _Lane, number: int) -> None:
+        if lane.wanted < number:
+            lane.wanted = number
+            self.wake()
+
+    async def round(self) -> float:
+        """Clear what is wanted, and what will be while the statement after this one is under way."""
+        asked = {name: lane.ask() for name, lane in self._lanes.items() if lane.wanted}
+        if asked:
+            await self._store.may_begin(list(asked.values()))
+            for name, number in asked.items():
+                self._lanes[name].answered(number)
+                self._on_cleared(name)
+        return 0.0 if any(lane.wanted for lane in self._lanes.values()) else 3600.0
+
+
+class _Lane:
+    """The numbers of one lane: given, cleared, begun; and how many to clear at a time."""
+
+    def __init__(self, start: int, slots: int) -> None:
+        self.last = self.cleared = self.begun = start
+        #: What is to be cleared, if anything, and whether slots wait for it.
+        self.wanted = 0
+        self.stalled = False
+        self.slots = max(2, slots)
+        self.chunk = self.least = self.slots
+
+    def ask(self) -> int:
+        """Up to where to clear."""
+        return min(self.last, max(self.wanted - 1, self.begun) + 2 * self.chunk)
+
+    def answered(self, number: int) -> None:
+        """Numbers up to this one are cleared."""
+        self.cleared = max(self.cleared, number)
+        if self.wanted <= number:
+            self.wanted = 0
+        chunk = self.chunk * (_GROWTH if self.stalled else _SHRINKAGE)
+        self.chunk, self.stalled = min(_MOST, max(self.least, int(chunk))), False
