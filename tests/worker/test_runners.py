@@ -8,8 +8,10 @@ import time
 from typing import Any
 
 import asyncpg
+import pytest
 
 from holdfast import Context, Holdfast
+from holdfast.store import upkeep
 from holdfast.telemetry.events import AttemptEnded
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import working
@@ -206,16 +208,21 @@ async def test_long_handlers_are_not_claimed_ahead_for(hf: Holdfast) -> None:
     @hf.job("wait")
     async def wait(ctx: Context) -> None:
         nonlocal most
-        most = max(most, len(workers[0]._held) - workers[0]._slots.used)
+        most = max(most, sum(map(len, workers[0]._intake._ahead.values())))
         await asyncio.sleep(0.03)
 
     await hf.enqueue_many([("wait", {})] * 60)
     workers: list[Any] = []
     await hf.run_worker(burst=True, lanes={"general": 4}, started=workers.append)
-    assert most <= 8, "only those that are being settled"
+    assert most == 0
 
 
-async def test_a_worker_process_has_four_connections_at_work(hf: Holdfast, database_url: str) -> None:
+async def test_a_worker_process_has_four_connections_at_work(
+    hf: Holdfast, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Maintenance makes another one when the one in use stays away, which it does on a busy machine.
+    monkeypatch.setattr(upkeep, "_GROW_AFTER_SECONDS", 10.0)
+
     @hf.job("note")
     async def note(ctx: Context) -> None: ...
 
