@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID
 
 import asyncpg
 
@@ -86,3 +87,36 @@ async def test_a_lapsed_job_goes_before_new_ones(conn: asyncpg.Connection) -> No
     await expire(conn, lost.job_id)
     await sweep(conn)
     assert [lease.job_id for lease in await claim(conn, limit=2)] == [lost.job_id, new]
+
+
+RECOVER = "select job_id, state from recover(clock_timestamp(), '{}', '{}', '{}', '{}', '{}', $1)"
+
+
+async def recovered(conn: asyncpg.Connection, max_jobs: int = 200) -> dict[UUID, str]:
+    """What the leader's sweep takes back."""
+    return {row["job_id"]: row["state"] for row in await conn.fetch(RECOVER, max_jobs)}
+
+
+async def test_a_job_that_cannot_be_settled_keeps_nobody_else_from_coming_back(conn: asyncpg.Connection) -> None:
+    leases = [await run_one(conn) for _ in range(3)]
+    await lapsed(conn, 5)
+    refused = leases[1].job_id
+    await conn.execute(f"alter table job_attempts add constraint refused check (job_id <> '{refused}')")
+    assert await recovered(conn) == {lease.job_id: "queued" for lease in leases if lease.job_id != refused}
+    assert await conn.fetchval("select count from repairs where kind = 'lapse-refused'") == 1
+    assert await recovered(conn) == {}
+    await conn.execute("alter table job_attempts drop constraint refused")
+    await lapsed(conn, 5)
+    assert await recovered(conn) == {refused: "queued"}
+
+
+async def test_locked_jobs_leave_room_for_others(connect_as: ConnectAs) -> None:
+    conn, other = await connect_as("superuser"), await connect_as("superuser")
+    leases = [await run_one(conn) for _ in range(4)]
+    await lapsed(conn, 5)
+    async with other.transaction():
+        first = [lease.job_id for lease in leases[:2]]
+        await conn.execute("update leases set expires_at = now() - interval '1 hour' where job_id = any ($1)", first)
+        await other.execute("select from jobs where id = any ($1) for update", first)
+        assert await recovered(conn, 2) == {lease.job_id: "queued" for lease in leases[2:]}
+    assert set(await recovered(conn, 2)) == set(first)

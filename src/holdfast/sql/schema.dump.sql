@@ -2690,6 +2690,39 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.lose(job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lose_each(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  one uuid;
+begin
+  begin
+    return query select * from lose(job_ids);
+    return;
+  exception
+    when query_canceled or lock_not_available or deadlock_detected or serialization_failure or admin_shutdown
+      or insufficient_resources or read_only_sql_transaction then
+      raise;
+    when others then
+      raise warning 'lapsed leases are settled one by one: %', sqlerrm;
+  end;
+  foreach one in array job_ids loop
+    begin
+      return query select * from lose(array[one]);
+    exception
+      when query_canceled then
+        raise;
+      when others then
+        raise warning 'the lapsed lease of job % cannot be settled: %', one, sqlerrm;
+        update leases l set expires_at = now() + make_interval(secs => l.lease_seconds) where l.job_id = one;
+        perform note_repair('lapse-refused', 1);
+    end;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.lose_each(job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.make_room(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3764,6 +3797,8 @@ CREATE FUNCTION holdfast.recover(clock timestamp with time zone, spared_above do
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -3776,15 +3811,18 @@ begin
   end if;
   select array_agg(entry.job_id) into ids
   from (
+    -- Jobs that somebody has locked are passed over here already: any number of them leaves room for others.
     select l.job_id
     from leases l
+    join jobs j on j.id = l.job_id
     where l.expires_at < now()
       and not exists (
         select from unnest(spared_above, spared_up_to) as break (above, up_to)
         where l.lease_seconds > break.above and l.lease_seconds <= break.up_to)
     order by l.expires_at
     limit max_jobs
-    for update skip locked) entry;
+    for update of l skip locked
+    for no key update of j skip locked) entry;
   ids := ids || array(
     select l.job_id
     from unnest(watched, watched_attempts, watched_until) as w (job_id, attempt, expires_at)
@@ -3795,7 +3833,7 @@ begin
     for update of l skip locked);
   if cardinality(ids) > 0 then
     return query
-    select s.job_id, s.attempt, s.worker, s.state, null::timestamptz, null::double precision from lose(ids) s;
+    select s.job_id, s.attempt, s.worker, s.state, null::timestamptz, null::double precision from lose_each(ids) s;
   end if;
   if cardinality(spared_above) > 0 then
     return query
@@ -6072,6 +6110,7 @@ REVOKE ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, aft
 GRANT ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.live_workers() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lose_each(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) TO holdfast_worker;

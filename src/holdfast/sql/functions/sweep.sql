@@ -47,6 +47,8 @@ language plpgsql security definer
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -59,15 +61,18 @@ begin
   end if;
   select array_agg(entry.job_id) into ids
   from (
+    -- Jobs that somebody has locked are passed over here already: any number of them leaves room for others.
     select l.job_id
     from leases l
+    join jobs j on j.id = l.job_id
     where l.expires_at < now()
       and not exists (
         select from unnest(spared_above, spared_up_to) as break (above, up_to)
         where l.lease_seconds > break.above and l.lease_seconds <= break.up_to)
     order by l.expires_at
     limit max_jobs
-    for update skip locked) entry;
+    for update of l skip locked
+    for no key update of j skip locked) entry;
   ids := ids || array(
     select l.job_id
     from unnest(watched, watched_attempts, watched_until) as w (job_id, attempt, expires_at)
@@ -78,7 +83,7 @@ begin
     for update of l skip locked);
   if cardinality(ids) > 0 then
     return query
-    select s.job_id, s.attempt, s.worker, s.state, null::timestamptz, null::double precision from lose(ids) s;
+    select s.job_id, s.attempt, s.worker, s.state, null::timestamptz, null::double precision from lose_each(ids) s;
   end if;
   if cardinality(spared_above) > 0 then
     return query
@@ -116,8 +121,44 @@ begin
 end
 $$;
 
--- Close the attempts of these jobs as lost, or as released where they never began (see beginnings.sql). A job whose row somebody has locked is left for the next sweep, so that it
--- holds up no other.
+-- Close the attempts of these jobs, all at once, or one by one where that fails: a row that cannot be settled must not
+-- keep the others. It is tried again after one more lease, counted, and named in the server's log.
+create or replace function lose_each(job_ids uuid[])
+returns table (job_id uuid, attempt integer, worker text, state text)
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  one uuid;
+begin
+  begin
+    return query select * from lose(job_ids);
+    return;
+  exception
+    when query_canceled or lock_not_available or deadlock_detected or serialization_failure or admin_shutdown
+      or insufficient_resources or read_only_sql_transaction then
+      raise;
+    when others then
+      raise warning 'lapsed leases are settled one by one: %', sqlerrm;
+  end;
+  foreach one in array job_ids loop
+    begin
+      return query select * from lose(array[one]);
+    exception
+      when query_canceled then
+        raise;
+      when others then
+        raise warning 'the lapsed lease of job % cannot be settled: %', one, sqlerrm;
+        update leases l set expires_at = now() + make_interval(secs => l.lease_seconds) where l.job_id = one;
+        perform note_repair('lapse-refused', 1);
+    end;
+  end loop;
+end
+$$;
+
+-- Close the attempts of these jobs as lost, or as released where they never began (see beginnings.sql). A job whose row
+-- somebody has locked is left for the next sweep, so that it holds up no other.
 create or replace function lose(job_ids uuid[])
 returns table (job_id uuid, attempt integer, worker text, state text)
 language plpgsql
