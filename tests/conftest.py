@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -25,6 +26,11 @@ from tests.harness import deeds
 from tests.harness.databases import Databases, with_database
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
+
+# Hundreds of the tests' processes import the same modules: without compiled files each compiles them anew, for
+# longer than the rest of its start takes. An environment that forbids them is overruled, here and for all children.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 #: The controller chooses the folder, the xdist workers inherit it.
 HOME = Path(tempfile.gettempdir()) / f"hf-tests-{os.environ.setdefault('PYTEST_SERVER', uuid4().hex[:8])}"
