@@ -17,31 +17,28 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from holdfast.app.handler import Handler
 from holdfast.app.verbs import Verbs
 from holdfast.client.client import Client
-from holdfast.client.control import Control
-from holdfast.client.operations import Operations
 from holdfast.config import Config
 from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
 from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidInput, NotOpen, SchemaError
 from holdfast.lifecycle.importing import refuse_while_importing
-from holdfast.maintenance.leader import Maintenance
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 from holdfast.store.database import Database, check_schema
-from holdfast.store.doctor import examination
-from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.jobs import JobStore
-from holdfast.store.migrate import migrate
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event, SettingOverruled
 from holdfast.telemetry.narrator import NARRATED, narrate, routine_is_narrated
 from holdfast.worker.context import Context
 from holdfast.worker.middleware import Middleware
-from holdfast.worker.slots import parse_lanes
-from holdfast.worker.worker import Worker
 
+# Imported where they begin: a program that only enqueues needs neither workers nor servers nor operations.
 if TYPE_CHECKING:
     from holdfast.app.sync import Sync
+    from holdfast.client.control import Control
+    from holdfast.client.operations import Operations
+    from holdfast.store.embedded import EmbeddedPostgres
+    from holdfast.worker.worker import Worker
 
 __all__ = ["Holdfast"]
 
@@ -203,6 +200,8 @@ class Holdfast(Verbs):
     async def use_database(self) -> None:
         """Make sure there is a database: start the embedded server where no URL is set."""
         if self.config.database_url is None:
+            from holdfast.store.embedded import EmbeddedPostgres
+
             self._embedded = EmbeddedPostgres(self.config.home)
             url = await asyncio.to_thread(self._embedded.start)
             self.config = dataclasses.replace(
@@ -227,6 +226,8 @@ class Holdfast(Verbs):
         except SchemaError as fault:
             if "does not exist" not in str(fault):
                 raise
+            from holdfast.store.migrate import migrate
+
             await migrate(self.config)
 
     async def control(self) -> Control:
@@ -234,6 +235,8 @@ class Holdfast(Verbs):
         if self._control is None:
             async with self._opening:
                 if self._control is None:
+                    from holdfast.client.control import Control
+
                     self._control = Control(await self._connected(self._front), self.client)
         return self._control
 
@@ -242,6 +245,8 @@ class Holdfast(Verbs):
         if self._operations is None:
             async with self._opening:
                 if self._operations is None:
+                    from holdfast.client.operations import Operations
+
                     self._operations = Operations(await self._connected(self._back))
         return self._operations
 
@@ -268,6 +273,8 @@ class Holdfast(Verbs):
 
     async def tell_overruled(self) -> None:
         """Tell of what the server is set to and Holdfast does not follow; a server that is away has said nothing."""
+        from holdfast.store.doctor import examination
+
         with suppress(DatabaseUnavailable):
             async with examination(self.config) as look:
                 for found in await look.overruled():
@@ -296,6 +303,10 @@ class Holdfast(Verbs):
 
         With `signals`, SIGTERM and SIGINT drain it, and a second one interrupts what still runs.
         """
+        from holdfast.maintenance.leader import Maintenance
+        from holdfast.worker.slots import parse_lanes
+        from holdfast.worker.worker import Worker
+
         async with self:
             # One for claims, one for what begins, one for settlements, and two for those that go on beside slow ones.
             database = Database(self.config, role="worker", size=5)
@@ -335,6 +346,8 @@ class Holdfast(Verbs):
     @asynccontextmanager
     async def maintaining(self) -> AsyncIterator[None]:
         """Take part in maintenance beside other work, as every worker does: whoever leads does it for all."""
+        from holdfast.maintenance.leader import Maintenance
+
         async with self:
             service = Maintenance(self.config, self.events)
             task = asyncio.create_task(service.run(), name=service.name)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import update_wrapper
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from holdfast.app.holdfast import Holdfast
@@ -34,7 +34,9 @@ from holdfast.errors import InvalidInput
 from holdfast.lifecycle.importing import refuse_while_importing
 from holdfast.lifecycle.portal import Portal, immediately
 from holdfast.store.foreign import is_blocking
-from holdfast.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.worker.worker import Worker
 
 __all__ = ["Sync"]
 
