@@ -94,3 +94,37 @@ async def test_a_job_does_not_run_twice_at_once_in_one_worker(hf: Holdfast, conn
 
 async def _came_back(hf: Holdfast, job_id: UUID) -> bool:
     return [a.outcome for a in await hf.attempts(job_id)][:2] == ["lost", "snoozed"]
+
+
+async def test_a_cut_connection_is_replaced_at_once_and_not_with_the_next_heartbeat(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HEARTBEAT_SECONDS", "60")
+    monkeypatch.setenv("HOLDFAST_LEASE_SEC_DEFAULT", "600")
+    async with Holdfast(database_url) as hf:
+
+        @hf.job("long")
+        async def long(ctx: Context) -> None:
+            await asyncio.Event().wait()
+
+        conn = await asyncpg.connect(database_url)
+        try:
+            async with working(hf):
+                job = await long.enqueue()
+                await reached(hf, job, "running")
+                cut = await conn.fetchval(LIFELINE)
+                await conn.execute("select pg_terminate_backend($1)", cut)
+
+                async def replaced() -> bool:
+                    return await conn.fetchval(LIFELINE) not in (None, cut)
+
+                await until(replaced, seconds=20, what="it listens again")
+                await hf.cancel(job.id)
+                await reached(hf, job, "canceled", seconds=20)
+        finally:
+            await conn.close()
+
+
+LIFELINE = (
+    "select pid from pg_stat_activity where datname = current_database() and application_name = 'holdfast lifeline'"
+)

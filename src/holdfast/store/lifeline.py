@@ -61,10 +61,14 @@ class Lifeline:
         """Whether the connection has gone."""
         return self._conn.is_closed()
 
+    def when_cut(self, callback: Callable[[], None]) -> None:
+        """Call back as soon as the connection has gone."""
+        self._conn.add_termination_listener(lambda _conn: callback())
+
     async def cut(self) -> None:
         """Wait until the connection has gone."""
         gone = asyncio.Event()
-        self._conn.add_termination_listener(lambda _conn: gone.set())
+        self.when_cut(gone.set)
         if not self._conn.is_closed():
             await gone.wait()
 

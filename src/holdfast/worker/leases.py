@@ -109,6 +109,8 @@ class LeaseKeeper:
             try:
                 await lifeline.listen(("ready", "interrupt", "duty"), self._heard)
                 self.lifeline = lifeline
+                # Until it is replaced, nobody hears anything: the next heartbeat would be too late to notice.
+                lifeline.when_cut(self._wake.set)
                 self._tell(self._on_wake, "ready", "")
                 self._tell(self._on_wake, "duty", "")
                 while not self._stopping and not lifeline.closed:
