@@ -24,6 +24,7 @@ from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.testing.databases import SERVER_SETTINGS
 from tests.harness import deeds
 from tests.harness.databases import Databases, with_database
+from tests.harness.order import is_long, spread
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
@@ -39,6 +40,13 @@ HOME = Path(tempfile.gettempdir()) / f"hf-tests-{os.environ.setdefault('PYTEST_S
 CHAOS_SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
 #: One for the whole run, so that a run can be repeated; likewise inherited.
 CHAOS_SEED = os.environ.setdefault("HOLDFAST_CHAOS_SEED", str(secrets.randbelow(2**32)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Spread long tests over the processes, after all tests were shuffled."""
+    if (worker := getattr(config, "workerinput", None)) is not None:
+        items[:] = spread(items, worker["workercount"], is_long)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
