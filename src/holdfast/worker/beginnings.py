@@ -20,6 +20,10 @@ __all__ = ["Beginnings"]
 #: What a statement costs, both sides together, what a job costs beside its handler, and which part of the time that
 #: jobs take may go into statements.
 _STATEMENT_SECONDS, _JOB_SECONDS, _SHARE = 0.00025, 0.00006, 0.03
+#: Handlers shorter than this never wait: what a claim brings has begun before a statement could be answered, and
+#: waiting for one would cost more than it saves.
+_NEVER_WAITS_SECONDS = 0.0002
+_AT_ONCE = 250
 #: How much is cleared at once grows when slots had to wait for it, and shrinks slowly while none had to.
 _GROWTH, _SHRINKAGE = 2.0, 0.97
 _MOST = 1000
@@ -49,15 +53,18 @@ class Beginnings(Service):
         if numbers.cleared < first:
             self._want(numbers, first)
 
-    def chunk(self, lane: str, mean_seconds: float) -> int:
-        """How many jobs are cleared at once: of what is claimed by a lane that has nothing, so many begin at once.
+    def at_once(self, lane: str, mean_seconds: float, *, free: int, waiting: int) -> int:
+        """How many jobs of a claim are to begin, as far as one can know, before numbers could be cleared for them.
 
-        More of them where handlers are shorter, because a statement must be worth while.
+        Those for which slots are free; and where slots would wait for the first numbers, so many that they need not.
         """
         numbers = self._lanes[lane]
-        numbers.least = max(numbers.slots, int(_STATEMENT_SECONDS / _SHARE / (mean_seconds + _JOB_SECONDS)))
+        worth_while = int(_STATEMENT_SECONDS / _SHARE / (mean_seconds + _JOB_SECONDS))
+        never_wait = mean_seconds < _NEVER_WAITS_SECONDS
+        numbers.least = _AT_ONCE if never_wait else max(numbers.slots, worth_while)
         numbers.chunk = max(numbers.chunk, numbers.least)
-        return numbers.chunk
+        wanted = free if waiting and not never_wait else max(free, numbers.chunk)
+        return max(0, wanted - waiting)
 
     def may_begin(self, lane: str, number: int) -> bool:
         """Whether this job may begin; if not, it may in a moment."""

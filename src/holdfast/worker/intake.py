@@ -232,7 +232,9 @@ class Intake(Service):
                 self._offer.streams,
                 wanted,
                 None,
-                at_once=self._at_once(lane),
+                at_once=self.beginnings.at_once(
+                    lane, self._mean_seconds[lane], free=self._slots.free(lane), waiting=len(self._ahead[lane])
+                ),
                 next_number=self.beginnings.next_number(lane),
             )
         except DatabaseUnavailable:
@@ -265,12 +267,6 @@ class Intake(Service):
             self.beginnings.claimed(lane, numbers[0], numbers[-1])
         self._fill(lane)
         return len(claims)
-
-    def _at_once(self, lane: str) -> int:
-        """How many of the jobs of a claim begin, for all that is known, before numbers could be cleared for them."""
-        free, waiting = self._slots.free(lane), len(self._ahead[lane])
-        chunk = self.beginnings.chunk(lane, self._mean_seconds[lane])
-        return max(0, free - waiting) if waiting else max(free, chunk)
 
     def _view(self, now: float) -> View:
         """How far back to look this time."""
