@@ -28,6 +28,7 @@ from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.migrate import migrate
 
 BATCH = 200
+CLAIM = "select * from claim_ahead('bench', $1, null, $2, $3, $4, $5, $1, null)"
 CANDIDATES = (
     "side tables, fillfactor 50",
     "side tables, fillfactor 70",
@@ -58,7 +59,7 @@ async def side_tables(conn: asyncpg.Connection, jobs: int, keys: bool = False) -
     while done < jobs:
         behind = ([stream] * 2, [-1, rank], [0, seq], [rank, 2**31 - 1])
         ranges = behind if seq else Hints.everything([stream])
-        rows = await conn.fetch("select * from claim_from('bench', $1, null, $2, $3, $4, $5)", BATCH, *ranges)
+        rows = await conn.fetch(CLAIM, BATCH, *ranges)
         ids, attempts = [r["job_id"] for r in rows], [r["attempt"] for r in rows]
         seq, rank = rows[-1]["seq"], rows[-1]["rank"]
         await conn.fetch("select * from complete('bench', $1, $2)", ids, attempts)

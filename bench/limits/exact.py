@@ -31,8 +31,7 @@ async def visits(url: str) -> Figures:
             async with conn.transaction():
                 before = await _rows(conn)
                 printed = await conn.fetchval(
-                    "explain (analyze, buffers, format json) "
-                    "select * from claim_from('bench', $1, null, $2, $3, $4, $5)",
+                    f"explain (analyze, buffers, format json) {loop.CLAIM}",
                     _JOBS,
                     *Hints.everything([stream]),
                 )

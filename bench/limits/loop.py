@@ -10,9 +10,11 @@ import asyncpg
 from bench.tally import stamped
 from holdfast.model.hints import Hints
 
-__all__ = ["BATCH", "drain", "enqueue_bulk", "enqueue_one"]
+__all__ = ["BATCH", "CLAIM", "drain", "enqueue_bulk", "enqueue_one"]
 
 BATCH = 200
+#: The statement of a worker that claims only for free slots.
+CLAIM = "select * from claim_ahead('bench', $1, null, $2, $3, $4, $5, $1, null)"
 _BULK = 1000
 _TYPE = "bench.noop"
 _ENQUEUE = "select job_id from enqueue_many($1, $2::text[]::jsonb[])"
@@ -53,7 +55,7 @@ async def drain(url: str, count: int) -> float:
         while done < count:
             behind = ([stream] * 2, [-1, rank], [0, seq], [rank, 2**31 - 1])
             ranges = behind if seq else Hints.everything([stream])
-            rows = await conn.fetch("select * from claim_from('bench', $1, null, $2, $3, $4, $5)", BATCH, *ranges)
+            rows = await conn.fetch(CLAIM, BATCH, *ranges)
             if not rows:
                 raise RuntimeError(f"nothing left to claim after {done} of {count}")
             ids, attempts = [row["job_id"] for row in rows], [row["attempt"] for row in rows]
