@@ -120,8 +120,13 @@ async def test_no_role_needs_a_right_for_it(connect_as: ConnectAs, role: str) ->
         assert await conn.fetchval("show synchronous_commit") == "on"
 
 
-async def test_an_answer_waits_for_no_standby_where_none_is_synchronous(conn: asyncpg.Connection) -> None:
-    assert await conn.fetchval("show synchronous_standby_names") == ""
+@pytest.mark.parametrize("again", [{"idempotency_key": "k"}, {"dedup_key": "d"}])
+async def test_a_repeat_vouches_for_the_job_it_answers_with(conn: asyncpg.Connection, again: dict[str, str]) -> None:
+    """The first commit may be visible and not yet on disk; the commit of the repeat puts both there."""
+    await enqueue(conn, **again)
+    await conn.execute("set synchronous_commit = off")
     async with conn.transaction():
-        await conn.execute("select await_standbys()")
-        assert await conn.fetchval("select pg_current_xact_id_if_assigned()") is None
+        assert (await enqueue_row(conn, **again))["outcome"] == "existing"
+        assert await conn.fetchval("show synchronous_commit") == "on"
+        before = await conn.fetchval("select pg_current_wal_insert_lsn()")
+    assert await conn.fetchval("select pg_current_wal_flush_lsn() >= $1", before)

@@ -213,3 +213,15 @@ async def test_work_left_and_backlog_tell_what_stands_where(conn: asyncpg.Connec
     await job_in(conn, "dead", "mortal")
     rows = {row["measure"]: row["count"] for row in await conn.fetch("select * from backlog()")}
     assert rows == {"ready": 1, "running": 1, "due": 1, "waiting": 1, "dead": 1, "repairs": 0}
+
+
+async def test_a_locked_job_that_is_due_holds_up_no_other(connect_as: ConnectAs) -> None:
+    conn, other = await connect_as("superuser"), await connect_as("superuser")
+    locked, free = await enqueue(conn, delay=60.0), await enqueue(conn, delay=60.0)
+    await make_due(conn, locked, free)
+    async with other.transaction():
+        await other.execute("select from jobs where id = $1 for update", locked)
+        await conn.execute("set lock_timeout = '2s'")
+        assert await conn.fetchval("select promoted from promote_due()") == 1
+        assert [await state_of(conn, job_id) for job_id in (locked, free)] == ["scheduled", "queued"]
+    assert await conn.fetchval("select promoted from promote_due()") == 1

@@ -230,19 +230,6 @@ CREATE FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer
   limit attempts_after.max_attempts
 $$;
 ALTER FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.await_standbys() RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-begin
-  if current_setting('synchronous_standby_names') <> '' then
-    if current_setting('synchronous_commit') in ('off', 'local') then
-      perform set_config('synchronous_commit', 'on', true);
-    end if;
-    perform pg_logical_emit_message(true, 'holdfast', '');
-  end if;
-end
-$$;
-ALTER FUNCTION holdfast.await_standbys() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1199,7 +1186,7 @@ begin
   if cardinality(settled) = cardinality(job_ids) then
     return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
   else
-    perform await_standbys();
+    perform vouch();
     return query
     select * from settlement_answer(
       worker, job_ids, attempts, settled, numbers, array_fill('success'::text, array[coalesce(cardinality(settled), 0)]));
@@ -3274,12 +3261,17 @@ declare
 begin
   select array_agg(entry.job_id), array_agg(entry.run_at), max(entry.run_at) into ids, times, last
   from (
+    -- A job that somebody has locked waits for its turn, and holds up no other; an entry without a job is dropped below.
     select d.job_id, d.run_at
     from due d
-    where d.run_at <= now() and d.run_at >= after
+    left join lateral (
+      select j.id from jobs j where j.id = d.job_id for no key update skip locked) free on true
+    where d.run_at <= now()
+      and d.run_at >= after
+      and (free.id is not null or not exists (select from jobs j where j.id = d.job_id))
     order by d.run_at, d.job_id
     limit max_jobs
-    for update skip locked) entry;
+    for update of d skip locked) entry;
   if ids is not null then
     perform promote_jobs(ids);
     -- What is left of the entries belongs to no job that waits for this moment, and would be due for ever.
@@ -3787,7 +3779,7 @@ begin
       from existing_job(
         types[place], payloads[place], options[place], record_jobs.tenant, record_jobs.created_by, ids[place]) found;
     end loop;
-    perform await_standbys();
+    perform vouch();
   end if;
 end
 $$;
@@ -3988,7 +3980,7 @@ begin
   if called or soon then
     perform wake('duty', array[0]);
   end if;
-  perform await_standbys();
+  perform vouch();
   return query
   select asked.id, case
     when asked.id = any (moved) then 'released'
@@ -4112,7 +4104,7 @@ begin
   if known.attempt = report.attempt and known.seqs @> seq::bigint and (owned or exists (
     select from job_attempts t
     where t.job_id = report.job_id and t.attempt = report.attempt and t.worker = report.worker)) then
-    perform await_standbys();
+    perform vouch();
     return query
     select job.state, true, known.progress_count, known.result_count, job.target_count,
       coalesce(known.result_count >= job.target_count, false);
@@ -4208,7 +4200,7 @@ begin
     end if;
     return query select wanted, answer, created;
   end loop;
-  perform await_standbys();
+  perform vouch();
 end
 $$;
 ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) OWNER TO holdfast_owner;
@@ -4828,7 +4820,7 @@ begin
     from unnest(job_ids, attempts) as a (id, number)
     join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id;
   else
-    perform await_standbys();
+    perform vouch();
     return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
   end if;
 end
@@ -5572,6 +5564,17 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    limit max_offences)
 $$;
 ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.vouch() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if current_setting('synchronous_commit') in ('off', 'local') then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+  perform pg_logical_emit_message(true, 'holdfast', '');
+end
+$$;
+ALTER FUNCTION holdfast.vouch() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5941,7 +5944,6 @@ REVOKE ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank intege
 GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
-REVOKE ALL ON FUNCTION holdfast.await_standbys() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_worker;
@@ -6250,6 +6252,7 @@ REVOKE ALL ON FUNCTION holdfast.uuid_v7() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.vouch() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;

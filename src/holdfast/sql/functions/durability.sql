@@ -19,20 +19,19 @@ begin
 end
 $$;
 
--- Make the commit of this transaction wait for the synchronous standbys, although it may write nothing. An answer about
--- what an earlier transaction did (a repeated key, settlement or request) needs that: the earlier commit may have
--- become visible without having reached a standby (its wait was cut off), and a failover would take it back.
--- Only a transaction that has an id and has written to the WAL waits, hence the message, which nobody reads.
-create or replace function await_standbys() returns void
+-- Let the commit of this transaction vouch for what is visible to it, although it may write nothing itself. An answer about
+-- what an earlier transaction did (a repeated key, settlement or request) needs that: the earlier commit may be visible
+-- without being on disk (its caller lowered `synchronous_commit` after all), or without having reached a standby (its wait
+-- was cut off), and a crash or a failover would take it back. Only a transaction that has written to the WAL flushes it,
+-- and waits for standbys, hence the message, which nobody reads.
+create or replace function vouch() returns void
 language plpgsql
 as $$
 begin
-  if current_setting('synchronous_standby_names') <> '' then
-    if current_setting('synchronous_commit') in ('off', 'local') then
-      perform set_config('synchronous_commit', 'on', true);
-    end if;
-    perform pg_logical_emit_message(true, 'holdfast', '');
+  if current_setting('synchronous_commit') in ('off', 'local') then
+    perform set_config('synchronous_commit', 'on', true);
   end if;
+  perform pg_logical_emit_message(true, 'holdfast', '');
 end
 $$;
 

@@ -406,7 +406,7 @@ begin
       from existing_job(
         types[place], payloads[place], options[place], record_jobs.tenant, record_jobs.created_by, ids[place]) found;
     end loop;
-    perform await_standbys();
+    perform vouch();
   end if;
 end
 $$;
@@ -575,7 +575,7 @@ begin
     perform wake('duty', array[0]);
   end if;
 
-  perform await_standbys();
+  perform vouch();
   return query
   select asked.id, case
     when asked.id = any (moved) then 'released'

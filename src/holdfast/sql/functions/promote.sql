@@ -22,12 +22,17 @@ declare
 begin
   select array_agg(entry.job_id), array_agg(entry.run_at), max(entry.run_at) into ids, times, last
   from (
+    -- A job that somebody has locked waits for its turn, and holds up no other; an entry without a job is dropped below.
     select d.job_id, d.run_at
     from due d
-    where d.run_at <= now() and d.run_at >= after
+    left join lateral (
+      select j.id from jobs j where j.id = d.job_id for no key update skip locked) free on true
+    where d.run_at <= now()
+      and d.run_at >= after
+      and (free.id is not null or not exists (select from jobs j where j.id = d.job_id))
     order by d.run_at, d.job_id
     limit max_jobs
-    for update skip locked) entry;
+    for update of d skip locked) entry;
   if ids is not null then
     perform promote_jobs(ids);
     -- What is left of the entries belongs to no job that waits for this moment, and would be due for ever.

@@ -52,7 +52,7 @@ begin
   if known.attempt = report.attempt and known.seqs @> seq::bigint and (owned or exists (
     select from job_attempts t
     where t.job_id = report.job_id and t.attempt = report.attempt and t.worker = report.worker)) then
-    perform await_standbys();
+    perform vouch();
     return query
     select job.state, true, known.progress_count, known.result_count, job.target_count,
       coalesce(known.result_count >= job.target_count, false);

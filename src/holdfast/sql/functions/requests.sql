@@ -78,7 +78,7 @@ begin
     end if;
     return query select wanted, answer, created;
   end loop;
-  perform await_standbys();
+  perform vouch();
 end
 $$;
 

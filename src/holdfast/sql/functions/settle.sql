@@ -84,7 +84,7 @@ begin
   if cardinality(settled) = cardinality(job_ids) then
     return query select a.id, a.number, 'success' from unnest(job_ids, attempts) as a (id, number);
   else
-    perform await_standbys();
+    perform vouch();
     return query
     select * from settlement_answer(
       worker, job_ids, attempts, settled, numbers, array_fill('success'::text, array[coalesce(cardinality(settled), 0)]));
@@ -349,7 +349,7 @@ begin
     from unnest(job_ids, attempts) as a (id, number)
     join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id;
   else
-    perform await_standbys();
+    perform vouch();
     return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
   end if;
 end
