@@ -121,12 +121,16 @@ async def test_no_role_needs_a_right_for_it(connect_as: ConnectAs, role: str) ->
 
 
 @pytest.mark.parametrize("again", [{"idempotency_key": "k"}, {"dedup_key": "d"}])
-async def test_a_repeat_vouches_for_the_job_it_answers_with(conn: asyncpg.Connection, again: dict[str, str]) -> None:
+async def test_a_repeat_vouches_for_the_job_it_answers_with(connect_as: ConnectAs, again: dict[str, str]) -> None:
     """The first commit may be visible and not yet on disk; the commit of the repeat puts both there."""
-    await enqueue(conn, **again)
-    await conn.execute("set synchronous_commit = off")
+    careless, conn = await connect_as("superuser"), await connect_as("superuser")
+    for server in (careless, conn):
+        await server.execute("set synchronous_commit = off")
+    async with careless.transaction():
+        await enqueue(careless, **again)
+        await careless.execute("set local synchronous_commit = off")
     async with conn.transaction():
+        written = await conn.fetchval("select pg_current_wal_insert_lsn()")
         assert (await enqueue_row(conn, **again))["outcome"] == "existing"
         assert await conn.fetchval("show synchronous_commit") == "on"
-        before = await conn.fetchval("select pg_current_wal_insert_lsn()")
-    assert await conn.fetchval("select pg_current_wal_flush_lsn() >= $1", before)
+    assert await conn.fetchval("select pg_current_wal_flush_lsn() >= $1", written)
