@@ -19,7 +19,9 @@ from holdfast.testing.inprocess import working
 from tests.conftest import ConnectAs
 from tests.faults.conftest import CHAOS_SECONDS
 
-PAIRS, LATEST_SECONDS = (500, 0.25) if CHAOS_SECONDS else (15, 1.0)
+#: In the short form on a machine that does other things as well; the leader itself looks for nothing unasked, so that a
+#: wake-up which it missed never comes. Workers poll every second.
+PAIRS, LATEST_SECONDS = (500, 0.25) if CHAOS_SECONDS else (15, 2.0)
 
 pytestmark = pytest.mark.timeout(300 if CHAOS_SECONDS else 60)
 
@@ -55,7 +57,7 @@ async def calm(hf: Holdfast) -> AsyncIterator[dict[str, float]]:
         await asyncio.sleep(0.01)
         times[f"end of {name}"] = time.monotonic()
 
-    async with working(hf, poll_interval=600.0 if not CHAOS_SECONDS else 1.0):
+    async with working(hf, poll_interval=1.0):
         await until(lambda: _led(hf), what="maintenance is led")
         yield times
 
@@ -155,3 +157,19 @@ async def _led(hf: Holdfast) -> bool:
         return bool(await conn.fetchval("select exists (select from holdfast.leaders where expires_at > now())"))
     finally:
         await conn.close()
+
+
+async def test_what_commits_behind_a_later_promotion_is_found(
+    hf: Holdfast, calm: dict[str, float], connect_as: ConnectAs
+) -> None:
+    """The leader remembers how far it has come; a job from before that moment may become visible afterwards."""
+    conn = await connect_as("superuser")
+    for number in range(3):
+        early, late = f"early {number}", f"late {number}"
+        async with conn.transaction():
+            await conn.fetch("select from enqueue('note', jsonb_build_object('name', $1::text), delay => 0.001)", early)
+            await hf.enqueue("note", {"name": late}, delay=0.001)
+            await until(lambda late=late: late in calm, seconds=20, what="the later one ran")  # type: ignore[misc]
+        committed = time.monotonic()
+        await until(lambda early=early: early in calm, seconds=20, what="the earlier one ran")  # type: ignore[misc]
+        assert calm[early] - committed < 2.0

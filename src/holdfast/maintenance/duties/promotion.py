@@ -10,12 +10,14 @@ from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 __all__ = ["Promotion"]
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_FULL_LOOK_SECONDS = 0.05
 
 
 class Promotion(Duty):
     """Scheduled and retrying jobs become queued.
 
-    Entries before the last promoted one are looked at again now and then: a transaction may commit late.
+    Entries before the last promoted one are looked at again, a moment after each look that left them out: a transaction
+    may commit late. How soon depends on what such a full look costs, which is a twentieth of the time at most.
     """
 
     name = "promote"
@@ -34,12 +36,15 @@ class Promotion(Duty):
         everything = asked_at >= self._full_look_at
         row = await desk.row("promote", size, _LONG_AGO if everything else self._promoted_to)
         if everything:
-            self._full_look_at = asked_at + max(1.0, 20 * (time.monotonic() - asked_at))
+            self._full_look_at = asked_at + max(_FULL_LOOK_SECONDS, 20 * (time.monotonic() - asked_at))
         self._promoted_to = max(self._promoted_to, row["reached"] or _LONG_AGO)
         if row["promoted"] >= size:
             return self.at_once()
         following = row["next_in_seconds"]
-        return self.later(None if following is None else min(self.interval_seconds, max(0.001, following)))
+        wait = self.interval_seconds if following is None else min(self.interval_seconds, following)
+        if not everything:
+            wait = min(wait, self._full_look_at - time.monotonic())
+        return self.later(max(0.001, wait))
 
     def resume(self) -> None:
         """The clock may have been set back: what is due now may lie before what was promoted."""
