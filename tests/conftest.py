@@ -7,6 +7,7 @@ The server is the embedded one, shared by all xdist workers and stopped when the
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import shutil
 import sys
@@ -22,8 +23,8 @@ import pytest
 from holdfast.config import Config
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.testing.databases import SERVER_SETTINGS
-from tests.harness import deeds
 from tests.harness.databases import Databases, with_database
+from tests.harness.deeds import PROPERTY, Deeds, show_deeds
 from tests.harness.order import is_long, spread
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
@@ -35,6 +36,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 #: The controller chooses the folder, the xdist workers inherit it.
 HOME = Path(tempfile.gettempdir()) / f"hf-tests-{os.environ.setdefault('PYTEST_SERVER', uuid4().hex[:8])}"
+
+#: Several tests run whole workers side by side, each with connections of its own.
+ROOM = {"max_connections": "600"}
 
 #: Read when collected: the tests themselves see no `HOLDFAST_*`. `make chaos` and `make soak` set it.
 CHAOS_SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
@@ -60,11 +64,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """What fault tests did, in their long form; with -v, which tests left a database that could not be reused."""
     verbose = config.option.verbose > 0
     if verbose or CHAOS_SECONDS:
-        deeds.show(terminalreporter, CHAOS_SEED)
+        show_deeds(terminalreporter, CHAOS_SEED)
     if verbose:
         for report in terminalreporter.stats.get("", []):
             if report.when == "teardown" and (fault := dict(report.user_properties).get("database dropped")):
                 terminalreporter.write_line(f"database dropped after {report.nodeid}: {fault}")
+
+
+@pytest.fixture
+def deeds(request: pytest.FixtureRequest) -> Iterator[Deeds]:
+    """What the test did, for the end of the run's output."""
+    deeds = Deeds()
+    yield deeds
+    if line := deeds.line():
+        request.node.user_properties.append((PROPERTY, line))
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Random numbers that depend on the run's seed and the test alone."""
+    print(f"HOLDFAST_CHAOS_SEED={CHAOS_SEED}")
+    return random.Random(f"{CHAOS_SEED} {request.node.nodeid}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,7 +102,7 @@ def server_url(given_url: str | None) -> Iterator[str]:
     if given_url is not None:
         yield given_url
         return
-    server = EmbeddedPostgres(HOME, settings=SERVER_SETTINGS)
+    server = EmbeddedPostgres(HOME, settings=SERVER_SETTINGS | ROOM)
     yield server.start()
     server.release()
 

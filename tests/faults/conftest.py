@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,28 +13,12 @@ import pytest
 from holdfast import Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.testing.harness import Fleet
-from tests.conftest import CHAOS_SECONDS, CHAOS_SEED
-from tests.harness.deeds import PROPERTY, Deeds
+from tests.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 
 __all__ = ["CHAOS_SECONDS", "NewFleet"]
 
 NewFleet = Callable[..., Fleet]
-
-
-@pytest.fixture(autouse=True)
-def deeds(request: pytest.FixtureRequest) -> Iterator[Deeds]:
-    """What the test did, for the end of the run's output."""
-    deeds = Deeds()
-    yield deeds
-    if line := deeds.line():
-        request.node.user_properties.append((PROPERTY, line))
-
-
-@pytest.fixture
-def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Random numbers that depend on the run's seed and the test alone."""
-    print(f"HOLDFAST_CHAOS_SEED={CHAOS_SEED}")
-    return random.Random(f"{CHAOS_SEED} {request.node.nodeid}")
 
 
 @pytest.fixture

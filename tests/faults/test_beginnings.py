@@ -11,6 +11,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.testing.harness import Fleet, judge, until
 from tests.faults.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 
 KILLS = max(3, int(CHAOS_SECONDS / 4))
 JOBS = 1500
@@ -18,9 +19,9 @@ JOBS = 1500
 
 @pytest.mark.slow
 @pytest.mark.timeout(240 + 4 * CHAOS_SECONDS)
-async def test_what_never_began_is_not_buried(fleet: Fleet, hf: Holdfast) -> None:
-    seed = random.randrange(2**32)
-    chance = random.Random(seed)
+async def test_what_never_began_is_not_buried(
+    fleet: Fleet, hf: Holdfast, chance: random.Random, deeds: Deeds
+) -> None:
     recorded = 0
     for _ in range(KILLS):
         jobs: list[tuple[str, Any, Any]] = [("work", {"seconds": 0.001}, {"max_attempts": 1})] * JOBS
@@ -39,8 +40,8 @@ async def test_what_never_began_is_not_buried(fleet: Fleet, hf: Holdfast) -> Non
     free = [(a.job_id, a.attempt) for a in attempts if a.error_type == "NeverBegan"]
     charged = [(a.job_id, a.attempt) for a in attempts if a.outcome == "lost"]
     doubtful = [entry for entry in charged if entry not in begun]
-    print(
-        f"seed {seed}: {recorded} jobs, {KILLS} kills: {len(charged)} attempts lost, of which {len(doubtful)} had not"
+    deeds.say(
+        f"{recorded} jobs, {KILLS} kills: {len(charged)} attempts lost, of which {len(doubtful)} had not"
         f" begun; {len(free)} came back for nothing"
     )
     assert len(jobs_found) == recorded

@@ -22,6 +22,7 @@ from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.migrate import migrate
 from holdfast.testing.harness import until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
+from tests.harness.deeds import Deeds
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 LEASE = 4.0
@@ -71,7 +72,7 @@ async def shifted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, S
 
 @pytest.mark.parametrize("leader", ["alive", "dead"])
 async def test_a_step_of_the_servers_clock_is_an_outage(
-    shifted: tuple[str, SetClock], new_fleet: NewFleet, leader: str
+    shifted: tuple[str, SetClock], new_fleet: NewFleet, leader: str, deeds: Deeds
 ) -> None:
     url, clock = shifted
     admin = await asyncpg.connect(url, server_settings={"search_path": "holdfast"})
@@ -99,7 +100,7 @@ async def test_a_step_of_the_servers_clock_is_an_outage(
             assert (done.state, done.attempt, done.failures) == ("success", 1, 0)
             took.append(f"{step:+d} s: {time.monotonic() - stepped:.1f} s")
     await admin.close()
-    print("; ".join(took))
+    deeds.say("all of it after steps by " + ", ".join(took))
 
 
 async def _ghost(admin: asyncpg.Connection) -> UUID:

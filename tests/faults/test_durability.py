@@ -18,6 +18,7 @@ from holdfast.store.migrate import migrate
 from holdfast.testing.harness import until
 from tests.faults.clusters import Cluster, clusters
 from tests.faults.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 
 JOBS = 20 if CHAOS_SECONDS else 4
 ROUNDS = 5 if CHAOS_SECONDS else 1
@@ -116,7 +117,7 @@ PLACES: dict[str, Enqueue] = {
 }
 
 
-async def test_nothing_that_was_acknowledged_is_lost_by_a_crash(servers: list[Cluster]) -> None:
+async def test_nothing_that_was_acknowledged_is_lost_by_a_crash(servers: list[Cluster], deeds: Deeds) -> None:
     """It was 20 of 20, wherever synchronous_commit was off."""
     cluster = await migrated(servers[0])
     lost: dict[str, int] = {}
@@ -134,7 +135,7 @@ async def test_nothing_that_was_acknowledged_is_lost_by_a_crash(servers: list[Cl
                 await conn.execute("select pg_reload_conf()")
                 cluster.undo = None
             await conn.close()
-    print(f"{len(PLACES) * ROUNDS} crashes, {JOBS} jobs before each, lost: {lost}")
+    deeds.say(f"{len(PLACES) * ROUNDS} crashes, {JOBS} jobs before each, lost: {lost}")
     assert set(lost.values()) == {0}
 
 

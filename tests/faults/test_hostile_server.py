@@ -23,6 +23,7 @@ from holdfast.testing.inprocess import reached, working
 from holdfast.web import health
 from holdfast.web.server import create_app
 from tests.faults.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 from tests.lines import Line, over_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 3 * CHAOS_SECONDS)]
@@ -112,7 +113,9 @@ async def test_settings_of_the_database_change_nothing(kind: str, database_url: 
     await do_a_days_work(an_app(database_url))
 
 
-async def test_idle_connections_cut_again_and_again_cost_nothing(database_url: str, conn: asyncpg.Connection) -> None:
+async def test_idle_connections_cut_again_and_again_cost_nothing(
+    database_url: str, conn: asyncpg.Connection, deeds: Deeds
+) -> None:
     """A balancer or `idle_session_timeout` ends what is idle: nobody notices."""
     await _set(conn, idle_session_timeout="'200ms'")
     app = an_app(database_url)
@@ -123,6 +126,7 @@ async def test_idle_connections_cut_again_and_again_cost_nothing(database_url: s
             assert answer.status_code == 202, answer.text
             assert (await app.wait(answer.json()["jobId"], timeout=10)).result == number
             await asyncio.sleep(0.5)
+        deeds.say(f"{number + 1} jobs, each after all idle sessions were cut")
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
 
@@ -160,7 +164,7 @@ async def test_read_only_is_said_and_got_over(
         await asyncio.gather(worker, return_exceptions=True)
 
 
-async def test_a_storm_of_cuts_does_not_stall(database_url: str, conn: asyncpg.Connection) -> None:
+async def test_a_storm_of_cuts_does_not_stall(database_url: str, conn: asyncpg.Connection, deeds: Deeds) -> None:
     """Every session is ended several times a second: whatever worked a moment ago is replaced at once."""
     app = an_app(database_url)
     gaps: list[float] = []
@@ -179,16 +183,17 @@ async def test_a_storm_of_cuts_does_not_stall(database_url: str, conn: asyncpg.C
                 gaps.append(time.monotonic() - last)
                 last = time.monotonic()
             await asyncio.sleep(0.01)
-        await storm
+        cuts = await storm
         ref = await until(lambda: _enqueued(app))
         assert (await app.wait(ref, timeout=15)).result == 5
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
+    deeds.say(f"{len(gaps)} of {number} jobs accepted at once, sessions cut {cuts} times, {max(gaps):.2f} s in between")
     assert max(gaps) < 0.8, sorted(gaps)[-5:]
 
 
 async def test_a_black_hole_is_answered_in_time_and_got_over(
-    database_url: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    database_url: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, deeds: Deeds
 ) -> None:
     monkeypatch.setattr(health, "_FRESH_SECONDS", 0.0)
     async with Line(database_url).running() as line:
@@ -218,13 +223,16 @@ async def test_a_black_hole_is_answered_in_time_and_got_over(
             last = await client.post("/jobs", json={"jobType": "work", "payload": {"number": 3}})
             assert (await app.wait(last.json()["jobId"], timeout=30)).result == 3
             assert time.monotonic() - began < 30
+            deeds.say(f"{posted} jobs refused in it, all accepted {time.monotonic() - began:.1f} s afterwards")
             assert (await client.get("/readyz")).status_code == 200
             worker.cancel()
             await asyncio.gather(worker, return_exceptions=True)
         assert await conn.fetchval("select count(*) from holdfast.jobs") == posted + 2
 
 
-async def test_what_is_given_up_ends_in_the_server(database_url: str, conn: asyncpg.Connection) -> None:
+async def test_what_is_given_up_ends_in_the_server(
+    database_url: str, conn: asyncpg.Connection, deeds: Deeds
+) -> None:
     """With `workers` locked, a worker leaves no more than its own few sessions waiting, however long it takes."""
     app = an_app(database_url)
     async with app:
@@ -239,6 +247,7 @@ async def test_what_is_given_up_ends_in_the_server(database_url: str, conn: asyn
                 most = max(most, await _waiting(conn))
                 await asyncio.sleep(0.1)
         await locker.close()
+        deeds.say(f"{most} sessions waited at the same time")
         assert 0 < most <= 3
         ref = await app.enqueue("work", {"number": 5})
         assert (await app.wait(ref, timeout=15)).result == 5
@@ -260,10 +269,13 @@ async def test_an_abandoned_statement_leaves_no_session(database_url: str, conn:
         await app.enqueue("work")
 
 
-async def _storm(conn: asyncpg.Connection, end: float) -> None:
+async def _storm(conn: asyncpg.Connection, end: float) -> int:
+    cuts = 0
     while time.monotonic() < end:
         await _cut_all(conn)
+        cuts += 1
         await asyncio.sleep(0.15)
+    return cuts
 
 
 async def _set(conn: asyncpg.Connection, **settings: str) -> None:

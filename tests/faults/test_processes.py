@@ -15,21 +15,23 @@ import pytest
 from holdfast import Holdfast, JobRef
 from holdfast.testing.harness import Fleet, judge, until
 from tests.faults.conftest import NewFleet
+from tests.harness.deeds import Deeds
 
 HOWS = ("loop", "expression", "sleep")
 
 
 @pytest.fixture
-def new_fleet(tmp_path: Path) -> Iterator[NewFleet]:
+def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
     """Fleets of the app that computes, or of another one."""
     with ExitStack() as stack:
 
         def new(url: str, module: str = "tests.faults.computing", **settings: object) -> Fleet:
             quick = {"lease_sec_default": 2, "heartbeat_seconds": 0.3, "poll_interval": 0.5, "lanes": "general=4"}
             folder = tmp_path / "history"
-            return stack.enter_context(Fleet(module, url, folder, **{**quick, **settings}))
+            return stack.enter_context(deeds.watch(Fleet(module, url, folder, **{**quick, **settings})))
 
         yield new
+        deeds.count()
 
 
 async def test_children_die_with_a_killed_worker_and_another_one_runs_their_jobs(fleet: Fleet, hf: Holdfast) -> None:

@@ -38,7 +38,7 @@ class Deeds:
         return "; ".join(self._said)
 
 
-def show(reporter: pytest.TerminalReporter, seed: str) -> None:
+def show_deeds(reporter: pytest.TerminalReporter, seed: str) -> None:
     """Write the lines of all tests that have one."""
     lines = {
         report.nodeid: line

@@ -21,6 +21,7 @@ from holdfast.testing.databases import prepare
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
 from tests.faults.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 
 LEASE = 3.0
 STEPS = [-3600.0, -60.0, -1.0, 1.0, 60.0, 3600.0] if CHAOS_SECONDS else [-3600.0, 60.0]
@@ -51,7 +52,7 @@ async def admin(hf: Holdfast) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_step_ends_no_lease_and_nothing_waits_longer_than_its_length(
-    hf: Holdfast, admin: asyncpg.Connection, step: float
+    hf: Holdfast, admin: asyncpg.Connection, step: float, deeds: Deeds
 ) -> None:
     began: dict[str, list[float]] = {}
     _declare(hf, began)
@@ -83,11 +84,11 @@ async def test_a_step_ends_no_lease_and_nothing_waits_longer_than_its_length(
         assert time.monotonic() - stepped < 3 * LEASE + 10
         assert (await hf.wait(healthy, timeout=30)).attempt == 1
     assert (await hf.get(healthy)).failures == 0
-    print(f"all of it within {time.monotonic() - stepped:.1f} s of a step by {step:g} s")
+    deeds.say(f"all of it within {time.monotonic() - stepped:.1f} s of a step by {step:g} s")
 
 
 async def test_steps_more_frequent_than_a_lease_put_recovery_off_by_three_leases_at_most(
-    hf: Holdfast, admin: asyncpg.Connection
+    hf: Holdfast, admin: asyncpg.Connection, deeds: Deeds
 ) -> None:
     _declare(hf, {})
     healthy = await hf.enqueue("long", {"seconds": 5 * LEASE}, max_attempts=1)
@@ -104,7 +105,7 @@ async def test_steps_more_frequent_than_a_lease_put_recovery_off_by_three_leases
         assert (await hf.wait(healthy, timeout=60)).attempt == 1
         report = await admin.fetchval("select report -> 'breaks' ->> 'clock' from leaders")
     assert int(report) > 1, "doctor is told"
-    print(f"recovered after {took:.1f} s, with leases of {LEASE:g} s")
+    deeds.say(f"recovered after {took:.1f} s, with leases of {LEASE:g} s")
 
 
 async def test_a_dead_leader_is_followed_within_a_term_though_the_clock_was_set_back(

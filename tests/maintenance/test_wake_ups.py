@@ -18,6 +18,7 @@ from holdfast.testing.harness import until
 from holdfast.testing.inprocess import working
 from tests.conftest import ConnectAs
 from tests.faults.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 
 #: In the short form on a machine that does other things as well; the leader itself looks for nothing unasked, so that a
 #: wake-up which it missed never comes. Workers poll every second.
@@ -79,7 +80,8 @@ async def test_who_commits_slowly_behind_a_notification_is_found(
     assert calm["second"] - committed < 1.0
 
 
-async def test_pairs_of_targets(hf: Holdfast, calm: dict[str, float]) -> None:
+@pytest.mark.alone
+async def test_pairs_of_targets(hf: Holdfast, calm: dict[str, float], deeds: Deeds) -> None:
     async def pair(number: int) -> list[float]:
         async def one(name: str) -> float:
             await hf.enqueue("note", {"name": name}, target=name)
@@ -90,10 +92,13 @@ async def test_pairs_of_targets(hf: Holdfast, calm: dict[str, float]) -> None:
         await until(lambda: calm.keys() >= set(names), seconds=20, what="both ran")
         return [calm[name] - at for name, at in zip(names, recorded, strict=True)]
 
-    await _prompt(pair)
+    await _prompt(pair, deeds)
 
 
-async def test_pairs_of_requests(hf: Holdfast, calm: dict[str, float], conn: asyncpg.Connection) -> None:
+@pytest.mark.alone
+async def test_pairs_of_requests(
+    hf: Holdfast, calm: dict[str, float], conn: asyncpg.Connection, deeds: Deeds
+) -> None:
     async def pair(number: int) -> list[float]:
         jobs = [await hf.enqueue("nobody", {}) for _ in range(2)]
 
@@ -110,11 +115,12 @@ async def test_pairs_of_requests(hf: Holdfast, calm: dict[str, float], conn: asy
         lock = asyncio.Lock()
         return list(await asyncio.gather(*(one(job.id) for job in jobs)))
 
-    await _prompt(pair)
+    await _prompt(pair, deeds)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("delay", [0.001, 0.1])
-async def test_pairs_of_promotions(hf: Holdfast, calm: dict[str, float], delay: float) -> None:
+async def test_pairs_of_promotions(hf: Holdfast, calm: dict[str, float], delay: float, deeds: Deeds) -> None:
     async def pair(number: int) -> list[float]:
         async def one(name: str) -> float:
             asked = time.monotonic()
@@ -126,10 +132,11 @@ async def test_pairs_of_promotions(hf: Holdfast, calm: dict[str, float], delay: 
         await until(lambda: calm.keys() >= set(names), seconds=20, what="both ran")
         return [calm[name] - at for name, at in zip(names, due, strict=True)]
 
-    await _prompt(pair)
+    await _prompt(pair, deeds)
 
 
-async def test_pairs_for_one_permit(hf: Holdfast, calm: dict[str, float]) -> None:
+@pytest.mark.alone
+async def test_pairs_for_one_permit(hf: Holdfast, calm: dict[str, float], deeds: Deeds) -> None:
     async def pair(number: int) -> list[float]:
         names = [f"{number} a", f"{number} b"]
         await asyncio.gather(*(hf.enqueue("alone", {"name": name, "key": str(number)}) for name in names))
@@ -137,17 +144,17 @@ async def test_pairs_for_one_permit(hf: Holdfast, calm: dict[str, float]) -> Non
         first, second = sorted(names, key=lambda name: calm[name])
         return [calm[second] - calm[f"end of {first}"]]
 
-    await _prompt(pair)
+    await _prompt(pair, deeds)
 
 
-async def _prompt(pair: Pair) -> None:
+async def _prompt(pair: Pair, deeds: Deeds) -> None:
     """None of many pairs is late, on a system that is idle in between."""
     waits: list[float] = []
     for number in range(PAIRS):
         waits += await pair(number)
     late = [wait for wait in waits if wait > LATEST_SECONDS]
     median = sorted(waits)[len(waits) // 2]
-    print(f"{len(waits)} wake-ups: median {median * 1000:.1f} ms, latest {max(waits) * 1000:.0f} ms")
+    deeds.say(f"{len(waits)} wake-ups: median {median * 1000:.1f} ms, latest {max(waits) * 1000:.0f} ms")
     assert not late
 
 

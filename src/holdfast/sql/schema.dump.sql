@@ -3797,7 +3797,7 @@ declare
   ids uuid[];
 begin
   -- Without a clock there is no doubt about it: the testing kit, where time is moved on purpose.
-  if clock_timestamp() not between recover.clock - interval '0.25 seconds' and recover.clock + interval '1 second' then
+  if clock_timestamp() not between clock - interval '0.25 seconds' and clock + interval '1 second' then
     return query select null::uuid, null::integer, null, 'too-late', null::timestamptz, null::double precision;
     return;
   end if;

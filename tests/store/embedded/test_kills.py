@@ -15,7 +15,8 @@ import pytest
 
 from holdfast.store.embedded import status
 from holdfast.store.embedded_locks import is_locked
-from tests.faults.conftest import CHAOS_SECONDS
+from tests.conftest import CHAOS_SECONDS
+from tests.harness.deeds import Deeds
 from tests.store.embedded.kit import User, eventually, keeper_pid, parent_of, query, server_for, server_processes
 
 #: A round each in the short form: victim, seconds after its life began, whether the server is stopped afterwards.
@@ -31,12 +32,12 @@ ROUNDS = [
 
 
 @pytest.mark.timeout(120 + 2 * CHAOS_SECONDS)
-def test_killed_at_any_moment(home: Path, join: Callable[[Path], User]) -> None:
+def test_killed_at_any_moment(
+    home: Path, join: Callable[[Path], User], chance: random.Random, deeds: Deeds
+) -> None:
     with server_for(home) as server:
         query(server.url, "create table kept (number bigint)")
     server.stop()
-    seed = random.randrange(10**6)
-    chance = random.Random(seed)
     done: Counter[str] = Counter()
     rounds = iter(ROUNDS)
     end = time.monotonic() + CHAOS_SECONDS
@@ -50,12 +51,12 @@ def test_killed_at_any_moment(home: Path, join: Callable[[Path], User]) -> None:
         with server_for(home) as server:
             assert query(server.url, "insert into kept values (1) returning number") == 1
             done["rows"] += 1
-            assert query(server.url, "select count(*) from kept") == done["rows"], (seed, victim, seconds)
+            assert query(server.url, "select count(*) from kept") == done["rows"], (victim, seconds)
             processes = set(server_processes(home))
-            assert len({parent_of(pid) for pid in processes} & processes) == 1, (seed, victim, seconds)
+            assert len({parent_of(pid) for pid in processes} & processes) == 1, (victim, seconds)
         if is_stopped:
             server.stop()
-    print(f"seed {seed}: killed {dict(done)}")
+    deeds.say(f"killed {dict(done)}")
 
 
 def kill(victim: str, seconds: float, home: Path, user: User) -> int:

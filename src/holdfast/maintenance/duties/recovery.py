@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import ClassVar
 
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
@@ -26,7 +25,7 @@ class Recovery(Duty):
     async def work(self, desk: Desk) -> Next:
         """Sweep, right after an answer: it must not be the first thing that a database does which stood still."""
         await self.patience.fresh()
-        asked_at, size = time.monotonic(), self.batch.size
+        size = self.batch.size
         watched = self.patience.watch.ripe(size)
         rows = await desk.rows(
             "recover",
@@ -53,6 +52,4 @@ class Recovery(Duty):
                 self.patience.watch.spared(row["job_id"], row["attempt"], row["expires_at"], row["lease_seconds"])
         if (why := self.patience.said(len(rows) - len(swept))) is not None:
             self.bus.emit(SweepPostponed(leases=len(rows) - len(swept), why=why))
-        if len(swept) >= size:
-            return self.at_once()
-        return self.later(min(10.0, max(self.interval_seconds, 20 * (time.monotonic() - asked_at))))
+        return self.at_once() if len(swept) >= size else self.later()
