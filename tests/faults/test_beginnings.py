@@ -74,9 +74,7 @@ async def test_a_poison_job_that_is_always_claimed_ahead_dies_after_its_budget(f
 
 async def _begin(fleet: Fleet, count: int) -> None:
     """Wait until so many handlers have begun."""
-    await until(
-        lambda: sum(fact.kind == "started" for fact in fleet.history.facts()) >= count, what="some jobs have begun"
-    )
+    await until(lambda: fleet.history.count("started") >= count, seconds=120, what="some jobs have begun")
 
 
 async def _idle(hf: Holdfast) -> bool:

@@ -27,7 +27,7 @@ async def test_a_worker_frozen_past_its_lease_changes_nothing(fleet: Fleet, hf: 
 async def test_a_frozen_worker_that_wakes_while_another_runs_its_job_changes_nothing(
     fleet: Fleet, hf: Holdfast
 ) -> None:
-    frozen, job = await _frozen_in_the_middle(fleet, hf, target=None)
+    frozen, job = await _frozen_in_the_middle(fleet, hf, target=None, seconds=10.0)
     await until(lambda: len(_runs(fleet, job)) == 2, what="another runs it")
     frozen.thaw()
     await until(lambda: frozen.lines("LeaseLost"), what="the frozen worker learns of it")
@@ -61,10 +61,12 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(
     assert [len(_runs(fleet, job)) for job in jobs] == [1, 1]
 
 
-async def _frozen_in_the_middle(fleet: Fleet, hf: Holdfast, *, target: str | None) -> tuple[WorkerProcess, JobRef]:
+async def _frozen_in_the_middle(
+    fleet: Fleet, hf: Holdfast, *, target: str | None, seconds: float = 3.0
+) -> tuple[WorkerProcess, JobRef]:
     """A worker that stands still in the middle of a job, and another that may take it over."""
     frozen = fleet.spawn()
-    job = await hf.enqueue("work", {"seconds": 3.0}, target=target)
+    job = await hf.enqueue("work", {"seconds": seconds}, target=target)
     fleet.history.enqueued(job.id, target=target)
     await until(lambda: _runs(fleet, job), what="the handler starts")
     frozen.freeze()

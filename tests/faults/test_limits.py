@@ -20,8 +20,9 @@ from tests.harness.deeds import Deeds
 WORKERS = 8 if CHAOS_SECONDS else 5
 CUSTOMERS = ("ada", "grace", "mary")
 LIMITS = {"few": AT_ONCE, **dict.fromkeys(CUSTOMERS, PER_CUSTOMER)}
-#: The lease, the next sweep, and another leader if the killed one was it.
-SWEPT_WITHIN = 10.0 if CHAOS_SECONDS else 30.0
+#: The lease, the next sweep, and another leader if the killed one was it, who waits for a lease before it judges: nine
+#: seconds and the start of a process, on a machine that does other things as well.
+SWEPT_WITHIN = 30.0
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ async def test_a_sweep_that_takes_long_comes_again_as_soon_as_any(hf: Holdfast, 
     """On a busy machine it takes half a second, and the next one was put off by ten."""
     async with _led(hf, "worker"):
         (name,) = await _statements(hf, "sweep")
-        await _make_sick(conn, name, "pg_sleep(0.5)")
+        await make_sick(conn, name, "pg_sleep(0.5)")
         await _hit(conn, asyncio.Event(), [name], "slow")
         lost, lease_from = await _ghost(conn), time.monotonic()
         await until(lambda: _state(conn, lost, "success"), seconds=40, what="the dead worker's job ran")
@@ -126,7 +126,7 @@ async def _cell(url: str, kind: type[Duty], way: str, leader: str) -> dict[str, 
         await stack.enter_async_context(_cut_listeners(hf, wanted=bool(CHAOS_SECONDS)))
         await conn.execute("select pg_advisory_lock(4711)")
         for name in statements:
-            await _make_sick(conn, name, WAYS[way])
+            await make_sick(conn, name, WAYS[way])
         await _hit(conn, failed, statements, way)
 
         measured = await _serve_others(hf, conn, started, kind.name)
@@ -261,7 +261,7 @@ async def _statements(hf: Holdfast, name: str) -> list[str]:
     return [re.findall(r"holdfast\.(\w+)\(", sql)[0]]
 
 
-async def _make_sick(conn: asyncpg.Connection, name: str, first: str) -> None:
+async def make_sick(conn: asyncpg.Connection, name: str, first: str) -> None:
     """Another function takes the place of this one, and does something else before."""
     row = await conn.fetchrow(
         "select pg_get_function_arguments(p.oid) as arguments, pg_get_function_result(p.oid) as result,"

@@ -19,6 +19,7 @@ from holdfast.testing.inprocess import working
 from tests.conftest import ConnectAs
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
+from tests.maintenance.test_starvation import make_sick
 
 #: In the short form on a machine that does other things as well; the leader itself looks for nothing unasked, so that a
 #: wake-up which it missed never comes. Workers poll every second.
@@ -166,11 +167,13 @@ async def _led(hf: Holdfast) -> bool:
         await conn.close()
 
 
+@pytest.mark.parametrize("slow_seconds", [0.0, 0.3])
 async def test_what_commits_behind_a_later_promotion_is_found(
-    hf: Holdfast, calm: dict[str, float], connect_as: ConnectAs
+    hf: Holdfast, calm: dict[str, float], connect_as: ConnectAs, slow_seconds: float
 ) -> None:
     """The leader remembers how far it has come; a job from before that moment may become visible afterwards."""
     conn = await connect_as("superuser")
+    await make_sick(conn, "promote_due", f"pg_sleep({slow_seconds})")
     for number in range(3):
         early, late = f"early {number}", f"late {number}"
         async with conn.transaction():

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class History:
         path = folder / f"{os.getpid()}-{secrets.token_hex(3)}.jsonl"
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._known: list[Fact] = []
+        self._counts: Counter[Kind] = Counter()
         self._read: dict[Path, int] = {}
 
     def note(self, kind: Kind, *, process: int | None = None, **fields: Any) -> None:
@@ -107,14 +109,26 @@ class History:
 
     def facts(self) -> list[Fact]:
         """All facts of all logs in the folder, in the order of time. Only what is new is read."""
+        self._read_on()
+        return list(self._known)
+
+    def count(self, kind: Kind) -> int:
+        """How many facts of a kind there are. A look at all of them takes long once there are very many."""
+        self._read_on()
+        return self._counts[kind]
+
+    def _read_on(self) -> None:
+        found: list[Fact] = []
         for path in sorted(self.folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 lines = file.readlines()
             self._read[path] = self._read.get(path, 0) + sum(map(len, lines))
-            self._known += [_fact(line, path.name) for line in lines]
-        self._known.sort(key=lambda fact: fact.at)
-        return list(self._known)
+            found += [_fact(line, path.name) for line in lines]
+        if found:
+            self._counts.update(fact.kind for fact in found)
+            self._known += found
+            self._known.sort(key=lambda fact: fact.at)
 
 
 def _fact(line: bytes, log: str) -> Fact:

@@ -10,14 +10,15 @@ from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 __all__ = ["Promotion"]
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-_FULL_LOOK_SECONDS = 0.05
+#: How long a full look may be put off: at least, and at most, whatever it costs.
+_FULL_LOOK_SECONDS = (0.05, 1.0)
 
 
 class Promotion(Duty):
     """Scheduled and retrying jobs become queued.
 
     Entries before the last promoted one are looked at again, a moment after each look that left them out: a transaction
-    may commit late. How soon depends on what such a full look costs, which is a twentieth of the time at most.
+    may commit late. How soon depends on what such a full look costs: a twentieth of the time, but within a second.
     """
 
     name = "promote"
@@ -36,7 +37,8 @@ class Promotion(Duty):
         everything = asked_at >= self._full_look_at
         row = await desk.row("promote", size, _LONG_AGO if everything else self._promoted_to)
         if everything:
-            self._full_look_at = asked_at + max(_FULL_LOOK_SECONDS, 20 * (time.monotonic() - asked_at))
+            least, most = _FULL_LOOK_SECONDS
+            self._full_look_at = asked_at + min(most, max(least, 20 * (time.monotonic() - asked_at)))
         self._promoted_to = max(self._promoted_to, row["reached"] or _LONG_AGO)
         if row["promoted"] >= size:
             return self.at_once()

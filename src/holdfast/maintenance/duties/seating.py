@@ -30,7 +30,7 @@ class Seating(Duty):
         everything = asked_at >= self._full_look_at
         row = await desk.row("elect", 0 if everything else self._answered_to, size)
         if everything and row["called"] < size:
-            self._full_look_at = asked_at + max(1.0, 20 * (time.monotonic() - asked_at))
+            self._full_look_at = asked_at + min(self.interval_seconds, max(1.0, 20 * (time.monotonic() - asked_at)))
         self._answered_to = max(self._answered_to, row["reached"])
         if row["called"] >= size:
             return self.at_once()
