@@ -750,6 +750,7 @@ CREATE FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_second
     SET enable_nestloop TO 'off'
     SET enable_mergejoin TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET lock_timeout TO '1s'
     AS $$
 #variable_conflict use_column
 declare
@@ -765,12 +766,19 @@ declare
   bound     integer;
   tids      tid[];
   ids       uuid[];
+  lines     integer[];
+  ranks     integer[];
+  seqs      bigint[];
+  times     timestamptz[];
   origins   integer[];
   origin    integer;
   kinds     integer[];
   terms     double precision[];
+  found     integer;
   started   integer;
   given     integer := 0;
+  locked    boolean;
+  free      record;
   guarded   boolean := exists (select from controls)
     or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
   shut      integer[];
@@ -820,13 +828,14 @@ begin
       bound := (select sum(reach) from unnest(shares) reach);
     end if;
     -- From the first entry that was seen on: what lies before it may be dead, and was walked over once.
-    select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.range)
-    into tids, ids, origins
+    select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.rank), array_agg(entry.seq),
+      array_agg(entry.ready_at), array_agg(streams[entry.range]), array_agg(entry.range)
+    into tids, ids, ranks, seqs, times, lines, origins
     from (
-      select locked.tid, locked.job_id, head.range
+      select entry.tid, entry.job_id, entry.rank, entry.seq, entry.ready_at, head.range
       from unnest(tied, firsts, shares) as head (range, seq, share)
       cross join lateral (
-        select r.ctid as tid, r.job_id
+        select r.ctid as tid, r.job_id, r.rank, r.seq, r.ready_at
         from ready r
         where r.stream = streams[head.range]
           and (r.rank, r.seq) >= (lowest, head.seq)
@@ -834,15 +843,19 @@ begin
           and r.rank <= ceiling
         order by r.rank, r.seq
         limit head.share
-        for update skip locked) locked
+        for update skip locked) entry
       limit bound) entry;
     if guarded and tids is not null then
       select * into granted
       from pass_permits(
         array(select array_position(tied, origin) from unnest(origins) origin), ids, tids, wanted, taken.streams,
         taken.allowed, taken.gates, taken.slots, taken.owners);
-      select array_agg(tids[p]), array_agg(ids[p]) into tids, ids from unnest(granted.passed) p;
+      select array_agg(tids[p]), array_agg(ids[p]), array_agg(ranks[p]), array_agg(seqs[p]), array_agg(times[p]),
+        array_agg(lines[p])
+      into tids, ids, ranks, seqs, times, lines
+      from unnest(granted.passed) p;
     end if;
+    locked := false;
     if tids is not null then
       if lease_seconds is null then
         select array_agg(s.id), array_agg((select t.lease_seconds from job_types t where t.name = s.type))
@@ -850,47 +863,61 @@ begin
         from streams s
         where s.id = any (array(select streams[range] from unnest(tied) as range));
       end if;
-      return query
-      with taken as (
-        delete from ready r
-        where r.ctid = any (tids)
-        returning r.job_id, r.stream, r.rank, r.seq, r.ready_at
-      ), begun as (
-        update jobs j
-        set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
-        from taken
-        where j.id = any (ids)
-          and j.id = taken.job_id
-          and j.state = 'queued'
-          and j.stream = taken.stream
-          and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
-        returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
-          j.failures, j.max_attempts, j.created_at, taken.ready_at,
-          coalesce(claim_ahead.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
-      ), leased as (
-        insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
-        select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
-          claim_ahead.worker,
-          nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0) + next_number - 1
+      -- Once for the jobs that nobody can have locked, and if some are left, once for those that are locked by us now.
+      for free_for_certain in 0..1 loop
+        return query
+        with entry as (
+          select * from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
+        ), begun as (
+          update jobs j
+          set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
+          from entry
+          where j.id = any (ids)
+            and j.id = entry.job_id
+            and j.state = 'queued'
+            and j.stream = entry.stream
+            and (j.xmax = '0' or free_for_certain = 1)
+            and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
+          returning j.id, j.attempt, j.stream, entry.tid, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
+            j.failures, j.max_attempts, j.created_at, entry.ready_at,
+            coalesce(claim_ahead.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
+        ), taken as (
+          delete from ready r
+          where r.ctid = any (array(select b.tid from begun b))
+        ), leased as (
+          insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
+          select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
+            claim_ahead.worker,
+            nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0) + next_number - 1
+          from begun b
+        )
+        select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
+          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
         from begun b
-      )
-      select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
-        b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
-      from begun b
-      order by b.rank, b.seq, b.id;
-      get diagnostics started = row_count;
-      given := given + started;
-      if started < cardinality(tids) then
-        perform note_repair('ready-dropped', cardinality(tids) - started);
-      end if;
+        order by b.rank, b.seq, b.id;
+        get diagnostics started = row_count;
+        given := given + started;
+        wanted := wanted - started;
+        found := cardinality(tids);
+        exit when started = found;
+        if free_for_certain = 1 then
+          perform drop_entries(tids);
+          wanted := wanted - (found - started);
+        else
+          select f.tids, f.ids, f.lines, f.ranks, f.seqs, f.times
+          into tids, ids, lines, ranks, seqs, times
+          from free_entries(tids) f;
+          locked := coalesce(cardinality(tids), 0) < found - started;
+          exit when tids is null;
+        end if;
+      end loop;
       if guarded then
         perform hand_out(granted.gates, granted.slots, granted.jobs);
       end if;
-      wanted := wanted - cardinality(tids);
     end if;
     exit when wanted <= 0;
     -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
-    exit when ties = 1 and following is null and not guarded;
+    exit when ties = 1 and following is null and not guarded and not locked;
     -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
     -- visible there belongs to others.
     for number in 1..cardinality(tied) loop
@@ -898,6 +925,11 @@ begin
       if coalesce(cardinality(array_positions(origins, origin)), 0) < greatest(1, shares[number]) then
         from_ranks[origin] := ceiling;
         from_seqs[origin] := 9223372036854775807;
+      elsif locked then
+        -- What comes next may be locked as well, any number of jobs.
+        select f.rank, f.seq into free from first_free(streams[origin], lowest, firsts[number], to_ranks[origin]) f;
+        from_ranks[origin] := free.rank;
+        from_seqs[origin] := free.seq - 1;
       end if;
     end loop;
   end loop;
@@ -1297,6 +1329,19 @@ CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURN
   left join controls c on c.kind = 'everything' and c.name = ''
 $$;
 ALTER FUNCTION holdfast.drain_state(only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.drop_entries(entries tid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  dropped bigint;
+begin
+  delete from ready r where r.ctid = any (entries);
+  get diagnostics dropped = row_count;
+  perform note_repair('ready-dropped', dropped);
+end
+$$;
+ALTER FUNCTION holdfast.drop_entries(entries tid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer DEFAULT 10000) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1803,6 +1848,34 @@ CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, i
     on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
 $$;
 ALTER FUNCTION holdfast.find_key(digest bytea) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) RETURNS TABLE(rank integer, seq bigint)
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select coalesce(first.rank, to_rank), coalesce(first.seq, 1)
+  from (select 1) one
+  left join lateral (
+    select r.rank, r.seq
+    from (
+      select r.job_id, r.rank, r.seq
+      from ready r
+      where r.stream = first_free.stream
+        and (r.rank, r.seq) >= (from_rank, from_seq)
+        and r.rank < to_rank
+      order by r.rank, r.seq
+      limit 10000) r
+    left join lateral (
+      select j.id from jobs j where j.id = r.job_id for no key update skip locked) free on true
+    where free.id is not null or not exists (select from jobs j where j.id = r.job_id)
+    order by r.rank, r.seq
+    limit 1) first on true
+$$;
+ALTER FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1908,6 +1981,25 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forgotten(id uuid, by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) RETURNS record
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select array_agg(r.tid), array_agg(r.job_id), array_agg(r.stream), array_agg(r.rank), array_agg(r.seq),
+    array_agg(r.ready_at)
+  from (
+    select r.ctid as tid, r.job_id, r.stream, r.rank, r.seq, r.ready_at
+    from ready r
+    left join lateral (
+      select j.id from jobs j where j.id = r.job_id for no key update skip locked) free on true
+    where r.ctid = any (entries)
+      and (free.id is not null or not exists (select from jobs j where j.id = r.job_id))) r
+$$;
+ALTER FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5989,6 +6081,7 @@ GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefi
 REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) TO holdfast_worker;
@@ -6028,6 +6121,7 @@ GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts intege
 REVOKE ALL ON FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;
@@ -6036,6 +6130,7 @@ GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_w
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forgotten(id uuid, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.full_gate(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.gates_of(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) FROM PUBLIC;

@@ -15,6 +15,10 @@
 -- An entry whose job does not fit, or has a stray lease, is dropped and counted; reconciliation brings back
 -- what deserves it.
 --
+-- A job whose row somebody has locked is passed over. That nobody has is seen for nothing in a row without `xmax`, which
+-- is how enqueueing leaves it; only where there is one is the row locked first, unless others have (see locked.sql). A
+-- lock that comes in between is waited for, for a second, and then the claim fails: the next one passes it over.
+--
 -- Only where somebody paused or limited something is a claim `guarded`: it leaves out streams that are shut, and takes
 -- permits for what has limits (see limits.sql). Where more heads are tied than can be served, tenants take turns.
 --
@@ -45,6 +49,7 @@ set enable_hashjoin = on
 set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
@@ -60,12 +65,19 @@ declare
   bound     integer;
   tids      tid[];
   ids       uuid[];
+  lines     integer[];
+  ranks     integer[];
+  seqs      bigint[];
+  times     timestamptz[];
   origins   integer[];
   origin    integer;
   kinds     integer[];
   terms     double precision[];
+  found     integer;
   started   integer;
   given     integer := 0;
+  locked    boolean;
+  free      record;
   guarded   boolean := exists (select from controls)
     or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
   shut      integer[];
@@ -119,13 +131,14 @@ begin
     end if;
 
     -- From the first entry that was seen on: what lies before it may be dead, and was walked over once.
-    select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.range)
-    into tids, ids, origins
+    select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.rank), array_agg(entry.seq),
+      array_agg(entry.ready_at), array_agg(streams[entry.range]), array_agg(entry.range)
+    into tids, ids, ranks, seqs, times, lines, origins
     from (
-      select locked.tid, locked.job_id, head.range
+      select entry.tid, entry.job_id, entry.rank, entry.seq, entry.ready_at, head.range
       from unnest(tied, firsts, shares) as head (range, seq, share)
       cross join lateral (
-        select r.ctid as tid, r.job_id
+        select r.ctid as tid, r.job_id, r.rank, r.seq, r.ready_at
         from ready r
         where r.stream = streams[head.range]
           and (r.rank, r.seq) >= (lowest, head.seq)
@@ -133,7 +146,7 @@ begin
           and r.rank <= ceiling
         order by r.rank, r.seq
         limit head.share
-        for update skip locked) locked
+        for update skip locked) entry
       limit bound) entry;
 
     if guarded and tids is not null then
@@ -141,8 +154,12 @@ begin
       from pass_permits(
         array(select array_position(tied, origin) from unnest(origins) origin), ids, tids, wanted, taken.streams,
         taken.allowed, taken.gates, taken.slots, taken.owners);
-      select array_agg(tids[p]), array_agg(ids[p]) into tids, ids from unnest(granted.passed) p;
+      select array_agg(tids[p]), array_agg(ids[p]), array_agg(ranks[p]), array_agg(seqs[p]), array_agg(times[p]),
+        array_agg(lines[p])
+      into tids, ids, ranks, seqs, times, lines
+      from unnest(granted.passed) p;
     end if;
+    locked := false;
     if tids is not null then
       if lease_seconds is null then
         select array_agg(s.id), array_agg((select t.lease_seconds from job_types t where t.name = s.type))
@@ -151,48 +168,62 @@ begin
         where s.id = any (array(select streams[range] from unnest(tied) as range));
       end if;
 
-      return query
-      with taken as (
-        delete from ready r
-        where r.ctid = any (tids)
-        returning r.job_id, r.stream, r.rank, r.seq, r.ready_at
-      ), begun as (
-        update jobs j
-        set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
-        from taken
-        where j.id = any (ids)
-          and j.id = taken.job_id
-          and j.state = 'queued'
-          and j.stream = taken.stream
-          and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
-        returning j.id, j.attempt, j.stream, taken.rank, taken.seq, j.payload, j.correlation_id, j.target,
-          j.failures, j.max_attempts, j.created_at, taken.ready_at,
-          coalesce(claim_ahead.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
-      ), leased as (
-        insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
-        select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
-          claim_ahead.worker,
-          nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0) + next_number - 1
+      -- Once for the jobs that nobody can have locked, and if some are left, once for those that are locked by us now.
+      for free_for_certain in 0..1 loop
+        return query
+        with entry as (
+          select * from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
+        ), begun as (
+          update jobs j
+          set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
+          from entry
+          where j.id = any (ids)
+            and j.id = entry.job_id
+            and j.state = 'queued'
+            and j.stream = entry.stream
+            and (j.xmax = '0' or free_for_certain = 1)
+            and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
+          returning j.id, j.attempt, j.stream, entry.tid, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
+            j.failures, j.max_attempts, j.created_at, entry.ready_at,
+            coalesce(claim_ahead.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
+        ), taken as (
+          delete from ready r
+          where r.ctid = any (array(select b.tid from begun b))
+        ), leased as (
+          insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
+          select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
+            claim_ahead.worker,
+            nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0) + next_number - 1
+          from begun b
+        )
+        select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
+          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
         from begun b
-      )
-      select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
-        b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
-      from begun b
-      order by b.rank, b.seq, b.id;
+        order by b.rank, b.seq, b.id;
 
-      get diagnostics started = row_count;
-      given := given + started;
-      if started < cardinality(tids) then
-        perform note_repair('ready-dropped', cardinality(tids) - started);
-      end if;
+        get diagnostics started = row_count;
+        given := given + started;
+        wanted := wanted - started;
+        found := cardinality(tids);
+        exit when started = found;
+        if free_for_certain = 1 then
+          perform drop_entries(tids);
+          wanted := wanted - (found - started);
+        else
+          select f.tids, f.ids, f.lines, f.ranks, f.seqs, f.times
+          into tids, ids, lines, ranks, seqs, times
+          from free_entries(tids) f;
+          locked := coalesce(cardinality(tids), 0) < found - started;
+          exit when tids is null;
+        end if;
+      end loop;
       if guarded then
         perform hand_out(granted.gates, granted.slots, granted.jobs);
       end if;
-      wanted := wanted - cardinality(tids);
     end if;
     exit when wanted <= 0;
     -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
-    exit when ties = 1 and following is null and not guarded;
+    exit when ties = 1 and following is null and not guarded and not locked;
 
     -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
     -- visible there belongs to others.
@@ -201,6 +232,11 @@ begin
       if coalesce(cardinality(array_positions(origins, origin)), 0) < greatest(1, shares[number]) then
         from_ranks[origin] := ceiling;
         from_seqs[origin] := 9223372036854775807;
+      elsif locked then
+        -- What comes next may be locked as well, any number of jobs.
+        select f.rank, f.seq into free from first_free(streams[origin], lowest, firsts[number], to_ranks[origin]) f;
+        from_ranks[origin] := free.rank;
+        from_seqs[origin] := free.seq - 1;
       end if;
     end loop;
   end loop;

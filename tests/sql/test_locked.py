@@ -1,0 +1,110 @@
+"""Rows that somebody has locked, for as long as they like, hold up nothing but themselves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from tests.conftest import ConnectAs
+from tests.sql.factories import claim, claim_by_id, enqueue, enqueue_copies, make_due, offences, promote, publish, settle
+
+#: Whoever waits for a lock in these tests has failed.
+_PATIENCE = "set statement_timeout = '5s'"
+
+Locked = Callable[[Sequence[UUID]], AbstractAsyncContextManager[None]]
+
+
+@pytest.fixture
+async def conn(connect_as: ConnectAs) -> asyncpg.Connection:
+    """A superuser's connection that waits for nobody."""
+    conn = await connect_as("superuser")
+    await conn.execute(_PATIENCE)
+    return conn
+
+
+@pytest.fixture
+async def locked(connect_as: ConnectAs) -> Locked:
+    """Lock rows of jobs for the length of a block."""
+    other = await connect_as("superuser")
+
+    @asynccontextmanager
+    async def hold(ids: Sequence[UUID]) -> AsyncIterator[None]:
+        async with other.transaction():
+            await other.execute("select from jobs where id = any ($1) for update", list(ids))
+            yield
+
+    return hold
+
+
+@pytest.mark.parametrize("wanted", [1, 3, 100])
+async def test_a_claim_passes_over_jobs_that_somebody_has_locked(
+    conn: asyncpg.Connection, locked: Locked, wanted: int
+) -> None:
+    jobs = await enqueue_copies(conn, 60)
+    held, free = jobs[:40] + jobs[50:51], jobs[40:50] + jobs[51:]
+    async with locked(held):
+        leases = await claim(conn, limit=wanted)
+        assert [lease.job_id for lease in leases] == free[:wanted]
+    leases += await claim(conn, limit=100) + await claim(conn, limit=100)
+    assert sorted(lease.job_id for lease in leases) == sorted(jobs)
+    assert await settle(conn, "complete", leases) == ["success"] * len(jobs)
+    assert await offences(conn) == []
+    assert await conn.fetchval("select count(*) from repairs") == 0
+
+
+async def test_priority_is_kept_among_what_is_not_locked(conn: asyncpg.Connection, locked: Locked) -> None:
+    (first,) = await enqueue_copies(conn, 1, "a", priority=1)
+    second, third = await enqueue_copies(conn, 2, "b", priority=2)
+    (last,) = await enqueue_copies(conn, 1, "a", priority=3)
+    async with locked([first, second]):
+        leases = await claim(conn, "a", "b", limit=4)
+        assert [lease.job_id for lease in leases] == [third, last]
+    assert [lease.job_id for lease in await claim(conn, "a", "b", limit=4)] == [first, second]
+
+
+async def test_a_job_that_was_locked_before_is_claimed(conn: asyncpg.Connection, locked: Locked) -> None:
+    """Promotion leaves the mark of a lock in the row, and so does whoever looked at it."""
+    looked_at, promoted = await enqueue(conn), await enqueue(conn, delay=60.0)
+    await make_due(conn, promoted)
+    await promote(conn)
+    async with locked([looked_at]):
+        pass
+    assert [lease.job_id for lease in await claim(conn, limit=5)] == [looked_at, promoted]
+
+
+async def test_with_limits_a_locked_job_takes_no_permit(conn: asyncpg.Connection, locked: Locked) -> None:
+    await publish(conn, limit_count=2)
+    jobs = await enqueue_copies(conn, 4)
+    async with locked(jobs[:1]):
+        leases = await claim(conn, limit=4)
+        assert [lease.job_id for lease in leases] == jobs[1:3]
+        assert await claim(conn, limit=4) == []
+    assert await settle(conn, "complete", leases) == ["success"] * 2
+    assert len(await claim(conn, limit=4)) == 2
+
+
+async def test_a_claim_by_id_of_a_locked_job_waits_for_nobody(conn: asyncpg.Connection, locked: Locked) -> None:
+    job_id = await enqueue(conn)
+    async with locked([job_id]):
+        assert await claim_by_id(conn, job_id) is None
+    assert await claim_by_id(conn, job_id) is not None
+
+
+async def test_a_locked_request_holds_up_no_other(conn: asyncpg.Connection, locked: Locked) -> None:
+    jobs = await enqueue_copies(conn, 2)
+    rows = await conn.fetch("select request_id from request('cancel', $1)", jobs)
+    async with locked([rows[0]["request_id"]]):
+        assert await conn.fetchval("select execute_requests()") == 1
+        states = await conn.fetch("select state from jobs where id = any ($1) order by seq", jobs)
+        assert [row["state"] for row in states] == ["queued", "canceled"]
+    assert await conn.fetchval("select execute_requests()") == 1
+
+
+async def test_a_lock_that_comes_in_between_ends_a_claim_soon(conn: asyncpg.Connection) -> None:
+    """It cannot be passed over any more; the next claim does."""
+    settings = await conn.fetchval("select proconfig from pg_proc where proname = 'claim_ahead'")
+    assert "lock_timeout=1s" in settings
