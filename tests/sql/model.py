@@ -15,6 +15,8 @@ from uuid import UUID
 from tests.sql.factories import Lease
 
 LEASE_SECONDS = 30.0
+#: For how long a leader that has been in touch for ages is believed after its last word.
+LEADER_SECONDS = 4.0
 REQUEST_PAUSE = 0.5
 DEFAULT_ATTEMPTS = 3
 #: Job types, and what becomes of their failures.
@@ -74,6 +76,8 @@ class Model:
     """The jobs, and every verb of the engine as a plain method."""
 
     now: float = 0.0
+    #: When the leader was last heard of; whoever claims by id takes back a lapsed lease only where the leader would.
+    led_at: float = float("-inf")
     jobs: dict[UUID, ModelJob] = field(default_factory=dict)
     wishes: list[Wish] = field(default_factory=list)
     #: Lines that maintenance knows of: until it heard the call of the first job, nothing there can be claimed.
@@ -176,7 +180,7 @@ class Model:
 
     def claimed_by_id(self, job: ModelJob, lease: Lease | None, worker: str) -> None:
         """A claim by id gave this, or nothing."""
-        if job.state == "running" and job.expires_at < self.now:
+        if job.state == "running" and job.expires_at < self.now and self.now - self.led_at <= LEADER_SECONDS:
             self._end(job, "lost", None, 0.0)
         elif job.state == "retry" and job.run_at <= self.now:
             self._become_due([job])

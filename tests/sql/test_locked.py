@@ -10,7 +10,17 @@ import asyncpg
 import pytest
 
 from tests.conftest import ConnectAs
-from tests.sql.factories import claim, claim_by_id, enqueue, enqueue_copies, make_due, offences, promote, publish, settle
+from tests.sql.factories import (
+    claim,
+    claim_by_id,
+    enqueue,
+    enqueue_copies,
+    make_due,
+    offences,
+    promote,
+    publish,
+    settle,
+)
 
 #: Whoever waits for a lock in these tests has failed.
 _PATIENCE = "set statement_timeout = '5s'"

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, note, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -60,6 +60,7 @@ EVERYTHING = """
     where j.queue <> 'holdfast'
     order by r.stream, r.rank, r.seq"""
 ADVANCE = "update testing_clock set frozen_at = frozen_at + make_interval(secs => $1)"
+LEAD = "select preside('maintenance', 'leader', 5, 1e9)"
 MAINTAIN = "select drop_strays(), headless_targets()"
 RENEW = "select job_id, attempt, interrupt from renew($1, $2, $3)"
 
@@ -123,6 +124,7 @@ class World:
     async def begin(self) -> None:
         await self.conn.execute("select testing_reset()")
         await self.conn.execute("update testing_clock set frozen_at = pg_catalog.now()")
+        await self.conn.execute(LEAD)  # a new one, which has not been in touch yet
         for name, policy in POLICIES.items():
             await publish(self.conn, name, on_failure=policy)
 
@@ -263,10 +265,14 @@ class Steering(RuleBasedStateMachine):
 
     # Time and maintenance
 
-    @rule(seconds=st.sampled_from([0.5, 1.0, 20.0, 31.0]), promoted=st.booleans())
-    def time_passes(self, seconds: float, promoted: bool) -> None:
+    @rule(seconds=st.sampled_from([0.5, 1.0, 20.0, 31.0]), promoted=st.booleans(), led=st.booleans())
+    def time_passes(self, seconds: float, promoted: bool, led: bool) -> None:
+        """A leader that goes on renewing its term has been in touch all along."""
         self.do(self.conn.execute(ADVANCE, seconds))
         self.model.now += seconds
+        if led:
+            self.do(self.conn.execute(LEAD))
+            self.model.led_at = self.model.now
         if promoted:
             self.maintain("promote")
 
@@ -408,3 +414,30 @@ def test_the_engine_does_what_the_model_says(world: World) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.parametrize("led", [True, False])
+def test_a_lapsed_job_that_is_claimed_by_id(world: World, led: bool) -> None:
+    """Found by the run above when its model knew nothing of leaders: without one, nobody may call a worker gone."""
+
+    class Bound(Steering):
+        pass
+
+    Bound.world = world
+    wish = NewJob(job_type="careful", tenant="red", target="a", priority=100, attempts=None, delay=0.0, hold=False)
+
+    @settings(max_examples=1, deadline=None, database=None)
+    @given(st.none())
+    def steps(_: None) -> None:
+        state = Bound()
+        state.begin([wish])
+        state.claim("w1", {"careful"}, None, 1)
+        for promoted in (True, False):
+            state.time_passes(20.0, promoted, led)
+            state.the_engine_is_as_the_model_says()
+        state.claim_by_id("w2", 0)
+        state.the_engine_is_as_the_model_says()
+        assert [job.state for job in state.model.jobs.values()] == ["error" if led else "running"]
+        state.teardown()
+
+    steps()
