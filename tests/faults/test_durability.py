@@ -95,6 +95,29 @@ async def by_lent_connection(cluster: Cluster) -> list[UUID]:
     return ids
 
 
+async def by_function(cluster: Cluster) -> list[UUID]:
+    """A function of the caller, whose own setting ends with it, ahead of the commit."""
+    conn = await session(cluster, "set synchronous_commit = off", role=None)
+    await conn.execute(
+        "create or replace function public.record() returns uuid language sql set synchronous_commit = off"
+        " as 'select job_id from holdfast.enqueue(''work'')'"
+    )
+    ids = [await conn.fetchval("select public.record()") for _ in range(JOBS)]
+    await conn.close()
+    return ids
+
+
+async def by_lowering_afterwards(cluster: Cluster) -> list[UUID]:
+    conn = await session(cluster)
+    ids = []
+    for _ in range(JOBS):
+        async with conn.transaction():
+            ids.append(await conn.fetchval("select job_id from enqueue('work')"))
+            await conn.execute("set local synchronous_commit = off")
+    await conn.close()
+    return ids
+
+
 async def by_psql(cluster: Cluster) -> list[UUID]:
     psql = await asyncio.create_subprocess_exec(
         str(find_binaries() / "psql"), cluster.url, "-qAt", "-c", "set synchronous_commit = off",
@@ -113,6 +136,8 @@ PLACES: dict[str, Enqueue] = {
     "session": lambda cluster: by_sql(cluster, "set synchronous_commit = off"),
     "app": by_app,
     "conn=": by_lent_connection,
+    "function": by_function,
+    "afterwards": by_lowering_afterwards,
     "psql": by_psql,
 }
 

@@ -37,6 +37,25 @@ async def test_every_table_makes_its_writers_durable_or_has_a_reason_not_to(conn
     assert {row["relname"] for row in rows if not row["durable"]} == VOLATILE.keys()
 
 
+#: Tables whose writers are not raised a second time, by the commit, and why nobody misses it.
+ONCE = {
+    "leases": "settlements and sweeps write jobs too; claims and renewals are a worker's own statements",
+    "beginnings": "written by a worker's own statements",
+    "job_items": "written beside job_progress",
+    "job_types": "published again by every worker that starts",
+}
+
+
+async def test_every_durable_table_is_secured_by_the_commit_or_has_a_reason_not_to(conn: asyncpg.Connection) -> None:
+    rows = await conn.fetch(
+        "select c.relname, bool_or(t.tgname = 'durable') as durable,"
+        "   bool_or(t.tgname like 'secured%' and t.tgenabled = 'O' and t.tgdeferrable and t.tginitdeferred) as secured"
+        " from pg_class c join pg_trigger t on t.tgrelid = c.oid"
+        " where c.relnamespace = 'holdfast'::regnamespace group by 1"
+    )
+    assert {row["relname"] for row in rows if row["durable"] and not row["secured"]} == ONCE.keys()
+
+
 async def test_no_function_undoes_it_at_its_own_end(conn: asyncpg.Connection) -> None:
     """A function's SET clause would restore what was before, ahead of the commit."""
     found = await conn.fetch(
@@ -134,3 +153,82 @@ async def test_a_repeat_vouches_for_the_job_it_answers_with(connect_as: ConnectA
         assert (await enqueue_row(conn, **again))["outcome"] == "existing"
         assert await conn.fetchval("show synchronous_commit") == "on"
     assert await conn.fetchval("select pg_current_wal_flush_lsn() >= $1", written)
+
+
+LOWER = "; set local synchronous_commit = off"
+RECORD = "select holdfast.enqueue('x')"
+
+#: What a caller may do around a write, and before the commit.
+AFTERWARDS: dict[str, str] = {
+    "a function with a SET clause": "set synchronous_commit = off; select pg_temp.record_off()",
+    "a function that means well": "set synchronous_commit = off; select pg_temp.record_on()",
+    "SET LOCAL": RECORD + LOWER,
+    "SET": f"{RECORD}; set synchronous_commit = off",
+    "RESET": f"set synchronous_commit = off; set local synchronous_commit = on; {RECORD}; reset synchronous_commit",
+    "RESET ALL": f"{RECORD}; reset all; set local synchronous_commit = local",
+    "a DO block": "do 'begin perform holdfast.enqueue(''x''); set local synchronous_commit = off; end'",
+    "a savepoint": f"savepoint a; {RECORD}; rollback to a; {RECORD}{LOWER}",
+    "a savepoint that stays": f"savepoint a; {RECORD}; release a; savepoint b; {RECORD}; rollback to b{LOWER}",
+    "constraints checked early": f"{RECORD}; set constraints all immediate{LOWER};"
+    f" set constraints all deferred; {RECORD}{LOWER}",
+    "a deferred trigger of the caller's": "create temp table mine (n int);"
+    " create constraint trigger late after insert on mine deferrable initially deferred for each row"
+    " execute function pg_temp.late(); insert into mine values (1)" + LOWER,
+    "a request": "select holdfast.request('cancel', array_agg(id)) from holdfast.jobs where type = 'waiting'" + LOWER,
+    "a release": "select holdfast.release_held(array_agg(id)) from holdfast.jobs where type = 'held'" + LOWER,
+    "a success": "select holdfast.complete('w1', array_agg(job_id), array_agg(attempt)) from holdfast.leases" + LOWER,
+    "a failure": "select holdfast.fail('w1', array_agg(job_id), array_agg(attempt)) from holdfast.leases" + LOWER,
+    "a report": "select holdfast.report('w1', job_id, attempt, 1) from holdfast.leases" + LOWER,
+    "a pause": "select holdfast.pause_scope('queue', 'default', 'me')" + LOWER,
+    "a resumed scope": "select holdfast.resume_scope('queue', 'slow', 'me')" + LOWER,
+    "a key": "select holdfast.create_key(holdfast.uuid_v7(), 't', 'n', 'p', sha256('x'), array['read'], null, null,"
+    " null, 'me')" + LOWER,
+    "a bound key": "select holdfast.enqueue('x', idempotency_key => 'new', dedup_key => 'd')" + LOWER,
+}
+
+#: A function of the caller that records a job, under a setting that ends with the function; and a trigger.
+FUNCTIONS = """
+    create function pg_temp.record_off() returns void language sql set synchronous_commit = off
+      as 'select holdfast.enqueue(''x'')';
+    create function pg_temp.record_on() returns void language sql set synchronous_commit = on
+      as 'select holdfast.enqueue(''x'')';
+    create function pg_temp.late() returns trigger language plpgsql set synchronous_commit = off as
+      'begin perform holdfast.enqueue(''x''); return null; end'"""
+
+
+@pytest.mark.parametrize("case", AFTERWARDS)
+async def test_what_comes_after_a_write_does_not_make_it_volatile(conn: asyncpg.Connection, case: str) -> None:
+    await enqueue(conn, "held", hold=True)
+    await enqueue(conn, "x", dedup_key="d")
+    await conn.execute("select pause_scope('queue', 'slow', 'me')")
+    await run_one(conn, "work")
+    await enqueue(conn, "waiting")
+    await conn.execute("set search_path = public")
+    await conn.execute(FUNCTIONS)
+    async with conn.transaction():
+        await conn.execute(AFTERWARDS[case])
+        await conn.execute(WITNESS)
+    assert await conn.fetchval("fetch from witness") == "on"
+
+
+#: What the commit goes by: a cursor that outlives its transaction is filled by the commit, after all deferred triggers.
+WITNESS = "declare witness cursor with hold for select current_setting('synchronous_commit')"
+
+
+async def test_claims_queue_nothing_for_the_commit(conn: asyncpg.Connection) -> None:
+    await enqueue(conn)
+    async with conn.transaction():
+        await claim(conn)
+        assert await conn.fetchval("select current_setting('holdfast.commit_secured', true)") in (None, "")
+    async with conn.transaction():
+        await enqueue(conn)
+        assert await conn.fetchval("select current_setting('holdfast.commit_secured')") == "on"
+    assert await conn.fetchval("select current_setting('holdfast.commit_secured')") == ""
+
+
+async def test_a_table_that_was_written_can_be_altered_by_the_same_migration(conn: asyncpg.Connection) -> None:
+    """Deferred triggers would stand in the way."""
+    async with conn.transaction():
+        await conn.execute("set constraints all immediate")
+        await enqueue(conn)
+        await conn.execute("alter table jobs set (fillfactor = 80)")

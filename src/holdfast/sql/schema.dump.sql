@@ -3593,7 +3593,7 @@ CREATE FUNCTION holdfast.raise_durability() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
-  perform set_config('synchronous_commit', 'on', true);
+  perform pg_catalog.set_config('synchronous_commit', 'on', true);
   return null;
 end
 $$;
@@ -4761,6 +4761,18 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat_one(tenant text, target text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.secure_commit() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if pg_catalog.set_config('holdfast.commit_secured', '', true) = ''
+    and pg_catalog.current_setting('synchronous_commit') in ('off', 'local') then
+    perform pg_catalog.set_config('synchronous_commit', 'on', true);
+  end if;
+  return null;
+end
+$$;
+ALTER FUNCTION holdfast.secure_commit() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6023,6 +6035,51 @@ CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW WHEN (((new.limit_count IS NOT NULL) AND (new.limit_key IS NULL))) EXECUTE FUNCTION holdfast.begin_limit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.api_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT ON holdfast.audit_log DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.controls DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.dead_letters DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR UPDATE ON holdfast.idempotency_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR UPDATE ON holdfast.job_progress DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.settings DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured_insert AFTER INSERT ON holdfast.jobs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured_update AFTER UPDATE ON holdfast.jobs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE
+            WHEN ((new.state = 'running'::text) OR (current_setting('holdfast.commit_secured'::text, true) = 'on'::text)) THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
 GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
@@ -6304,6 +6361,7 @@ REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC
 REVOKE ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.secure_commit() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) FROM PUBLIC;

@@ -70,6 +70,8 @@ async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
         await conn.execute(f'set local role "{config.schema}_owner"')
         await conn.execute(f'set local search_path = "{config.schema}", pg_catalog, pg_temp')
         await conn.execute("set local check_function_bodies = off")
+        # A table whose rows wait for a trigger that is deferred to the commit cannot be altered.
+        await conn.execute("set constraints all immediate")
         await conn.execute(script("bootstrap", config.schema))
         for step, name, text in migrations():
             if (step, name) in before.pending and (up_to is None or step <= up_to):
@@ -94,6 +96,7 @@ def migration_sql(config: Config) -> str:
         f'set local role "{config.schema}_owner";',
         f'set local search_path = "{config.schema}", pg_catalog, pg_temp;',
         "set local check_function_bodies = off;",
+        "set constraints all immediate;",
         script("bootstrap", config.schema),
     ]
     for step, name, text in migrations():

@@ -7,14 +7,31 @@
 -- 2. It is only ever raised: `off` and `local` become `on`; `remote_write`, `on` and `remote_apply` stay. `local` counts
 --    as too low, because it loses a job when a synchronous standby takes over; without such standbys it equals `on`.
 -- 3. A caller's transaction that enqueues therefore becomes durable as a whole.
--- 4. Tables without the trigger are written beside one that has it, or say nothing that anybody relies on:
+-- 4. It is raised twice: when the row is written (`durable`), and again by the commit (`secured`, a trigger deferred to it),
+--    because much can happen in between: a function of the caller whose own SET clause ends, a RESET, a SET LOCAL.
+--    `set constraints all immediate` lets the second one run early; what is written later queues it anew.
+-- 5. Tables without the trigger are written beside one that has it, or say nothing that anybody relies on:
 --    tests/sql/test_durability.py lists them, with the reasons.
 
 create or replace function raise_durability() returns trigger
 language plpgsql
 as $$
 begin
-  perform set_config('synchronous_commit', 'on', true);
+  perform pg_catalog.set_config('synchronous_commit', 'on', true);
+  return null;
+end
+$$;
+
+-- Run by the commit. It runs with whatever search path the caller has then. Its first half lets the next row queue it again:
+-- a deferred trigger of the caller's may write more, and after `set constraints all immediate` a commit is yet to come.
+create or replace function secure_commit() returns trigger
+language plpgsql
+as $$
+begin
+  if pg_catalog.set_config('holdfast.commit_secured', '', true) = ''
+    and pg_catalog.current_setting('synchronous_commit') in ('off', 'local') then
+    perform pg_catalog.set_config('synchronous_commit', 'on', true);
+  end if;
   return null;
 end
 $$;
