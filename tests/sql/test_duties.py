@@ -35,6 +35,8 @@ CALLS = (
     "select from seat_headless(null, 200)",
     "select from show_hidden(null, 200)",
     "select from drop_stray_leases(null, 200)",
+    "select from drop_stray_entries(null, 200)",
+    "select from drop_stray_due(null, 200)",
     "select from forget_idle_permits(null, 200)",
     "select from elect_from(0, 50)",
     "select from promote_due(50)",
@@ -42,7 +44,7 @@ CALLS = (
     "select from execute_requests(5)",
     "select from sweep(1e9, 50)",
 )
-WALKS = ("drop_stray_leases", "show_hidden", "replace_heads", "seat_headless")
+WALKS = ("drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden", "replace_heads", "seat_headless")
 
 
 async def fill(conn: asyncpg.Connection, count: int) -> None:
@@ -112,6 +114,13 @@ async def test_walks_in_small_steps_reach_and_mend_everything(conn: asyncpg.Conn
     await enqueue_copies(conn, 20, "hidden")
     hidden = await conn.fetchval("select id from streams where type = 'hidden'")
     await conn.execute("update ready set stream = -stream where stream = $1", hidden)
+    await enqueue_copies(conn, 10, delay=60.0)
+    await conn.execute(
+        "insert into ready select $1, 202, n, gen_random_uuid() from generate_series(1000000, 1000029) n", hidden
+    )
+    await conn.execute(
+        "insert into due select now() + make_interval(days => n), gen_random_uuid() from generate_series(-9, 20) n"
+    )
     mended: dict[str, int] = {}
     for walk in WALKS:
         place: list[str] | None = None
@@ -124,7 +133,14 @@ async def test_walks_in_small_steps_reach_and_mend_everything(conn: asyncpg.Conn
                 break
         else:
             raise AssertionError(f"{walk} does not end")
-    assert mended == {"drop_stray_leases": 14, "show_hidden": 20, "replace_heads": 30, "seat_headless": 30}
+    assert mended == {
+        "drop_stray_leases": 14,
+        "drop_stray_entries": 30,
+        "drop_stray_due": 30,
+        "show_hidden": 20,
+        "replace_heads": 30,
+        "seat_headless": 30,
+    }
     assert sorted(await reconciled(conn, pages=2)) == sorted(lost)
     await conn.execute("delete from jobs where state = 'success'")
     held = "a held job blocks its target"  # its seat was taken from it by this test

@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from holdfast.model.states import State
+from tests.conftest import ConnectAs
 from tests.sql.factories import (
     Lease,
     claim,
@@ -155,6 +156,74 @@ async def test_a_due_entry_without_job_is_dropped_when_its_time_comes(conn: asyn
     assert row is not None
     assert row["promoted"] == 0
     assert row["next_in_seconds"] > 3000
+
+
+@pytest.mark.parametrize("target", [None, "t"])
+async def test_stray_entries_are_dropped_though_nobody_comes_by(conn: asyncpg.Connection, target: str | None) -> None:
+    """Gone, ended, running, queued but elsewhere, and one that stands in three places."""
+    job_id, elsewhere = await enqueue(conn, target=target), await enqueue(conn, "other", target="o")
+    ghosts = [uuid4(), await job_in(conn, "success", "other"), (await run_one(conn, "third")).job_id, elsewhere]
+    await elect(conn)
+    entry = await conn.fetchrow("select stream, rank, seq from ready where job_id = $1", job_id)
+    assert entry is not None
+    for number, ghost in enumerate(ghosts):
+        await conn.execute("insert into ready values ($1, 202, $2, $3)", entry["stream"], 10**6 + number, ghost)
+    for stream, rank in ((entry["stream"], 7), (-entry["stream"], entry["rank"])):
+        await conn.execute("insert into ready values ($1, $2, $3, $4)", stream, rank, entry["seq"], job_id)
+    assert len(await offences(conn)) > 4
+    assert tuple(await conn.fetchrow("select * from drop_stray_entries()") or ()) == (6, None)
+    assert await offences(conn) == []
+    assert tuple(await conn.fetchrow("select * from drop_stray_entries()") or ()) == (0, None)
+    await ends(conn, job_id)
+    await ends(conn, elsewhere)
+
+
+async def test_stray_due_entries_are_dropped_long_before_their_time(conn: asyncpg.Connection) -> None:
+    gone, ended, waiting = uuid4(), await job_in(conn, "success"), await job_in(conn, "scheduled")
+    for job_id in (gone, ended, waiting):
+        await conn.execute("insert into due values (now() + interval '1000 days', $1)", job_id)
+    assert tuple(await conn.fetchrow("select * from drop_stray_due()") or ()) == (3, None)
+    assert await offences(conn) == []
+    assert tuple(await conn.fetchrow("select * from drop_stray_due()") or ()) == (0, None)
+    await make_due(conn, waiting)
+    assert await promote(conn) == 1
+
+
+async def test_an_entry_that_somebody_claims_is_not_dropped(connect_as: ConnectAs) -> None:
+    conn, other = await connect_as("superuser"), await connect_as("superuser")
+    await enqueue_copies(conn, 3)
+    async with other.transaction():
+        assert len(await claim(other, limit=2)) == 2
+        assert tuple(await conn.fetchrow("select * from drop_stray_entries()") or ()) == (0, None)
+    assert tuple(await conn.fetchrow("select * from drop_stray_entries()") or ()) == (0, None)
+
+
+@pytest.mark.parametrize("verb", ["show", "unpark", "park", "age"])
+async def test_an_entry_that_stands_where_it_is_to_go_stops_nothing(conn: asyncpg.Connection, verb: str) -> None:
+    """A duplicate key would make the duty, the claim or the settlement fail, for good."""
+    await publish(conn, limit_count=1, limit_key="key")
+    first, second = await enqueue(conn), await enqueue(conn)
+    copy = "insert into ready select {}, {}, seq, job_id, ready_at from ready where job_id = $1"
+    leases = [] if verb == "park" else await claim(conn, limit=1)
+    if verb == "show":
+        await conn.execute(copy.format("-stream", "rank"), second)
+    elif verb == "unpark":
+        assert await claim(conn) == []
+        await conn.execute(copy.format("-stream", "rank"), second)
+    elif verb == "park":
+        await conn.execute(copy.format("-stream", "rank"), second)
+        leases = await claim(conn, limit=2)
+        await conn.execute("delete from parked")
+    else:
+        await conn.execute(copy.format("stream", "0"), second)
+        await conn.execute("update ready set ready_at = now() - interval '1 day'")
+        assert await conn.fetchval("select age()") == 1
+    assert await settle(conn, "complete", leases) == ["success"]
+    assert leases[0].job_id == first
+    await mend(conn)
+    await conn.execute("select drop_stray_entries()")
+    assert await offences(conn) == []
+    await ends(conn, second)
 
 
 async def test_a_lease_without_running_job(conn: asyncpg.Connection) -> None:

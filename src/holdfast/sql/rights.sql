@@ -25,8 +25,8 @@ grant execute on function
   holdfast.execute_requests, holdfast.reconcile, holdfast.drop_strays, holdfast.headless_targets,
   holdfast.retire, holdfast.forget_workers, holdfast.admit, holdfast.forget_permits,
   holdfast.promote_due, holdfast.elect_from, holdfast.age_from, holdfast.reconcile_pages, holdfast.retire_from,
-  holdfast.drop_stray_leases, holdfast.show_hidden, holdfast.replace_heads, holdfast.seat_headless,
-  holdfast.forget_idle_permits
+  holdfast.drop_stray_leases, holdfast.drop_stray_entries, holdfast.drop_stray_due, holdfast.show_hidden,
+  holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that ask for it.

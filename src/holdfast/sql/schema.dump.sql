@@ -181,17 +181,23 @@ begin
       where line.rank > 0 and first.ready_at < oldest and entry.ready_at < oldest
       limit max_jobs) old;
   end if;
+  -- Not as an update, which a stray entry that stands there already would make fail for good.
   with free as materialized (
     select r.ctid as tid
     from ready r
     where r.ctid = any (tids) and r.ready_at < oldest
     for update skip locked
+  ), taken as (
+    delete from ready r
+    using free
+    where r.ctid = free.tid
+    returning r.stream, r.seq, r.job_id, r.ready_at
+  ), moved as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select taken.stream, 0, taken.seq, taken.job_id, taken.ready_at from taken
+    on conflict do nothing
   )
-  update ready r
-  set rank = 0
-  from free
-  where r.ctid = free.tid;
-  get diagnostics aged = row_count;
+  select count(*) into aged from taken;
   if aged > 0 and cardinality(tids) = max_jobs then
     reached_stream := lines[last];
     reached_rank := ranks[last] - 1;
@@ -1358,6 +1364,85 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.drop_stray_due(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET "DateStyle" TO 'iso, ymd'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  tids tid[];
+begin
+  select
+    array_agg(v.tid) filter (where not exists (
+      select from jobs j where j.id = v.job_id and j.run_at = v.run_at and j.state in ('scheduled', 'retry'))),
+    max(array[v.run_at::text, v.job_id::text]) filter (where v.number = max_rows)
+  into tids, reached
+  from (
+    select d.ctid as tid, d.run_at, d.job_id, row_number() over (order by d.run_at, d.job_id) as number
+    from due d
+    where (d.run_at, d.job_id) > (
+        coalesce(after[1]::timestamptz, '-infinity'),
+        coalesce(after[2]::uuid, '00000000-0000-0000-0000-000000000000'))
+    order by d.run_at, d.job_id
+    limit max_rows) v;
+  mended := 0;
+  if tids is not null then
+    tids := array(select d.ctid from due d where d.ctid = any (tids) for update skip locked);
+    delete from due d
+    where d.ctid = any (tids)
+      and not exists (
+        select from jobs j where j.id = d.job_id and j.run_at = d.run_at and j.state in ('scheduled', 'retry'));
+    get diagnostics mended = row_count;
+  end if;
+  if mended > 0 then
+    perform note_repair('due-dropped', mended);
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.drop_stray_entries(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  tids tid[];
+begin
+  select
+    array_agg(v.tid) filter (where not entry_fits(v.stream, v.rank, v.seq, v.job_id)),
+    max(array[v.stream::text, v.rank::text, v.seq::text]) filter (where v.number = max_rows)
+  into tids, reached
+  from (
+    select r.ctid as tid, r.stream, r.rank, r.seq, r.job_id,
+      row_number() over (order by r.stream, r.rank, r.seq) as number
+    from ready r
+    where (r.stream, r.rank, r.seq) > (
+        coalesce(after[1]::integer, -2147483648), coalesce(after[2]::integer, 0), coalesce(after[3]::bigint, 0))
+    order by r.stream, r.rank, r.seq
+    limit max_rows) v;
+  mended := 0;
+  if tids is not null then
+    tids := array(select r.ctid from ready r where r.ctid = any (tids) for update skip locked);
+    delete from ready r where r.ctid = any (tids) and not entry_fits(r.stream, r.rank, r.seq, r.job_id);
+    get diagnostics mended = row_count;
+  end if;
+  if mended > 0 then
+    perform note_repair('ready-dropped', mended);
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drop_stray_leases(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1604,6 +1689,34 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select exists (
+    select
+    from jobs j
+    left join heads h on h.tenant = j.tenant and h.target = j.target
+    where j.id = entry_fits.job_id
+      and j.state = 'queued'
+      and j.stream = abs(entry_fits.stream)
+      and case when j.target is null then j.seq else h.seq end = entry_fits.seq
+      and (j.target is null or h.job_id = j.id)
+      and not exists (
+        select from ready r
+        where r.stream in (j.stream, -j.stream)
+          and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
+          and r.seq = entry_fits.seq
+          and r.job_id = j.id
+          and (r.stream < 0, r.rank) <> (entry_fits.stream < 0, entry_fits.rank)
+          and ((r.stream < 0, r.rank) < (entry_fits.stream < 0, entry_fits.rank)
+            or entry_fits.rank not in (0, ready_rank(j.priority, true), ready_rank(j.priority, false)))))
+$$;
+ALTER FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3117,15 +3230,18 @@ CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     AS $$
-  with hidden as (
-    update ready r
-    set stream = -r.stream
-    from unnest(entries, gates) as e (tid, gate)
+  with taken as (
+    delete from ready r
+    using unnest(entries, gates) as e (tid, gate)
     where r.ctid = e.tid
-    returning r.stream, r.rank, r.seq, e.gate
+    returning r.stream, r.rank, r.seq, r.job_id, r.ready_at, e.gate
+  ), hidden as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select -t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    on conflict do nothing
   )
   insert into parked as p (stream, rank, seq, gate)
-  select -h.stream, h.rank, h.seq, h.gate from hidden h
+  select t.stream, t.rank, t.seq, t.gate from taken t
   on conflict (stream, rank, seq) do update set gate = excluded.gate
 $$;
 ALTER FUNCTION holdfast.park(entries tid[], gates text[]) OWNER TO holdfast_owner;
@@ -4977,16 +5093,23 @@ begin
       and r.stream < 0
     order by r.stream, r.rank, r.seq
     limit max_rows) h;
-  update ready r
-  set stream = -r.stream
-  where r.ctid = any (array(
-    select s.ctid
-    from ready s
-    where s.ctid = any (tids)
-      and s.stream < 0
-      and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
-    for update skip locked));
-  get diagnostics mended = row_count;
+  -- Where it stands in the open already, it is only dropped.
+  with taken as (
+    delete from ready r
+    where r.ctid = any (array(
+      select s.ctid
+      from ready s
+      where s.ctid = any (tids)
+        and s.stream < 0
+        and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
+      for update skip locked))
+    returning r.stream, r.rank, r.seq, r.job_id, r.ready_at
+  ), shown as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select -t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    on conflict do nothing
+  )
+  select count(*) into mended from taken;
   if mended > 0 then
     perform note_repair('parked-for-nothing', mended);
   end if;
@@ -5459,14 +5582,17 @@ begin
         limit g.number
         for update skip locked) first))
     returning k.stream, k.rank, k.seq
-  ), back as (
-    update ready r
-    set stream = next.stream
-    from next
+  ), taken as (
+    delete from ready r
+    using next
     where r.stream = -next.stream and r.rank = next.rank and r.seq = next.seq
-    returning r.stream
+    returning next.stream, r.rank, r.seq, r.job_id, r.ready_at
+  ), back as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    on conflict do nothing
   )
-  select array_agg(distinct back.stream) into woken from back;
+  select array_agg(distinct t.stream) into woken from taken t;
   if woken is not null then
     perform wake('ready', woken);
   end if;
@@ -6140,6 +6266,10 @@ REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
@@ -6165,6 +6295,7 @@ REVOKE ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids u
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.erase(id uuid, by text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;

@@ -12,7 +12,7 @@ from holdfast.maintenance.duties.recovery import Recovery
 from holdfast.maintenance.duties.requests import Requests
 from holdfast.maintenance.duties.retention import Retention
 from holdfast.maintenance.duties.seating import Seating
-from holdfast.maintenance.duties.strays import Headless, Hidden, LostHeads, StrayLeases
+from holdfast.maintenance.duties.strays import Headless, Hidden, LostHeads, StrayDue, StrayEntries, StrayLeases
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.patience import Judge
 from holdfast.telemetry.bus import Bus
@@ -30,6 +30,8 @@ DUTIES: tuple[type[Duty], ...] = (
     ClockWalk,
     Reconciliation,
     StrayLeases,
+    StrayEntries,
+    StrayDue,
     Hidden,
     LostHeads,
     Headless,

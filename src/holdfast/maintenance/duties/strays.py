@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.maintenance.duties.walks import Walk
 
-__all__ = ["Headless", "Hidden", "LostHeads", "StrayLeases"]
+__all__ = ["Headless", "Hidden", "LostHeads", "StrayDue", "StrayEntries", "StrayLeases"]
 
 
 class StrayLeases(Walk):
@@ -13,6 +13,26 @@ class StrayLeases(Walk):
     name = "stray leases"
     statement = "drop_stray_leases"
     mends = "stray leases"
+
+
+class StrayEntries(Walk):
+    """Entries of jobs that cannot be claimed there are dropped; nobody waits for that, so it takes its time."""
+
+    name = "stray entries"
+    statement = "drop_stray_entries"
+    mends = "stray entries"
+    interval_seconds = 60.0
+    share = 0.05
+
+
+class StrayDue(Walk):
+    """The same for entries of jobs that do not wait for that moment."""
+
+    name = "stray due"
+    statement = "drop_stray_due"
+    mends = "stray due entries"
+    interval_seconds = 60.0
+    share = 0.05
 
 
 class Hidden(Walk):

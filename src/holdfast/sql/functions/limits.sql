@@ -478,7 +478,8 @@ as $$
   where p.gate = given.gate and p.slot = given.slot
 $$;
 
--- Put entries of `ready` where no claim looks.
+-- Put entries of `ready` where no claim looks. Here and below, an entry is moved by deleting and inserting it: an update
+-- would fail for good where a stray one stands in its new place, and with it the claim or the settlement.
 create or replace function park(entries tid[], gates text[]) returns void
 language sql
 set search_path from current
@@ -486,15 +487,18 @@ set enable_nestloop = on
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
-  with hidden as (
-    update ready r
-    set stream = -r.stream
-    from unnest(entries, gates) as e (tid, gate)
+  with taken as (
+    delete from ready r
+    using unnest(entries, gates) as e (tid, gate)
     where r.ctid = e.tid
-    returning r.stream, r.rank, r.seq, e.gate
+    returning r.stream, r.rank, r.seq, r.job_id, r.ready_at, e.gate
+  ), hidden as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select -t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    on conflict do nothing
   )
   insert into parked as p (stream, rank, seq, gate)
-  select -h.stream, h.rank, h.seq, h.gate from hidden h
+  select t.stream, t.rank, t.seq, t.gate from taken t
   on conflict (stream, rank, seq) do update set gate = excluded.gate
 $$;
 
@@ -524,14 +528,17 @@ begin
         limit g.number
         for update skip locked) first))
     returning k.stream, k.rank, k.seq
-  ), back as (
-    update ready r
-    set stream = next.stream
-    from next
+  ), taken as (
+    delete from ready r
+    using next
     where r.stream = -next.stream and r.rank = next.rank and r.seq = next.seq
-    returning r.stream
+    returning next.stream, r.rank, r.seq, r.job_id, r.ready_at
+  ), back as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    on conflict do nothing
   )
-  select array_agg(distinct back.stream) into woken from back;
+  select array_agg(distinct t.stream) into woken from taken t;
   if woken is not null then
     perform wake('ready', woken);
   end if;

@@ -270,17 +270,23 @@ begin
       limit max_jobs) old;
   end if;
 
+  -- Not as an update, which a stray entry that stands there already would make fail for good.
   with free as materialized (
     select r.ctid as tid
     from ready r
     where r.ctid = any (tids) and r.ready_at < oldest
     for update skip locked
+  ), taken as (
+    delete from ready r
+    using free
+    where r.ctid = free.tid
+    returning r.stream, r.seq, r.job_id, r.ready_at
+  ), moved as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select taken.stream, 0, taken.seq, taken.job_id, taken.ready_at from taken
+    on conflict do nothing
   )
-  update ready r
-  set rank = 0
-  from free
-  where r.ctid = free.tid;
-  get diagnostics aged = row_count;
+  select count(*) into aged from taken;
   if aged > 0 and cardinality(tids) = max_jobs then
     reached_stream := lines[last];
     reached_rank := ranks[last] - 1;

@@ -2,7 +2,7 @@
 -- Moves: none. Roles: worker.
 --
 -- Each walk looks at up to `max_rows` rows behind `after`, and answers what it mended and where to go on: null at the
--- end. What stands in `due` for no job is dropped by promotion once its time has come.
+-- end. What is found without a lock is judged once more when it is locked.
 
 -- Leases of jobs that do not run, or that run another attempt, are dropped.
 create or replace function drop_stray_leases(after text[] default null, max_rows integer default 1000)
@@ -42,6 +42,119 @@ begin
 end
 $$;
 
+-- Entries of `ready` are dropped whose job is gone, or not queued, or stands elsewhere. Claims drop them as well, but only
+-- where a worker comes by.
+create or replace function drop_stray_entries(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  tids tid[];
+begin
+  select
+    array_agg(v.tid) filter (where not entry_fits(v.stream, v.rank, v.seq, v.job_id)),
+    max(array[v.stream::text, v.rank::text, v.seq::text]) filter (where v.number = max_rows)
+  into tids, reached
+  from (
+    select r.ctid as tid, r.stream, r.rank, r.seq, r.job_id,
+      row_number() over (order by r.stream, r.rank, r.seq) as number
+    from ready r
+    where (r.stream, r.rank, r.seq) > (
+        coalesce(after[1]::integer, -2147483648), coalesce(after[2]::integer, 0), coalesce(after[3]::bigint, 0))
+    order by r.stream, r.rank, r.seq
+    limit max_rows) v;
+  mended := 0;
+  if tids is not null then
+    tids := array(select r.ctid from ready r where r.ctid = any (tids) for update skip locked);
+    delete from ready r where r.ctid = any (tids) and not entry_fits(r.stream, r.rank, r.seq, r.job_id);
+    get diagnostics mended = row_count;
+  end if;
+  if mended > 0 then
+    perform note_repair('ready-dropped', mended);
+  end if;
+  return next;
+end
+$$;
+
+-- Whether an entry stands where its job belongs, and is the only one or the first of them there.
+create or replace function entry_fits(stream integer, rank integer, seq bigint, job_id uuid) returns boolean
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  select exists (
+    select
+    from jobs j
+    left join heads h on h.tenant = j.tenant and h.target = j.target
+    where j.id = entry_fits.job_id
+      and j.state = 'queued'
+      and j.stream = abs(entry_fits.stream)
+      and case when j.target is null then j.seq else h.seq end = entry_fits.seq
+      and (j.target is null or h.job_id = j.id)
+      and not exists (
+        select from ready r
+        where r.stream in (j.stream, -j.stream)
+          and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
+          and r.seq = entry_fits.seq
+          and r.job_id = j.id
+          and (r.stream < 0, r.rank) <> (entry_fits.stream < 0, entry_fits.rank)
+          and ((r.stream < 0, r.rank) < (entry_fits.stream < 0, entry_fits.rank)
+            or entry_fits.rank not in (0, ready_rank(j.priority, true), ready_rank(j.priority, false)))))
+$$;
+
+-- Entries of `due` are dropped whose job does not wait for that moment. Promotion drops them as well, once it has come.
+create or replace function drop_stray_due(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set datestyle = 'iso, ymd'
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  tids tid[];
+begin
+  select
+    array_agg(v.tid) filter (where not exists (
+      select from jobs j where j.id = v.job_id and j.run_at = v.run_at and j.state in ('scheduled', 'retry'))),
+    max(array[v.run_at::text, v.job_id::text]) filter (where v.number = max_rows)
+  into tids, reached
+  from (
+    select d.ctid as tid, d.run_at, d.job_id, row_number() over (order by d.run_at, d.job_id) as number
+    from due d
+    where (d.run_at, d.job_id) > (
+        coalesce(after[1]::timestamptz, '-infinity'),
+        coalesce(after[2]::uuid, '00000000-0000-0000-0000-000000000000'))
+    order by d.run_at, d.job_id
+    limit max_rows) v;
+  mended := 0;
+  if tids is not null then
+    tids := array(select d.ctid from due d where d.ctid = any (tids) for update skip locked);
+    delete from due d
+    where d.ctid = any (tids)
+      and not exists (
+        select from jobs j where j.id = d.job_id and j.run_at = d.run_at and j.state in ('scheduled', 'retry'));
+    get diagnostics mended = row_count;
+  end if;
+  if mended > 0 then
+    perform note_repair('due-dropped', mended);
+  end if;
+  return next;
+end
+$$;
+
 -- What is hidden from claims without being parked comes back.
 create or replace function show_hidden(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
@@ -70,16 +183,23 @@ begin
     order by r.stream, r.rank, r.seq
     limit max_rows) h;
 
-  update ready r
-  set stream = -r.stream
-  where r.ctid = any (array(
-    select s.ctid
-    from ready s
-    where s.ctid = any (tids)
-      and s.stream < 0
-      and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
-    for update skip locked));
-  get diagnostics mended = row_count;
+  -- Where it stands in the open already, it is only dropped.
+  with taken as (
+    delete from ready r
+    where r.ctid = any (array(
+      select s.ctid
+      from ready s
+      where s.ctid = any (tids)
+        and s.stream < 0
+        and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
+      for update skip locked))
+    returning r.stream, r.rank, r.seq, r.job_id, r.ready_at
+  ), shown as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select -t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    on conflict do nothing
+  )
+  select count(*) into mended from taken;
   if mended > 0 then
     perform note_repair('parked-for-nothing', mended);
   end if;

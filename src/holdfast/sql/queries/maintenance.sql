@@ -52,6 +52,14 @@ select job_id, repair, reached, open_jobs from holdfast.reconcile_pages($1, $2);
 -- Drop leases of attempts that do not run.
 select mended, reached from holdfast.drop_stray_leases($1, $2);
 
+-- name: drop_stray_entries
+-- Entries of `ready` whose job does not fit: how many were dropped, and where to go on.
+select mended, reached from holdfast.drop_stray_entries($1, $2);
+
+-- name: drop_stray_due
+-- Entries of `due` whose job does not fit: how many were dropped, and where to go on.
+select mended, reached from holdfast.drop_stray_due($1, $2);
+
 -- name: show_hidden
 -- Bring back entries that are hidden from claims without being parked.
 select mended, reached from holdfast.show_hidden($1, $2);
