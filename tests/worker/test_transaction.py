@@ -436,3 +436,38 @@ async def test_a_connection_inside_another_transaction_is_refused(hf: Holdfast, 
     async with working(hf):
         await hf.wait(job, timeout=30)
     assert refused == ["the connection is in a transaction already, which this block could not commit"]
+
+
+@pytest.mark.parametrize("moment", ["within", "at the end", "left alone"])
+async def test_a_connection_that_is_cut_is_told_of_in_plain_words(
+    hf: Holdfast, conn: asyncpg.Connection, moment: str
+) -> None:
+    """It said "cannot call Connection.terminate(): connection has been released back to the pool"."""
+
+    @hf.job("write", retry=ONCE)
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            await mine.execute(INSERT, ctx.job_id)
+            pid = mine.get_server_pid()
+            await conn.execute("select pg_terminate_backend($1, 5000)", pid)
+            if moment == "left alone":
+                await until(lambda: closed(mine), what="the driver has noticed")
+            if moment != "at the end":
+                await mine.execute(INSERT, ctx.job_id)
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await hf.wait(job, timeout=30)
+    assert done.state == "dead"
+    assert done.last_error is not None
+    assert "connection" in done.last_error
+    for words in ("cannot call", "released back", "another operation", "cannot switch"):
+        assert words not in done.last_error
+    assert await written(conn, job) == 0
+
+
+async def closed(conn: asyncpg.Connection) -> bool:
+    try:
+        return bool(conn.is_closed())
+    except asyncpg.InterfaceError:
+        return True  # it has left its pool

@@ -24,6 +24,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.errors import DatabaseUnavailable, NotOpen
+from holdfast.store.confirmation import Confirmation
 from holdfast.store.servers import CONNECT_SECONDS, open_connection, retire
 
 __all__ = ["Connections"]
@@ -56,6 +57,7 @@ class Connections:
         #: When each was made, and before when it must have been made to be in doubt.
         self._made: dict[asyncpg.Connection, float] = {}
         self._doubted = float("-inf")
+        self.confirmation = Confirmation()
         self._coming = 0
         self._retiring: set[asyncio.Task[None]] = set()
         self._ghosts: deque[float] = deque()
@@ -180,6 +182,7 @@ class Connections:
             self._hand_on(None)
             raise
         self._coming -= 1
+        self.confirmation.listen(conn)
         self._lent.add(conn)
         self._made[conn] = time.monotonic()
         if self._closed:

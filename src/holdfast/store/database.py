@@ -17,6 +17,7 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.errors import ConfigError, DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
+from holdfast.store.confirmation import unconfirmed
 from holdfast.store.connections import Connections
 from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.servers import open_connection, retire
@@ -212,9 +213,12 @@ class Database:
         except BaseException:
             connections.drop(conn)  # nobody waits for its statement any more
             raise
+        confirmed = not connections.confirmation.missing(conn)
         connections.give(conn)
         if self.observe is not None:
             self.observe(statement, time.monotonic() - began, None)
+        if not confirmed:
+            raise unconfirmed()
         return answer
 
 
@@ -279,6 +283,8 @@ def connection_arguments(
     settings = {
         "application_name": name,
         "jit": "off",
+        # What a server says of a commit that no standby confirmed is a warning.
+        "client_min_messages": "warning",
         # A snapshot kept for the whole transaction would make renewals, claims and settlements fail each other.
         "default_transaction_isolation": "read committed",
         **_LINE_SETTINGS,

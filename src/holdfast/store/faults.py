@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import asyncpg
 
@@ -30,6 +31,11 @@ CONNECTION_FAULTS = (
 
 #: What the server answers on a connection that goes on: it need not be replaced.
 ANSWERED = (asyncpg.QueryCanceledError, asyncpg.ReadOnlySQLTransactionError)
+
+#: What the driver says where a connection has gone, of its own state.
+_DRIVERS_OWN = re.compile(
+    "another operation|cannot switch to state|unknown protocol state|released back to the pool|connection is closed"
+)
 
 _ADVICE = "run `holdfast migrate` (or `holdfast doctor` to see what is wrong)"
 
@@ -69,9 +75,16 @@ def told_by_sqlstate(fault: BaseException) -> HoldfastError | None:
 
 
 def _cause(fault: BaseException) -> str:
-    """What the server said before it cut the connection, if it said anything."""
+    """What the server said before it cut the connection, if it said anything.
+
+    What the driver says of its own state ("cannot switch to state 12", "released back to the pool") helps nobody.
+    """
     cause = fault.__cause__
-    return str(cause if isinstance(cause, asyncpg.PostgresError) else fault) or type(fault).__name__
+    if isinstance(cause, asyncpg.PostgresError):
+        return str(cause)
+    if isinstance(fault, (asyncpg.InterfaceError, asyncpg.InternalClientError)) and _DRIVERS_OWN.search(str(fault)):
+        return "it was closed while it was in use"
+    return str(fault) or type(fault).__name__
 
 
 def _sqlstate(fault: BaseException | None) -> str | None:

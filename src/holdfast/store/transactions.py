@@ -8,8 +8,8 @@ fenced: where the attempt does not own the job any more, the whole transaction i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, LeaseLost
+from holdfast.store.confirmation import Confirmation, unconfirmed
 from holdfast.store.database import connection_arguments
 from holdfast.store.faults import CONNECTION_FAULTS, translated
 from holdfast.store.foreign import Foreign
@@ -38,6 +39,7 @@ class Transactions:
         self.result_limit: Callable[[], int] = lambda: config.result_max_bytes
         self._pool: asyncpg.Pool | None = None
         self._opening = asyncio.Lock()
+        self._confirmation = Confirmation()
 
     @asynccontextmanager
     async def begin(self, conn: Any = None) -> AsyncIterator[Any]:
@@ -51,11 +53,21 @@ class Transactions:
             ours = await pool.acquire(timeout=30)
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
             raise translated(fault) from fault
+        self._confirmation.listen(ours)
         try:
             async with _committed(ours):
                 yield ours
+            if self._confirmation.missing(ours):
+                raise unconfirmed()
+        except (asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
+            if _is_cut(ours):
+                raise translated(fault) from fault
+            raise
         finally:
-            await pool.release(ours, timeout=_ROLLBACK_SECONDS)
+            # A connection that was cut has left the pool already; what became of the transaction is known by now.
+            with suppress(*CONNECTION_FAULTS, asyncpg.PostgresError):
+                self._confirmation.leave(ours)
+                await pool.release(ours, timeout=_ROLLBACK_SECONDS)
 
     async def complete(
         self, conn: Any, job_id: UUID, attempt: int, *, result: str | None, duration_ms: int, excerpt: str | None
@@ -106,7 +118,8 @@ async def _committed(conn: Any) -> AsyncIterator[None]:
     """A transaction for the length of a block. A rollback that does not succeed hides no error: the server makes it."""
     # Under a snapshot of its own, a lease that was renewed meanwhile could not be settled any more.
     transaction = conn.transaction(isolation="read_committed")
-    await transaction.start()
+    with _told():
+        await transaction.start()
     try:
         yield
     except BaseException:
@@ -114,9 +127,27 @@ async def _committed(conn: Any) -> AsyncIterator[None]:
             async with asyncio.timeout(_ROLLBACK_SECONDS):
                 await transaction.rollback()
         except (*CONNECTION_FAULTS, asyncpg.PostgresError):
-            conn.terminate()
+            with suppress(asyncpg.InterfaceError):  # it was cut, and has left the pool
+                conn.terminate()
         raise
-    await transaction.commit()
+    with _told():
+        await transaction.commit()
+
+
+def _is_cut(conn: Any) -> bool:
+    try:
+        return bool(conn.is_closed())
+    except asyncpg.InterfaceError:
+        return True  # it has left the pool
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """A connection that was cut is told of in our own words; what the server refuses (a constraint) in the driver's."""
+    try:
+        yield
+    except CONNECTION_FAULTS as fault:
+        raise translated(fault) from fault
 
 
 async def _connect(arguments: Mapping[str, Any], *_: Any, **__: Any) -> asyncpg.Connection:

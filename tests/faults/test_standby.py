@@ -1,0 +1,163 @@
+"""A synchronous standby is away, or the wait for it is ended: nothing is acknowledged that a failover would lose."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import httpx
+import pytest
+
+from holdfast import Context, Holdfast
+from holdfast.errors import DatabaseUnavailable
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
+from holdfast.web.server import create_app
+from tests.faults.clusters import Cluster, clusters
+from tests.faults.test_durability import migrated
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+JOB = {"jobType": "work", "payload": {}, "idempotencyKey": "by-http"}
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Cluster]]:
+    with clusters(2) as made:
+        yield made
+
+
+@asynccontextmanager
+async def served(hf: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(hf), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as client:
+        yield client
+
+
+class Administrator:
+    """Sets the standbys that commits wait for, and ends such waits."""
+
+    def __init__(self, conn: asyncpg.Connection) -> None:
+        self._conn = conn
+        self.ended = 0
+
+    async def expect(self, standbys: str) -> None:
+        await self._conn.execute(f"alter system set synchronous_standby_names = '{standbys}'")
+        await self._conn.execute("select pg_reload_conf()")
+        await until(lambda: self._expects(standbys), what="the setting is in force")
+
+    async def _expects(self, standbys: str) -> bool:
+        return bool(await self._conn.fetchval("show synchronous_standby_names") == standbys)
+
+    @asynccontextmanager
+    async def ending_waits(self) -> AsyncIterator[None]:
+        async def end_them() -> None:
+            while True:
+                self.ended += await self._conn.fetchval(
+                    "select count(*) filter (where pg_cancel_backend(pid)) from pg_stat_activity"
+                    " where wait_event = 'SyncRep'"
+                )
+                await asyncio.sleep(0.02)
+
+        task = asyncio.create_task(end_them())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def test_a_commit_whose_wait_was_cancelled_is_not_acknowledged(servers: list[Cluster]) -> None:
+    """PostgreSQL answers with success, after a warning."""
+    primary = await migrated(servers[0])
+    conn = await asyncpg.connect(primary.url)
+    administrator = Administrator(conn)
+    begun: list[str] = []
+    go_on = asyncio.Event()
+    async with Holdfast(primary.url) as hf, served(hf) as client:
+
+        @hf.job("settled")
+        async def settled(ctx: Context) -> None:
+            begun.append(ctx.type)
+            await go_on.wait()
+
+        @hf.job("committed")
+        async def committed(ctx: Context) -> None:
+            async with ctx.transaction():
+                begun.append(ctx.type)
+                await go_on.wait()
+
+        await administrator.expect("*")
+        async with administrator.ending_waits():
+            with pytest.raises(DatabaseUnavailable, match="synchronous standby") as refused:
+                await hf.enqueue("work", idempotency_key="by-python")
+            assert refused.value.reason == "uncertain"
+            began = time.monotonic()
+            answer = await client.post("/jobs", json=JOB)
+            assert answer.status_code == 503, answer.text
+            assert "not known whether the job was recorded" in answer.json()["detail"]
+            assert time.monotonic() - began < 7
+        assert await conn.fetchval("select count(*) from holdfast.jobs") == 2, "both are visible"
+
+        await administrator.expect("")
+        assert (await client.post("/jobs", json=JOB)).status_code == 202
+        assert (await hf.enqueue("work", idempotency_key="by-python")).outcome == "existing"
+        jobs = [await hf.enqueue("settled"), await hf.enqueue("committed")]
+        async with working(hf):
+            await until(lambda: equal(len(begun), 2), what="both handlers run")
+            await administrator.expect("*")
+            before = administrator.ended
+            async with administrator.ending_waits():
+                go_on.set()
+                # Each is sent again and again, because none of its commits was confirmed.
+                await until(lambda: equal(administrator.ended >= before + 6, True), what="commits are cut short")
+                assert "settled" in begun
+            await administrator.expect("")
+            for job in jobs:
+                await reached(hf, job, "success")
+        attempts = await conn.fetch("select attempt from holdfast.job_attempts")
+        assert [row["attempt"] for row in attempts] == [1, 1]
+    await conn.close()
+
+
+async def equal(found: object, wanted: object) -> bool:
+    return found == wanted
+
+
+async def test_http_answers_503_while_the_standby_is_away_and_202_when_it_has_the_job(servers: list[Cluster]) -> None:
+    primary = await migrated(servers[0])
+    primary.stop()
+    standby = servers[1]
+    primary.copy_to(standby)
+    await primary.start(synchronous_standby_names="*")
+    follow = {"primary_conninfo": f"host={primary.socket_folder} port=5432 user=tester application_name=s1"}
+    await standby.start(**follow)
+    async with Holdfast(primary.url) as hf, served(hf) as client:
+        assert (await client.post("/jobs", json={"jobType": "work", "payload": {}})).status_code == 202
+        standby.kill()
+        for _ in range(2):
+            began = time.monotonic()
+            answer = await client.post("/jobs", json=JOB)
+            assert answer.status_code == 503, answer.text
+            assert time.monotonic() - began < 7, "promised are 5 s; this machine may be slow"
+            assert answer.headers["retry-after"]
+            assert answer.json()["code"] == "unavailable"
+            assert "with the same idempotency key" in answer.json()["detail"]
+        await standby.start(**follow)
+
+        async def taken() -> bool:
+            nonlocal answer
+            answer = await client.post("/jobs", json=JOB)
+            assert answer.status_code in (202, 503), answer.text
+            return answer.status_code == 202
+
+        await until(taken, seconds=60, what="the standby confirms")
+        primary.kill()
+    conn = await asyncpg.connect(standby.url)
+    await conn.execute("select pg_promote()")
+    assert await conn.fetchval("select idempotency_key from holdfast.jobs where id = $1", answer.json()["jobId"])
+    assert await conn.fetchval("select count(*) from holdfast.jobs") == 2
+    await conn.close()
