@@ -67,6 +67,7 @@ async def seconds_until(conn: asyncpg.Connection, job_id: UUID, state: str, boun
     return time.monotonic() - began
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(1800 if CHAOS_SECONDS else 120)
 async def test_nobody_waits_longer_because_tables_are_large(
     conn: asyncpg.Connection, config: Config, deeds: Deeds

@@ -14,7 +14,7 @@ from holdfast.web.server import address, listen
 from tests.conftest import CHAOS_SECONDS
 from tests.faults.test_intake import servers
 
-EXAMPLES = 400 if CHAOS_SECONDS else 3
+EXAMPLES = 100 if CHAOS_SECONDS else 3
 #: What is the same for everybody is tried as administrator; the others go through all of it in chaos.
 SHORT, FULL = "examples,fuzzing", "examples,coverage,fuzzing"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,ignored_auth"
