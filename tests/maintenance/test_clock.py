@@ -26,7 +26,7 @@ from tests.harness.deeds import Deeds
 LEASE = 3.0
 STEPS = [-3600.0, -60.0, -1.0, 1.0, 60.0, 3600.0] if CHAOS_SECONDS else [-3600.0, 60.0]
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.calm, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

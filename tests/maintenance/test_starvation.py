@@ -41,13 +41,10 @@ WAYS = {
     "blocked": "pg_advisory_xact_lock(4711)",
 }
 #: The sick duty, its way to be sick, and who leads meanwhile.
-#: Cells mostly wait: all those of a few duties go on side by side, each on a database of its own.
+#: Cells mostly wait: all those of one duty go on side by side, each on a database of its own.
 Cell = tuple[str, str, str]
 CELLS: list[list[Cell]] = (
-    [
-        [(duty.name, way, leader) for duty in DUTIES[n : n + 3] for way in WAYS for leader in ("worker", "serve")]
-        for n in range(0, len(DUTIES), 3)
-    ]
+    [[(duty.name, way, leader) for way in WAYS for leader in ("worker", "serve")] for duty in DUTIES]
     if CHAOS_SECONDS
     else [[("age", "timing out", "worker"), ("requests", "blocked", "serve"), ("reconcile", "failing", "worker")]]
 )
@@ -64,7 +61,7 @@ def database_urls(server_url: str, databases: Databases, cells: list[Cell]) -> I
         databases.drop(name)
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 @pytest.mark.parametrize("cells", CELLS, ids=lambda cells: ", ".join(dict.fromkeys(cell[0] for cell in cells)))
 async def test_a_sick_duty_stops_no_other_and_comes_back(
     cells: list[Cell], database_urls: list[str], monkeypatch: pytest.MonkeyPatch, deeds: Deeds
