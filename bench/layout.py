@@ -28,7 +28,7 @@ from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.migrate import migrate
 
 BATCH = 200
-CLAIM = "select * from claim_ahead('bench', $1, null, $2, $3, $4, $5, $1, null)"
+CLAIM = "select * from claim_jobs('bench', $1, null, $2, $3, $4, $5, $1, null, true)"
 CANDIDATES = (
     "side tables, fillfactor 50",
     "side tables, fillfactor 70",

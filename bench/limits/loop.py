@@ -14,7 +14,7 @@ __all__ = ["BATCH", "CLAIM", "drain", "enqueue_bulk", "enqueue_one"]
 
 BATCH = 200
 #: The statement of a worker that claims only for free slots.
-CLAIM = "select * from claim_ahead('bench', $1, null, $2, $3, $4, $5, $1, null)"
+CLAIM = "select * from claim_jobs('bench', $1, null, $2, $3, $4, $5, $1, null, true)"
 _BULK = 1000
 _TYPE = "bench.noop"
 _ENQUEUE = "select job_id from enqueue_many($1, $2::text[]::jsonb[])"

@@ -93,7 +93,7 @@ class BareWorker:
 
     async def _turn(self, limit: int) -> int:
         rows = await self._conn.fetch(
-            self._sql["claim_ahead"], "w1", limit, None, *self._hints.ranges(list(self._streams)), limit, None
+            self._sql["claim_jobs"], "w1", limit, None, *self._hints.ranges(list(self._streams)), limit, None, True
         )
         self._hints.learn(self._claim(row) for row in rows)
         if rows:

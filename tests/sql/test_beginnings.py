@@ -8,6 +8,7 @@ from uuid import UUID
 import asyncpg
 
 from holdfast.model.hints import Hints
+from tests.conftest import ConnectAs
 from tests.sql.factories import (
     Lease,
     dump,
@@ -17,6 +18,7 @@ from tests.sql.factories import (
     expire,
     job_row,
     offences,
+    publish,
     request,
     settle,
     state_of,
@@ -27,14 +29,16 @@ GENERAL = 1 << 48
 
 
 async def claim_ahead(
-    conn: asyncpg.Connection, at_once: int, next_number: int | None, limit: int = 10, worker: str = "w1"
+    conn: asyncpg.Connection, at_once: int, next_number: int | None, limit: int = 10, *, records: bool | None = None
 ) -> list[tuple[UUID, int | None]]:
-    """(job, its number) in the order in which they are to begin."""
+    """(job, its number) in the order in which they are to begin, as w1 claims them; as an older worker, by default."""
     streams = [row["id"] for row in await conn.fetch("select id from streams")]
-    rows = await conn.fetch(
-        "select job_id from claim_ahead($1, $2, null, $3, $4, $5, $6, $7, $8)",
-        worker, limit, *Hints.everything(streams), at_once, next_number,
-    )  # fmt: skip
+    statement = "select job_id from claim_ahead('w1', $1, null, $2, $3, $4, $5, $6, $7)"
+    more: list[bool] = []
+    if records is not None:
+        statement = "select job_id from claim_jobs('w1', $1, null, $2, $3, $4, $5, $6, $7, $8)"
+        more = [records]
+    rows = await conn.fetch(statement, limit, *Hints.everything(streams), at_once, next_number, *more)
     numbers = {row["job_id"]: row["number"] for row in await conn.fetch("select job_id, number from leases")}
     return [(row["job_id"], numbers[row["job_id"]]) for row in rows]
 
@@ -137,3 +141,73 @@ async def test_numbered_jobs_are_settled_like_others(conn: asyncpg.Connection) -
     await enqueue_copies(conn, 3)
     found = await claim_ahead(conn, 1, 1)
     assert await settle(conn, "complete", [Lease(job, 1) for job, _ in found]) == ["success"] * 3
+
+
+async def record(conn: asyncpg.Connection, *jobs: UUID, worker: str = "w1", attempt: int = 1) -> dict[UUID, bool]:
+    rows = await conn.fetch("select * from record_beginnings($1, $2, $3)", worker, jobs, [attempt] * len(jobs))
+    return {row["job_id"]: row["recorded"] for row in rows}
+
+
+async def test_a_job_at_its_last_chance_has_not_begun_until_that_is_recorded(conn: asyncpg.Connection) -> None:
+    plain = await enqueue(conn, max_attempts=2)
+    last = await enqueue_copies(conn, 3, max_attempts=1)
+    found = await claim_ahead(conn, 3, 1, records=True)
+    # Those before it had a free slot, and the others keep the numbers of their places.
+    assert found == [(plain, None), *((job, 0) for job in last)]
+    assert await record(conn, last[1]) == {last[1]: True}
+    await expire(conn, plain, *last)
+    await sweep(conn)
+    assert [await state_of(conn, job) for job in (plain, *last)] == ["queued", "queued", "dead", "queued"]
+    assert await attempts(conn, plain) == [("lost", "LeaseLost")]
+    assert await attempts(conn, last[0]) == [("released", "NeverBegan")]
+    # One has failed once by now.
+    assert {number for _, number in await claim_ahead(conn, 10, 1, records=True)} == {0}
+    assert await offences(conn) == []
+
+
+async def test_jobs_with_attempts_left_are_numbered_around_those_at_their_last_chance(conn: asyncpg.Connection) -> None:
+    for max_attempts in (2, 1, 2, 1, 2):
+        await enqueue(conn, max_attempts=max_attempts)
+    found = await claim_ahead(conn, 1, 7, records=True)
+    assert [number for _, number in found] == [None, 0, 8, 0, 10]
+
+
+async def test_what_a_lost_lease_would_hold_is_always_at_its_last_chance(conn: asyncpg.Connection) -> None:
+    await publish(conn, "held", on_failure="hold")
+    held = await enqueue(conn, "held", max_attempts=5)
+    assert await claim_ahead(conn, 10, 1, records=True) == [(held, 0)]
+
+
+async def test_the_budget_of_the_type_or_the_settings_tells_the_last_chance(conn: asyncpg.Connection) -> None:
+    await publish(conn, "once", max_attempts=1)
+    once, more, default = await enqueue(conn, "once"), await enqueue(conn, "once", max_attempts=2), await enqueue(conn)
+    assert dict(await claim_ahead(conn, 10, 1, records=True)) == {once: 0, more: None, default: None}
+
+
+async def test_a_beginning_is_recorded_for_the_holder_of_the_lease_alone(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    (job,) = await enqueue_copies(conn, 1, max_attempts=1)
+    await claim_ahead(conn, 1, 1, records=True)
+    assert await record(conn, job, worker="w2") == {}
+    assert await record(conn, job, attempt=2) == {}
+    other = await connect_as("superuser")
+    async with other.transaction():
+        await other.execute("select from leases for update")
+        assert await record(conn, job) == {job: False}
+    assert await conn.fetchval("select number from leases") == 0
+    assert [await record(conn, job), await record(conn, job)] == [{job: True}] * 2
+    assert await conn.fetchval("select number from leases") is None
+
+
+async def test_at_its_last_chance_a_job_comes_back_for_nothing_three_times_at_most(conn: asyncpg.Connection) -> None:
+    job = await enqueue(conn, max_attempts=1)
+    for state in ("queued", "queued", "queued", "dead"):
+        await claim_ahead(conn, 1, 1, records=True)
+        await expire(conn, job)
+        assert await sweep(conn) == {job: state}
+
+
+async def test_for_workers_that_record_nothing_every_claim_is_a_beginning(conn: asyncpg.Connection) -> None:
+    (job,) = await enqueue_copies(conn, 1, max_attempts=1)
+    assert await claim_ahead(conn, 1, 1) == [(job, None)]

@@ -88,7 +88,7 @@ async def test_a_plain_job_stays_within_its_budget(conn: asyncpg.Connection) -> 
 async def test_hot_functions_plan_once() -> None:
     """A plan made anew for every call costs more than the call."""
     text = "\n".join(functions().values())
-    for name in ("claim_ahead", "complete"):
+    for name in ("claim_jobs", "complete"):
         body = re.search(rf"create or replace function {name}\(.*?\$\$", text, re.DOTALL)
         assert body is not None
         assert "plan_cache_mode = force_generic_plan" in body.group()
@@ -107,7 +107,7 @@ async def test_hot_functions_choose_their_joins_whatever_the_session_says(conn: 
     assert len(rows) == 1000
     for plan in (claimed, ended):
         assert (plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]) / 1000 < 40
-    configured = await conn.fetch("select proconfig from pg_proc where proname in ('claim_ahead', 'complete')")
+    configured = await conn.fetch("select proconfig from pg_proc where proname in ('claim_jobs', 'complete')")
     assert ["enable_hashjoin=on" in row["proconfig"] for row in configured] == [True, True]
 
 

@@ -116,5 +116,5 @@ async def test_a_locked_request_holds_up_no_other(conn: asyncpg.Connection, lock
 
 async def test_a_lock_that_comes_in_between_ends_a_claim_soon(conn: asyncpg.Connection) -> None:
     """It cannot be passed over any more; the next claim does."""
-    settings = await conn.fetchval("select proconfig from pg_proc where proname = 'claim_ahead'")
+    settings = await conn.fetchval("select proconfig from pg_proc where proname = 'claim_jobs'")
     assert "lock_timeout=1s" in settings

@@ -214,7 +214,7 @@ async def test_the_next_attempt_starts_from_the_last_cursor(conn: asyncpg.Connec
     await settle(conn, "snooze", [lease], delays=[0.0])
     stream = await conn.fetchval("select stream from jobs where id = $1", lease.job_id)
     row = await conn.fetchrow(
-        queries("holdfast")["claim_ahead"], "w1", 1, None, [stream], [-1], [0], [2**31 - 1], 1, None
+        queries("holdfast")["claim_jobs"], "w1", 1, None, [stream], [-1], [0], [2**31 - 1], 1, None, True
     )  # fmt: skip
     assert row is not None
     assert (row["attempt"], json.loads(row["cursor"])) == (2, {"page": 3})

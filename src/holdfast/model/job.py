@@ -132,3 +132,5 @@ class Claim:
     cursor: str | None = None
     #: Of a job claimed ahead: it may begin once the database knows that jobs up to this number do.
     number: int | None = None
+    #: One more lost lease would end or hold the job: it begins once the database knows that this very one does.
+    last_chance: bool = False

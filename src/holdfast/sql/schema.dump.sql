@@ -749,6 +749,89 @@ ALTER FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queue
 CREATE FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select c.job_id, c.attempt, c.stream, c.rank, c.seq, c.payload, c.correlation_id, c.target, c.failures, c.max_attempts,
+    c.created_at, c.ready_at, c.claimed_at, c.lease_seconds_given
+  from claim_jobs(
+    worker, max_jobs, claim_ahead.lease_seconds, streams, from_ranks, from_seqs, to_ranks, at_once, next_number, false) c;
+end
+$$;
+ALTER FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision DEFAULT NULL::double precision, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job   jobs;
+  entry record;
+begin
+  select j.* into job
+  from jobs j
+  where j.id = claim_by_id.id
+    and (only_tenant is null or j.tenant = only_tenant)
+    and not starts_with(j.type, 'holdfast.');
+  if not found then
+    return;
+  end if;
+  if job.state = 'running' then
+    perform lapse(array[job.id], null);
+  elsif job.state = 'retry' and job.run_at <= now() then
+    perform promote_jobs(array[job.id]);
+  end if;
+  select j.* into job from jobs j where j.id = claim_by_id.id and j.state = 'queued';
+  if not found then
+    return;
+  end if;
+  select r.rank, r.seq into entry
+  from ready r
+  where r.stream = job.stream
+    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
+    and r.seq = coalesce(
+      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
+      job.seq)
+    and r.job_id = job.id
+  for update skip locked;
+  if not found then
+    return;
+  end if;
+  -- Without room for its key it would be parked, and the one behind it be taken.
+  if exists (
+    select from key_gates(job.type, job.tenant, job.payload) g
+    where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
+  ) then
+    return;
+  end if;
+  -- This entry, which is ours already, comes first in the range.
+  return query
+  select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
+    c.claimed_at + make_interval(secs => c.lease_seconds_given)
+  from claim_from(
+    worker, 1, claim_by_id.lease_seconds, array[job.stream], array[entry.rank], array[entry.seq - 1],
+    array[entry.rank + 1]) c;
+end
+$$;
+ALTER FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select c.job_id, c.attempt, c.stream, c.rank, c.seq, c.payload, c.correlation_id, c.target, c.failures, c.max_attempts,
+    c.created_at, c.ready_at, c.claimed_at, c.lease_seconds_given
+  from claim_jobs(
+    worker, max_jobs, claim_from.lease_seconds, streams, from_ranks, from_seqs, to_ranks, max_jobs, null, false) c;
+end
+$$;
+ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -760,7 +843,8 @@ CREATE FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_second
     AS $$
 #variable_conflict use_column
 declare
-  default_seconds double precision := setting('LEASE_SEC_DEFAULT');
+  default_seconds  double precision := setting('LEASE_SEC_DEFAULT');
+  default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
   wanted    integer := max_jobs;
   lowest    integer;
   following integer;
@@ -781,6 +865,8 @@ declare
   kinds     integer[];
   terms     double precision[];
   found     integer;
+  budgets   integer[];
+  holding   boolean[];
   started   integer;
   given     integer := 0;
   locked    boolean;
@@ -863,10 +949,12 @@ begin
     end if;
     locked := false;
     if tids is not null then
-      if lease_seconds is null then
-        select array_agg(s.id), array_agg((select t.lease_seconds from job_types t where t.name = s.type))
-        into kinds, terms
+      if lease_seconds is null or records then
+        select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure = 'hold')
+        into kinds, terms, budgets, holding
         from streams s
+        left join lateral (
+          select t.lease_seconds, t.max_attempts, t.on_failure from job_types t where t.name = s.type offset 0) t on true
         where s.id = any (array(select streams[range] from unnest(tied) as range));
       end if;
       -- Once for the jobs that nobody can have locked, and if some are left, once for those that are locked by us now.
@@ -886,19 +974,27 @@ begin
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
           returning j.id, j.attempt, j.stream, entry.tid, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
             j.failures, j.max_attempts, j.created_at, entry.ready_at,
-            coalesce(claim_ahead.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
+            coalesce(claim_jobs.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds,
+            records and (
+              j.failures + 1 >= coalesce(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts)
+              or coalesce(holding[array_position(kinds, j.stream)], false)) as last_chance
         ), taken as (
           delete from ready r
           where r.ctid = any (array(select b.tid from begun b))
         ), leased as (
           insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
           select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
-            claim_ahead.worker,
-            nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0) + next_number - 1
+            claim_jobs.worker,
+            case
+              when b.last_chance then 0
+              else
+                nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0)
+                + next_number - 1
+            end
           from begun b
         )
         select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
-          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
+          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds, b.last_chance
         from begun b
         order by b.rank, b.seq, b.id;
         get diagnostics started = row_count;
@@ -945,75 +1041,7 @@ begin
   end if;
 end
 $$;
-ALTER FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision DEFAULT NULL::double precision, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-  job   jobs;
-  entry record;
-begin
-  select j.* into job
-  from jobs j
-  where j.id = claim_by_id.id
-    and (only_tenant is null or j.tenant = only_tenant)
-    and not starts_with(j.type, 'holdfast.');
-  if not found then
-    return;
-  end if;
-  if job.state = 'running' then
-    perform lapse(array[job.id], null);
-  elsif job.state = 'retry' and job.run_at <= now() then
-    perform promote_jobs(array[job.id]);
-  end if;
-  select j.* into job from jobs j where j.id = claim_by_id.id and j.state = 'queued';
-  if not found then
-    return;
-  end if;
-  select r.rank, r.seq into entry
-  from ready r
-  where r.stream = job.stream
-    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
-    and r.seq = coalesce(
-      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
-      job.seq)
-    and r.job_id = job.id
-  for update skip locked;
-  if not found then
-    return;
-  end if;
-  -- Without room for its key it would be parked, and the one behind it be taken.
-  if exists (
-    select from key_gates(job.type, job.tenant, job.payload) g
-    where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
-  ) then
-    return;
-  end if;
-  -- This entry, which is ours already, comes first in the range.
-  return query
-  select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
-    c.claimed_at + make_interval(secs => c.lease_seconds_given)
-  from claim_from(
-    worker, 1, claim_by_id.lease_seconds, array[job.stream], array[entry.rank], array[entry.seq - 1],
-    array[entry.rank + 1]) c;
-end
-$$;
-ALTER FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  select *
-  from claim_ahead(
-    worker, max_jobs, claim_from.lease_seconds, streams, from_ranks, from_seqs, to_ranks, max_jobs, null);
-end
-$$;
-ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3117,9 +3145,11 @@ CREATE FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, 
 #variable_conflict use_column
 begin
   return number is not null
-    and exists (
-      select from beginnings b
-      where b.worker = never_began.worker and b.lane = lane_of(never_began.number) and b.number < never_began.number)
+    and (
+      number = 0
+      or exists (
+        select from beginnings b
+        where b.worker = never_began.worker and b.lane = lane_of(never_began.number) and b.number < never_began.number))
     and 3 > (
       select count(*)
       from job_attempts t
@@ -3836,6 +3866,31 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, recorded boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  free uuid[];
+begin
+  free := array(
+    select l.job_id
+    from unnest(job_ids, attempts) as asked (job_id, attempt)
+    join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = record_beginnings.worker
+    order by l.job_id
+    for update of l skip locked);
+  update leases l set number = null where l.job_id = any (free);
+  return query
+  select l.job_id, l.job_id = any (free)
+  from unnest(job_ids, attempts) as asked (job_id, attempt)
+  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = record_beginnings.worker;
+end
+$$;
+ALTER FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6248,6 +6303,8 @@ REVOKE ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds 
 GRANT ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) TO holdfast_worker;
@@ -6440,6 +6497,8 @@ REVOKE ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) FROM PUB
 GRANT ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) TO holdfast_worker;

@@ -53,11 +53,15 @@ class LeaseStore:
         *,
         at_once: int | None = None,
         next_number: int | None = None,
+        records: bool = False,
     ) -> list[Claim]:
-        """Lease up to `limit` jobs. Those beyond the first `at_once` are numbered from `next_number` on."""
+        """Lease up to `limit` jobs. Those beyond the first `at_once` are numbered from `next_number` on.
+
+        With `records`, jobs at their last chance are none of them: each has its beginning recorded by itself.
+        """
         at_once = limit if at_once is None else at_once
         rows = await self._database.rows(
-            "claim_ahead", self._worker, limit, lease_seconds, *ranges, at_once, next_number
+            "claim_jobs", self._worker, limit, lease_seconds, *ranges, at_once, next_number, records
         )
         return [
             Claim(
@@ -74,7 +78,8 @@ class LeaseStore:
                 claimed_at=row[10],
                 lease_seconds=row[11],
                 cursor=row[12],
-                number=None if next_number is None or place < at_once else next_number + place - at_once,
+                last_chance=row[13],
+                number=None if next_number is None or place < at_once or row[13] else next_number + place - at_once,
             )
             for place, row in enumerate(rows)
         ]
@@ -82,6 +87,11 @@ class LeaseStore:
     async def may_begin(self, numbers: Sequence[int]) -> None:
         """Have it known that jobs up to these numbers, one per lane, are about to begin."""
         await self._database.value("may_begin", self._worker, list(numbers))
+
+    async def record_beginning(self, job_id: UUID, attempt: int) -> bool | None:
+        """Have it known that this job is about to begin; False if its lease is locked, None if it is lost."""
+        rows = await self._database.rows("record_beginnings", self._worker, [job_id], [attempt])
+        return bool(rows[0]["recorded"]) if rows else None
 
     async def streams(
         self, types: Sequence[str], queues: Sequence[str] | None, tenants: Sequence[str] | None

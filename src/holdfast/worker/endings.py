@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.model.outcome import FailureKind
 
-__all__ = ["Late", "Misfit", "ProcessDied", "RemoteFailure"]
+__all__ = ["Late", "Misfit", "NotBegun", "ProcessDied", "RemoteFailure"]
 
 
 class Late(HoldfastError):
@@ -28,6 +28,12 @@ class Misfit(HoldfastError):
     def __init__(self, fault: InvalidInput, failure: FailureKind) -> None:
         super().__init__(str(fault))
         self.fault, self.failure = fault, failure
+
+
+class NotBegun(HoldfastError):
+    """The lease was over before the handler could begin."""
+
+    code = "not-begun"
 
 
 class ProcessDied(HoldfastError):

@@ -26,11 +26,12 @@ from holdfast.model.outcome import FailureKind, Outcome, message_of
 from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.deadlines import Deadlines
-from holdfast.worker.endings import Late, Misfit, RemoteFailure
+from holdfast.worker.endings import Late, Misfit, NotBegun, RemoteFailure
 from holdfast.worker.held import Held
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.processes.pool import ProcessPool
 from holdfast.worker.processes.talk import Service
+from holdfast.worker.starts import Starts
 
 __all__ = ["DRAINED", "Execution"]
 
@@ -63,8 +64,10 @@ class Execution:
         send: SendReport | None = None,
         middleware: Sequence[Middleware] = (),
         result_limit: Callable[[], int] | None = None,
+        starts: Starts | None = None,
     ) -> None:
         self._config, self._worker = config, worker
+        self._starts = starts
         self._result_limit = result_limit or (lambda: config.result_max_bytes)
         self._client, self._resources, self._transactions = client, resources, transactions
         self._send = send
@@ -104,6 +107,8 @@ class Execution:
             return Outcome.success(_fit(encode, result, "fatal"))
         except Misfit as misfit:
             return Outcome.failed(misfit.fault, failure=misfit.failure)
+        except NotBegun as fault:
+            return self._interrupted(held) or Outcome.released(str(fault))
         except Late:
             return self._interrupted(held) or Outcome.timed_out(timeout or 0)
         except asyncio.CancelledError as error:
@@ -116,12 +121,20 @@ class Execution:
             return self._raised(held, error)
         finally:
             self._deadlines.forget(held)
+            if self._starts is not None:
+                self._starts.pass_on(held)
             held.duration = time.monotonic() - held.started
 
     async def call(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
         """What the handler returns, run by its executor; or raises what it raised, Misfit, Late or ProcessDied."""
         if job_type.executor == "async":
             arguments = _fit(job_type.payload.call_arguments, held.claim.payload, "hold")
+            if held.claim.last_chance and self._starts is not None:
+                self._deadlines.forget(held)
+                await self._begin(held, self._starts)
+                self._deadlines.watch(held, timeout)
+                # Called when the handler first waits for something, or ends.
+                asyncio.get_running_loop().call_soon(self._starts.pass_on, held)
             return await job_type.handler(self._context(held), **arguments)
         # Threads and processes are timed where they run; middleware around them is timed before and after.
         self._deadlines.forget(held)
@@ -132,6 +145,15 @@ class Execution:
             return await self._in_thread(held, job_type, arguments, timeout)
         finally:
             self._deadlines.watch(held, timeout)
+
+    async def _begin(self, held: Held, starts: Starts) -> None:
+        """Have it recorded that the handler is about to run. The time that this takes is not the handler's."""
+        stuck_at, held.stuck_at = held.stuck_at, None
+        try:
+            await starts.begin(held)
+        finally:
+            held.stuck_at = None if stuck_at is None else stuck_at + held.waited
+        held.started = time.monotonic()
 
     async def _within_middleware(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
         """The handler within all middleware, the first one outermost."""
@@ -184,7 +206,10 @@ class Execution:
 
     async def _in_process(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
         # Recorded as it comes: middleware has seen it in the process where the handler runs.
+        starts = self._starts if held.claim.last_chance else None
         service = Service(
+            begin=None if starts is None else partial(self._begin, held, starts),
+            began=None if starts is None else partial(starts.pass_on_soon, held),
             record=self._client.record,
             send=self._send,
             log=self._context(held).logger.log,
@@ -199,6 +224,9 @@ class Execution:
         loop = asyncio.get_running_loop()
         context = SyncContext(held, self._client, self._resources, lambda: loop, self._transactions, send=self._send)
         call = partial(contextvars.copy_context().run, partial(job_type.handler, context, **arguments))
+        if held.claim.last_chance and self._starts is not None:
+            await self._begin(held, self._starts)
+            call = partial(_call_and_tell, call, partial(loop.call_soon_threadsafe, self._starts.pass_on_soon, held))
         future = loop.run_in_executor(self._threads, _call, call)
         late = False
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -248,6 +276,12 @@ def _fit(convert: Callable[[Any], T], value: Any, failure: FailureKind) -> T:
         return convert(value)
     except InvalidInput as fault:
         raise Misfit(fault, failure) from fault
+
+
+def _call_and_tell(function: Callable[[], Any], tell: Callable[[], Any]) -> Any:
+    """Call a handler, and say that this is about to happen."""
+    tell()
+    return function()
 
 
 def _call(function: Callable[[], Any]) -> Any:

@@ -51,6 +51,7 @@ class Held:
         "task",
         "timer",
         "transacting",
+        "waited",
     )
 
     def __init__(self, claim: Claim, lane: str, asked_at: float) -> None:
@@ -60,6 +61,8 @@ class Held:
         self.lease_end = asked_at + claim.lease_seconds
         self.started: float | None = None
         self.duration = 0.0
+        #: How long it had a slot before its handler could begin (see holdfast.worker.starts).
+        self.waited = 0.0
         #: The task that its handler runs in, which may run others after it.
         self.task: asyncio.Task[None] | None = None
         #: Its handler is over, and its outcome is on the way, or settled.

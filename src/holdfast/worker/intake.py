@@ -128,7 +128,7 @@ class Intake(Service):
         """A slot fell free: start what was claimed ahead, or look for more."""
         lane = held.lane
         self._slots.give_back(lane)
-        self._mean_seconds[lane] += (held.duration - self._mean_seconds[lane]) * 0.05
+        self._mean_seconds[lane] += (held.waited + held.duration - self._mean_seconds[lane]) * 0.05
         self._ended_at[lane] = time.monotonic()
         self._fill(lane)
         if len(self._ahead[lane]) <= self._wanted_ahead(lane) // 2:
@@ -226,16 +226,19 @@ class Intake(Service):
 
     async def _claim(self, lane: str, wanted: int, streams: list[int], view: View) -> int:
         asked_at = time.monotonic()
+        next_number = self.beginnings.next_number(lane)
+        at_once = self.beginnings.at_once(
+            lane, self._mean_seconds[lane], free=self._slots.free(lane), waiting=len(self._ahead[lane])
+        )
         try:
             claims = await self._store.claim(
                 self._ranges(streams, view, asked_at),
                 self._offer.streams,
                 wanted,
                 None,
-                at_once=self.beginnings.at_once(
-                    lane, self._mean_seconds[lane], free=self._slots.free(lane), waiting=len(self._ahead[lane])
-                ),
-                next_number=self.beginnings.next_number(lane),
+                at_once=at_once,
+                next_number=next_number,
+                records=True,
             )
         except DatabaseUnavailable:
             # The claim may have been granted, now or in a moment: ask what came of it, and once more later.
@@ -262,9 +265,9 @@ class Intake(Service):
                 self._ahead[lane].appendleft((asked_at, held))
             else:
                 self._ahead[lane].append((asked_at, held))
-        numbers = [claim.number for claim in claims if claim.number is not None]
-        if numbers:
-            self.beginnings.claimed(lane, numbers[0], numbers[-1])
+        if len(claims) > at_once:
+            first = next((claim.number for claim in claims if claim.number is not None), None)
+            self.beginnings.claimed(lane, first, next_number + len(claims) - at_once - 1)
         self._fill(lane)
         return len(claims)
 

@@ -41,6 +41,7 @@ from holdfast.worker.processes.addresses import check_addresses
 from holdfast.worker.runners import Runners
 from holdfast.worker.settlement import SettlementService
 from holdfast.worker.slots import Slots
+from holdfast.worker.starts import Starts
 
 __all__ = ["Worker", "new_worker_id"]
 
@@ -131,6 +132,7 @@ class Worker:
                 send=reports.report,
                 middleware=self._middleware,
                 result_limit=self._result_limit,
+                starts=Starts(self._store, self._bus),
             )
             self._intake = self._new_intake()
             self._keeper = LeaseKeeper(

@@ -24,9 +24,10 @@
 --
 -- Where a worker has no slot for a job yet, it is claimed ahead, and its lease has a number: see beginnings.sql. The first
 -- `at_once` jobs of a claim begin at once; those behind them are numbered from `next_number` on, if one is given, in the
--- order in which they are returned.
+-- order in which they are returned. For a worker that `records` beginnings, a job that one more lost lease would end or
+-- hold (`last_chance`) has the number 0 instead, wherever it stands: it has not begun until the worker says so.
 
-create or replace function claim_ahead(
+create or replace function claim_jobs(
   worker        text,
   max_jobs      integer,
   lease_seconds double precision,
@@ -35,11 +36,12 @@ create or replace function claim_ahead(
   from_seqs     bigint[],
   to_ranks      integer[],
   at_once       integer,
-  next_number   bigint
+  next_number   bigint,
+  records       boolean
 ) returns table (
   job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
   target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
-  claimed_at timestamptz, lease_seconds_given double precision)
+  claimed_at timestamptz, lease_seconds_given double precision, last_chance boolean)
 language plpgsql security definer
 set search_path from current
 set jit = off
@@ -53,7 +55,8 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
-  default_seconds double precision := setting('LEASE_SEC_DEFAULT');
+  default_seconds  double precision := setting('LEASE_SEC_DEFAULT');
+  default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
   wanted    integer := max_jobs;
   lowest    integer;
   following integer;
@@ -74,6 +77,8 @@ declare
   kinds     integer[];
   terms     double precision[];
   found     integer;
+  budgets   integer[];
+  holding   boolean[];
   started   integer;
   given     integer := 0;
   locked    boolean;
@@ -161,10 +166,12 @@ begin
     end if;
     locked := false;
     if tids is not null then
-      if lease_seconds is null then
-        select array_agg(s.id), array_agg((select t.lease_seconds from job_types t where t.name = s.type))
-        into kinds, terms
+      if lease_seconds is null or records then
+        select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure = 'hold')
+        into kinds, terms, budgets, holding
         from streams s
+        left join lateral (
+          select t.lease_seconds, t.max_attempts, t.on_failure from job_types t where t.name = s.type offset 0) t on true
         where s.id = any (array(select streams[range] from unnest(tied) as range));
       end if;
 
@@ -185,19 +192,27 @@ begin
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
           returning j.id, j.attempt, j.stream, entry.tid, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
             j.failures, j.max_attempts, j.created_at, entry.ready_at,
-            coalesce(claim_ahead.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds
+            coalesce(claim_jobs.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds,
+            records and (
+              j.failures + 1 >= coalesce(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts)
+              or coalesce(holding[array_position(kinds, j.stream)], false)) as last_chance
         ), taken as (
           delete from ready r
           where r.ctid = any (array(select b.tid from begun b))
         ), leased as (
           insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
           select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
-            claim_ahead.worker,
-            nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0) + next_number - 1
+            claim_jobs.worker,
+            case
+              when b.last_chance then 0
+              else
+                nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0)
+                + next_number - 1
+            end
           from begun b
         )
         select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
-          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds
+          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds, b.last_chance
         from begun b
         order by b.rank, b.seq, b.id;
 
@@ -248,6 +263,34 @@ begin
 end
 $$;
 
+-- The same for a worker that does not record beginnings: what is not claimed ahead counts as begun.
+create or replace function claim_ahead(
+  worker        text,
+  max_jobs      integer,
+  lease_seconds double precision,
+  streams       integer[],
+  from_ranks    integer[],
+  from_seqs     bigint[],
+  to_ranks      integer[],
+  at_once       integer,
+  next_number   bigint
+) returns table (
+  job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
+  target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
+  claimed_at timestamptz, lease_seconds_given double precision)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  return query
+  select c.job_id, c.attempt, c.stream, c.rank, c.seq, c.payload, c.correlation_id, c.target, c.failures, c.max_attempts,
+    c.created_at, c.ready_at, c.claimed_at, c.lease_seconds_given
+  from claim_jobs(
+    worker, max_jobs, claim_ahead.lease_seconds, streams, from_ranks, from_seqs, to_ranks, at_once, next_number, false) c;
+end
+$$;
+
 -- The same for a worker that numbers nothing: whatever it claims counts as begun.
 create or replace function claim_from(
   worker        text,
@@ -267,9 +310,10 @@ as $$
 #variable_conflict use_column
 begin
   return query
-  select *
-  from claim_ahead(
-    worker, max_jobs, claim_from.lease_seconds, streams, from_ranks, from_seqs, to_ranks, max_jobs, null);
+  select c.job_id, c.attempt, c.stream, c.rank, c.seq, c.payload, c.correlation_id, c.target, c.failures, c.max_attempts,
+    c.created_at, c.ready_at, c.claimed_at, c.lease_seconds_given
+  from claim_jobs(
+    worker, max_jobs, claim_from.lease_seconds, streams, from_ranks, from_seqs, to_ranks, max_jobs, null, false) c;
 end
 $$;
 

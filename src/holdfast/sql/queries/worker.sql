@@ -1,12 +1,16 @@
--- name: claim_ahead
+-- name: claim_jobs
 -- Lease jobs from ranges of streams; those beyond the free slots have numbers.
 select job_id, attempt, stream, rank, seq, payload, correlation_id, target, failures, ready_at, claimed_at,
-  lease_seconds_given, case when attempt > 1 then holdfast.last_cursor(job_id)::text end as cursor
-from holdfast.claim_ahead($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[], $8, $9);
+  lease_seconds_given, case when attempt > 1 then holdfast.last_cursor(job_id)::text end as cursor, last_chance
+from holdfast.claim_jobs($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[], $8, $9, $10);
 
 -- name: may_begin
 -- Jobs up to these numbers are about to begin.
 select holdfast.may_begin($1, $2::bigint[]);
+
+-- name: record_beginnings
+-- These jobs, at their last chance, are about to begin.
+select job_id, recorded from holdfast.record_beginnings($1, $2::uuid[], $3::integer[]);
 
 -- name: open_streams
 -- The streams that a worker may take from now.

@@ -82,6 +82,8 @@ class _Child:
                 except InvalidInput as fault:
                     return {"kind": "misfit", "of": "payload", "message": str(fault)}
                 context = self._context(order, handler, attempt)
+                if order["asks"]:
+                    self._line.ask_and_wait(attempt.order, {"kind": "begin"})
                 self._line.say(attempt.order, {"kind": "began"})
                 value = handler.job_type.handler(context, **arguments)
                 if self._line.copied:

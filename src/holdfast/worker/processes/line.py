@@ -15,8 +15,9 @@ import itertools
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 
 import holdfast.errors
@@ -64,23 +65,33 @@ class Line:
 
     async def ask(self, order: int, frame: Frame) -> Frame:
         """Send a question and wait for its answer; raises the fault that the answer names."""
-        number = next(self._numbers)
-        answer: Future[Frame] = Future()
-        self._asked[number] = answer
-        try:
-            self._send({**frame, "order": order, "number": number}, only_while=order)
+        with self._question(order, frame) as answer:
             heard = await asyncio.wrap_future(answer)
-        finally:
-            self._asked.pop(number, None)
         if "fault" in heard:
             kind = getattr(holdfast.errors, heard["fault"], HoldfastError)
             raise kind(heard["message"])
         return heard
 
+    def ask_and_wait(self, order: int, frame: Frame) -> None:
+        """Send a question, and block until it is answered."""
+        with self._question(order, frame) as answer:
+            answer.result()
+
     def check(self) -> None:
         """Raise unless this is the process that the worker talks to."""
         if self.copied:
             raise HoldfastError("this is a copy of the handler's process; only the process itself can reach the worker")
+
+    @contextmanager
+    def _question(self, order: int, frame: Frame) -> Iterator[Future[Frame]]:
+        number = next(self._numbers)
+        answer: Future[Frame] = Future()
+        self._asked[number] = answer
+        try:
+            self._send({**frame, "order": order, "number": number}, only_while=order)
+            yield answer
+        finally:
+            self._asked.pop(number, None)
 
     def _send(self, frame: Frame, *, only_while: int | None = None, last: bool = False) -> None:
         self.check()

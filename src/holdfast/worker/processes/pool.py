@@ -58,7 +58,10 @@ class ProcessPool:
         task = asyncio.create_task(talk.run(), name=f"child {child.pid}")
         fit = False
         try:
-            wait = await _first({task, talk.began}, self._start_seconds)
+            wait = await _first({task, talk.ready}, self._start_seconds)
+            if wait == "done":
+                # At its last chance, the handler waits until it is recorded that it begins, or its lease is over.
+                wait = await _first({task, talk.began}, None)
             if wait == "over":
                 await self._stop(child, task, grace_seconds=0)
                 raise ProcessDied(f"the handler's process did not begin within {self._start_seconds:g} s")

@@ -41,15 +41,19 @@ __all__ = ["Service", "Talk"]
 _END_SECONDS = 2.0
 #: What only a handler that has begun can lead to.
 _OF_THE_HANDLER = ("ending", "completed", "returned")
-_ON_THE_WAY = ("began", "log", "record", "report", "ending", "completed")
+_ON_THE_WAY = ("begin", "began", "log", "record", "report", "ending", "completed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """What the worker does for a handler in a child, and who it is: it records its jobs, stores its
     reports and logs its lines.
+
+    With `begin`, the handler has to wait for it; `began` hears that it runs.
     """
 
+    begin: Callable[[], Awaitable[None]] | None
+    began: Callable[[], Any] | None
     record: Callable[[list[Intent]], Awaitable[list[Enqueued]]]
     send: SendReport | None
     log: Callable[[int, str], None]
@@ -65,7 +69,9 @@ class Talk:
         self._child, self._held, self._job_type, self._service = child, held, job_type, service
         self._number = next(child.numbers)
         self._strays = self._answered = False
-        #: Done when the handler has begun.
+        #: Done when the handler could begin.
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Done when it has begun.
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -100,6 +106,7 @@ class Talk:
         return {
             "kind": "run",
             "order": self._number,
+            "asks": self._service.begin is not None,
             "address": dataclasses.asdict(address_of(self._job_type)),
             "payload": claim.payload,
             "job_id": str(claim.job_id),
@@ -118,7 +125,15 @@ class Talk:
         match frame["kind"]:
             case "began" if self.began.done():
                 raise ValueError("the handler began twice")
+            case "begin":
+                self._is_ready()
+                if self._service.begin is not None:
+                    await self._service.begin()
+                await self._child.send({"kind": "answer", "number": frame["number"]})
             case "began":
+                self._is_ready()
+                if self._service.began is not None:
+                    self._service.began()
                 self._held.started = time.monotonic()
                 self.began.set_result(None)
             case "ending":
@@ -131,6 +146,10 @@ class Talk:
                 await self._answer(frame, self._recorded)
             case "report":
                 await self._answer(frame, self._reported)
+
+    def _is_ready(self) -> None:
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     async def _answer(self, frame: Frame, serve: Callable[[Frame], Awaitable[Frame]]) -> None:
         try:
