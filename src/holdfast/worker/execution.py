@@ -121,7 +121,7 @@ class Execution:
             return self._raised(held, error)
         finally:
             self._deadlines.forget(held)
-            if self._starts is not None:
+            if held.claim.last_chance and self._starts is not None:
                 self._starts.pass_on(held)
             held.duration = time.monotonic() - held.started
 
