@@ -85,9 +85,11 @@ class NotOpen(HoldfastError):
 
 
 #: Why the database cannot serve: no connection could be made; one was cut; no answer came in time; it takes no
-#: writes; its disk is full; it has no connection left; somebody else holds a lock; another resource is short; or the
-#: answer to a write was lost, so that nobody knows whether it was made.
-Reason = Literal["unreachable", "cut", "slow", "read-only", "disk-full", "connections", "locked", "short", "uncertain"]
+#: writes; its disk is full; it has no connection left; somebody else holds a lock; another resource is short; the
+#: answer to a write was lost, so that nobody knows whether it was made; or the server does not wait for its disk.
+Reason = Literal[
+    "unreachable", "cut", "slow", "read-only", "disk-full", "connections", "locked", "short", "uncertain", "volatile"
+]  # fmt: skip
 
 
 class DatabaseUnavailable(HoldfastError):

@@ -130,7 +130,7 @@ class Statements:
     inside_transaction = False
 
     def __init__(self, session: Session) -> None:
-        self._session, self.schema = session, session.schema
+        self._session, self.schema, self.disk = session, session.schema, session.disk
         self.seen: list[tuple[str, int]] = []
 
     async def rows(self, statement: str, *arguments: Any) -> list[Any]:

@@ -83,6 +83,16 @@ class Cluster:
             )
         await until(self._answers, what="PostgreSQL takes connections")
 
+    def start_beside(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start another program as the server's own user; the caller ends it."""
+        return subprocess.Popen(
+            [*self._identity.prefix, *command],
+            cwd=self._folder,
+            user=self._identity.user,
+            group=self._identity.group,
+            extra_groups=None if self._identity.user is None else [],
+        )
+
     def stop(self) -> None:
         """Stop it in good order."""
         if self._process is not None:

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 import asyncpg
 
 from holdfast.config import Config
-from holdfast.errors import ConfigError, DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
 from holdfast.store.confirmation import unconfirmed
 from holdfast.store.connections import Connections
+from holdfast.store.disk import DiskWatch, refuse_forgetful_server
 from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.servers import open_connection, retire
 from holdfast.store.statements import migrations, queries
@@ -55,6 +56,11 @@ class Session(Protocol):
     @property
     def inside_transaction(self) -> bool:
         """Whether what is done here commits later, with what others do."""
+        ...
+
+    @property
+    def disk(self) -> DiskWatch:
+        """Whether the server waits for its disk."""
         ...
 
     async def rows(self, statement: str, *arguments: Any) -> list[Any]:
@@ -123,6 +129,7 @@ class Database:
         self._connections: Connections | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sql = queries(config.schema)
+        self.disk = DiskWatch(config)
         #: Told of every statement: its name, how long it took, and the code of the error, if there was one.
         self.observe: Callable[[str, float, str | None], None] | None = None
 
@@ -138,6 +145,7 @@ class Database:
             self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False, seconds=self._seconds
         )
         await check_schema(self.config)
+        self.disk.judge(forgets=False)
         # Whether the role may be taken is better known now than at the first statement.
         await retire(await open_connection(arguments))
         self._connections = Connections(arguments, self._size)
@@ -197,6 +205,8 @@ class Database:
         conn = await connections.take(max(0.001, end - time.monotonic()))
         began = time.monotonic()
         try:
+            if self.disk.is_due(statement):
+                await self._ask_for_disk(conn, end - began)
             answer = await getattr(conn, method)(self._sql[statement], *arguments, timeout=max(0.001, end - began))
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
             if self.observe is not None:
@@ -210,6 +220,9 @@ class Database:
             if doubtful:
                 raise _WrongServer(fault) from fault
             raise
+        except HoldfastError:
+            connections.give(conn)  # nothing was sent
+            raise
         except BaseException:
             connections.drop(conn)  # nobody waits for its statement any more
             raise
@@ -220,6 +233,11 @@ class Database:
         if not confirmed:
             raise unconfirmed()
         return answer
+
+
+    async def _ask_for_disk(self, conn: asyncpg.Connection, seconds: float) -> None:
+        sql = self._sql["forgets_unasked"]
+        self.disk.judge(await conn.fetchval(sql, self.disk.self_allowed, timeout=max(0.001, seconds)))
 
 
 async def check_schema(config: Config) -> None:
@@ -243,18 +261,6 @@ async def refuse_testing_schema(conn: asyncpg.Connection, config: Config) -> Non
     if not config.is_of_a_test and await conn.fetchval(queries(config.schema)["testing_clock"], config.schema):
         raise SchemaError(
             f"the schema {config.schema!r} was made by the testing kit, which empties it; use another database"
-        )
-
-
-async def refuse_forgetful_server(conn: asyncpg.Connection, config: Config) -> None:
-    """Raise ConfigError where the server does not wait for its disk, unless somebody said that this is intended."""
-    if config.allow_fsync_off or config.is_of_a_test:
-        return
-    if await conn.fetchval(queries(config.schema)["forgets_unasked"], timeout=_CHECK_SECONDS):
-        raise ConfigError(
-            "the server runs with fsync = off: a crash of its machine loses accepted jobs, or the whole database. Turn "
-            "it on; where nothing has to last, set HOLDFAST_ALLOW_FSYNC_OFF=true, or holdfast.allow_fsync_off = on in "
-            "the server's configuration"
         )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.errors import InvalidInput
+from holdfast.store.disk import DiskWatch
 from holdfast.store.faults import told_by_sqlstate
 from holdfast.store.lenders import lender_of
 from holdfast.store.statements import queries
@@ -39,12 +40,18 @@ class Foreign:
     #: Others may wait for what this transaction does, so nothing that a worker needs is locked.
     inside_transaction = True
 
-    def __init__(self, conn: Any, schema: str) -> None:
-        self.schema = schema
+    def __init__(self, conn: Any, schema: str, disk: DiskWatch) -> None:
+        self.schema, self.disk = schema, disk
         self._conn, self._lender = conn, lender_of(conn)
 
     async def rows(self, statement: str, *arguments: Any) -> list[dict[str, Any]]:
         """The rows of a named statement."""
+        if self.disk.is_due(statement):
+            (found,) = await self._rows("forgets_unasked", False)
+            self.disk.judge(found["forgets"])
+        return await self._rows(statement, *arguments)
+
+    async def _rows(self, statement: str, *arguments: Any) -> list[dict[str, Any]]:
         sent = [self._plain(argument) for argument in arguments]
         used = id(self._conn)
         if used in _in_use:

@@ -35,7 +35,7 @@ class JobStore:
 
     def over(self, conn: Any) -> JobStore:
         """The same verbs on a caller's connection, inside its transaction."""
-        return JobStore(Foreign(conn, self._session.schema))
+        return JobStore(Foreign(conn, self._session.schema, self._session.disk))
 
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents, in order. One transaction per run of intents with the same tenant and creator."""

@@ -17,6 +17,7 @@ import asyncpg
 from holdfast.config import Config
 from holdfast.errors import SchemaError
 from holdfast.store.database import connect, refuse_testing_schema
+from holdfast.store.disk import refuse_forgetful_server
 from holdfast.store.faults import CONNECTION_FAULTS, translated
 from holdfast.store.statements import functions, migrations, queries, script
 from holdfast.version import __version__
@@ -57,6 +58,7 @@ async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
         await conn.fetchval(sql["lock_migrations"], config.schema)
         await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
         await refuse_testing_schema(conn, config)
+        await refuse_forgetful_server(conn, config)
         before = await _plan(conn, config)
         if before.newer_release is not None and not before.current:
             raise SchemaError(

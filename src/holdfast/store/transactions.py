@@ -20,6 +20,7 @@ from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, LeaseLost
 from holdfast.store.confirmation import Confirmation, unconfirmed
 from holdfast.store.database import connection_arguments
+from holdfast.store.disk import DiskWatch
 from holdfast.store.faults import CONNECTION_FAULTS, translated
 from holdfast.store.foreign import Foreign
 from holdfast.store.lenders import lender_of
@@ -39,7 +40,7 @@ class Transactions:
         self.result_limit: Callable[[], int] = lambda: config.result_max_bytes
         self._pool: asyncpg.Pool | None = None
         self._opening = asyncio.Lock()
-        self._confirmation = Confirmation()
+        self._confirmation, self._disk = Confirmation(), DiskWatch(config)
 
     @asynccontextmanager
     async def begin(self, conn: Any = None) -> AsyncIterator[Any]:
@@ -74,7 +75,7 @@ class Transactions:
     ) -> None:
         """End the job within the transaction; raises LeaseLost where it belongs to somebody else by now."""
         await lender_of(conn).flush(conn)
-        rows = await Foreign(conn, self._config.schema).rows(
+        rows = await Foreign(conn, self._config.schema, self._disk).rows(
             "complete",
             self._worker,
             [job_id],

@@ -62,6 +62,7 @@ _UNAVAILABLE: Mapping[Reason, str] = {
     "request with the same idempotency key.",
     "read-only": "The database takes no writes at the moment; the request may be repeated.",
     "disk-full": "The database has no room for more at the moment; the request may be repeated.",
+    "volatile": "The database would lose the job in a crash, as it is set up now, so nothing was recorded.",
     "connections": "The database has no connection left at the moment; the request may be repeated.",
 }
 

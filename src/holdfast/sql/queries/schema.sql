@@ -60,7 +60,16 @@ select release from holdfast.schema_steps;
 select to_regclass(format('%I.testing_clock', $1::text)) is not null as present;
 
 -- name: forgets_unasked
--- Whether the server does not wait for its disk, and its configuration does not say that this is intended. The name of
--- the setting is put together, because it stays the same in other schemas.
-select current_setting('fsync') = 'off'
-  and coalesce(lower(current_setting('holdfast' || '.allow_fsync_off', true)), '') not in ('on', 'true', 'yes', '1');
+-- Whether the server does not wait for its disk, and its own configuration does not say that this is intended. What a
+-- database or a role says of it, or the URL of this very session ($1), does not count. The name of the setting is put
+-- together, because it stays the same in other schemas.
+select current_setting('fsync') = 'off' and (
+  $1::boolean
+  or coalesce(lower(current_setting('holdfast' || '.allow_fsync_off', true)), '') not in ('on', 'true', 'yes', '1')
+  or exists (
+    select
+    from pg_db_role_setting d
+    cross join unnest(d.setconfig) as entry
+    where lower(split_part(entry, '=', 1)) = 'holdfast' || '.allow_fsync_off'
+      and (d.setdatabase = 0 or d.setdatabase = (select b.oid from pg_database b where b.datname = current_database()))
+      and (d.setrole = 0 or pg_get_userbyid(d.setrole) = session_user))) as forgets;

@@ -19,6 +19,7 @@ from holdfast.model.options import Intent, Options
 from holdfast.model.outcome import EXCERPT_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.model.progress import Report, Reported
 from holdfast.model.states import State
+from holdfast.store.disk import DiskWatch
 from holdfast.store.jobs import JobStore
 from holdfast.worker.context import SendReport, SyncContext
 from holdfast.worker.processes.frames import Frame
@@ -73,7 +74,7 @@ class _NoSession:
     inside_transaction = False
 
     def __init__(self, schema: str) -> None:
-        self.schema = schema
+        self.schema, self.disk = schema, DiskWatch(None)
 
     async def rows(self, statement: str, *_arguments: Any) -> list[Any]:
         raise HoldfastError(f"{statement} needs a connection, and a handler's process has none for it: use `hf.sync`")
