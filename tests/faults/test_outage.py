@@ -20,6 +20,8 @@ from holdfast.testing.harness import Fleet, WorkerProcess, judge, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.harness.deeds import Deeds
 
+#: What a drain may take beyond its grace while nobody answers: to clean up, to settle, to say goodbye.
+DRAIN_SECONDS = 15.0 if CHAOS_SECONDS else 18.0
 LEASE, AWAY = (10, 20) if CHAOS_SECONDS else (4, 8)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)]
@@ -106,6 +108,32 @@ async def test_a_drain_while_the_database_is_away_settles_when_it_is_back(
         ("success", 1, 0): 2,
         ("queued", 1, 0): 2,
     }
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+async def test_a_drain_ends_in_time_though_the_database_never_answers(
+    server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet, deeds: Deeds, busy: bool
+) -> None:
+    """Nothing that is said at the end is waited for longer than a moment: leases are there for that."""
+    grace = 1.0
+    fleet = new_fleet(server.url, lease_sec_default=20, heartbeat_seconds=0.5, shutdown_grace_period_seconds=grace)
+    worker = fleet.spawn()
+    await until(lambda: worker.started, what="the worker works")
+    if busy:
+        for kind in ("work", "threaded"):
+            await _enqueue(own, fleet, kind, 1, kind, seconds=60.0)
+        await until(lambda: len(fleet.history.facts()) >= 4, what="both of them run")
+    _signal_all(server, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        worker.drain()
+        assert await worker.ended() == 0
+        took = time.monotonic() - began
+    finally:
+        _signal_all(server, signal.SIGCONT)
+    deeds.say(f"drained in {took:.1f} s, with a grace of {grace:g} s, while PostgreSQL was frozen")
+    assert took < grace + DRAIN_SECONDS
+    assert (Counter(job.failures for job in await own.find())) == ({0: 2} if busy else {})
 
 
 async def test_connections_cut_under_load_burn_no_attempt(

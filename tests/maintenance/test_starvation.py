@@ -149,6 +149,22 @@ async def _admin(url: str) -> AsyncIterator[asyncpg.Connection]:
         await conn.close(timeout=5)
 
 
+async def test_a_lock_on_the_leaders_row_stops_no_duty(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    """It used to cost the leader its term, and nobody else could lead either."""
+    async with _led(hf, "worker") as started:
+        other = await asyncpg.connect(hf.config.database_url)
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("select from holdfast.leaders for update")
+        try:
+            await asyncio.sleep(3.5)  # longer than a renewal may take
+            measured = await _serve_others(hf, conn, started, sick="none")
+        finally:
+            await transaction.rollback()
+            await other.close()
+        assert all(seconds <= most + NOISE for seconds, most in measured.values()), measured
+
+
 async def _serve_others(
     hf: Holdfast, conn: asyncpg.Connection, started: dict[str, float], sick: str
 ) -> dict[str, Measured]:

@@ -16,14 +16,15 @@ from holdfast import Context, Holdfast, Limit
 from holdfast.maintenance.duties import DUTIES
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import working
+from holdfast.worker import intake
 from tests.conftest import ConnectAs
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
 from tests.maintenance.test_starvation import make_sick
 
 #: In the short form on a machine that does other things as well; the leader itself looks for nothing unasked, so that a
-#: wake-up which it missed never comes. Workers poll every second.
-PAIRS, LATEST_SECONDS = (500, 0.25) if CHAOS_SECONDS else (15, 2.0)
+#: wake-up which it missed never comes, and workers poll more rarely than that.
+PAIRS, LATEST_SECONDS, POLL_SECONDS = (500, 0.25, 1.0) if CHAOS_SECONDS else (15, 2.0, 5.0)
 
 pytestmark = pytest.mark.timeout(300 if CHAOS_SECONDS else 60)
 
@@ -59,7 +60,11 @@ async def calm(hf: Holdfast) -> AsyncIterator[dict[str, float]]:
         await asyncio.sleep(0.01)
         times[f"end of {name}"] = time.monotonic()
 
-    async with working(hf, poll_interval=1.0):
+    @hf.job("single", limit=Limit(1))
+    async def single(ctx: Context, name: str) -> None:
+        times[name] = time.monotonic()
+
+    async with working(hf, poll_interval=POLL_SECONDS):
         await until(lambda: _led(hf), what="maintenance is led")
         yield times
 
@@ -144,6 +149,49 @@ async def test_pairs_for_one_permit(hf: Holdfast, calm: dict[str, float], deeds:
         await until(lambda: {f"end of {name}" for name in names} <= calm.keys(), seconds=20, what="both ran")
         first, second = sorted(names, key=lambda name: calm[name])
         return [calm[second] - calm[f"end of {first}"]]
+
+    await _prompt(pair, deeds)
+
+
+@pytest.mark.alone
+async def test_pairs_of_plain_jobs(hf: Holdfast, calm: dict[str, float], deeds: Deeds) -> None:
+    async def pair(number: int) -> list[float]:
+        async def one(name: str) -> float:
+            await hf.enqueue("note", {"name": name})
+            return time.monotonic()
+
+        names = [f"{number} a", f"{number} b"]
+        recorded = await asyncio.gather(*map(one, names))
+        await until(lambda: calm.keys() >= set(names), seconds=20, what="both ran")
+        return [calm[name] - at for name, at in zip(names, recorded, strict=True)]
+
+    await _prompt(pair, deeds)
+
+
+@pytest.mark.alone
+async def test_a_permit_of_a_type_that_another_worker_gives_back(
+    hf: Holdfast, calm: dict[str, float], conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, deeds: Deeds
+) -> None:
+    """Nobody polls for it here more often than for anything else."""
+    monkeypatch.setattr(intake, "_LIMITED_SECONDS", 0.0)
+
+    async def settled() -> bool:
+        return bool(await conn.fetchval("select not exists (select from leases)"))
+
+    async def pair(number: int) -> list[float]:
+        await until(settled, what="the one before is over")
+        async with conn.transaction():
+            await conn.execute("select enqueue('single', '{\"name\": \"first\"}')")
+            lease = await conn.fetchrow("select job_id, attempt from claim('ghost', array['single'])")
+        assert lease is not None
+        name = str(number)
+        await hf.enqueue("single", {"name": name})
+        await asyncio.sleep(0.05 + 0.7 * (number % 2))  # the looks that follow a notification may be over, or not
+        assert name not in calm
+        await conn.execute("select complete('ghost', $1, $2)", [lease["job_id"]], [lease["attempt"]])
+        ended = time.monotonic()
+        await until(lambda: name in calm, seconds=20, what="it ran")
+        return [calm[name] - ended]
 
     await _prompt(pair, deeds)
 

@@ -13,8 +13,10 @@ from tests.conftest import ConnectAs
 from tests.sql.factories import (
     claim,
     claim_by_id,
+    elect,
     enqueue,
     enqueue_copies,
+    job_in,
     make_due,
     offences,
     promote,
@@ -118,3 +120,58 @@ async def test_a_lock_that_comes_in_between_ends_a_claim_soon(conn: asyncpg.Conn
     """It cannot be passed over any more; the next claim does."""
     settings = await conn.fetchval("select proconfig from pg_proc where proname = 'claim_jobs'")
     assert "lock_timeout=1s" in settings
+
+
+async def test_a_locked_target_holds_up_no_settlement_no_promotion_and_no_other_target(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    other = await connect_as("superuser")
+    first, second = await enqueue_copies(conn, 2, target="locked")
+    await elect(conn)
+    leases = await claim(conn)
+    due, plain = await enqueue(conn, target="locked", delay=60.0), await enqueue(conn, delay=60.0)
+    await make_due(conn, due, plain)
+    async with other.transaction():
+        await other.execute("select from heads where target = 'locked' for update")
+        aimed = await enqueue(conn, target="free")
+        assert await settle(conn, "complete", leases) == ["success"]
+        assert await promote(conn) == 2
+        await elect(conn)
+        assert {lease.job_id for lease in await claim(conn, limit=9)} == {plain, aimed}
+    assert leases[0].job_id == first
+    for job_id in (second, due):
+        await elect(conn)
+        (lease,) = await claim(conn, limit=9)
+        assert lease.job_id == job_id
+        assert await settle(conn, "complete", [lease]) == ["success"]
+    assert await offences(conn) == []
+
+
+async def test_a_locked_job_whose_time_is_over_stays_and_the_others_go(
+    conn: asyncpg.Connection, locked: Locked
+) -> None:
+    jobs = [await job_in(conn, "success") for _ in range(4)]
+    await conn.execute("update settings set value = '0' where name = 'RETENTION_DAYS'")
+    async with locked(jobs[1:2]):
+        row = await conn.fetchrow("select deleted, kept from retire_from()")
+        assert tuple(row or ()) == (3, jobs[1])
+    assert await conn.fetchval("select deleted from retire_from()") == 1
+
+
+async def test_a_locked_leader_goes_on_leading(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
+    other = await connect_as("superuser")
+
+    async def leads(candidate: str, seconds: float = 60.0) -> bool:
+        return bool(await conn.fetchval("select leads from preside('maintenance', $1, $2)", candidate, seconds))
+
+    assert await leads("a")
+    async with other.transaction():
+        await other.execute("select from leaders for update")
+        assert await leads("a")
+        assert not await leads("b")
+    await conn.execute("select resign('maintenance', 'a')")
+    async with other.transaction():
+        await other.execute("select from leaders for update")
+        assert await leads("b"), "the one that led is gone, and nobody can take its place"
+    assert await leads("b")
+    assert not await leads("a")

@@ -71,7 +71,7 @@ class Maintenance(Service):
             await self._crew.stop()
             if self._leading:
                 with contextlib.suppress(HoldfastError, TimeoutError):
-                    await self._database.within(2.0).value("resign", _NAME, self._holder)
+                    await self._database.within(1.0).value("resign", _NAME, self._holder)
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)

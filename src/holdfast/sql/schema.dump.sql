@@ -1245,7 +1245,7 @@ begin
   end if;
   if exists (
     select from job_types t
-    where (t.limit_count is not null or t.rate_count is not null) and coalesce(t.limit_key, t.rate_key) is not null
+    where t.limit_count is not null or (t.rate_count is not null and t.rate_key is not null)
   ) then
     perform make_room(settled);
   end if;
@@ -2968,6 +2968,21 @@ begin
   if gates is not null then
     perform unpark(gates, lines, counts);
   end if;
+  lines := array(
+    select s.id
+    from streams s
+    where s.type = any (array(
+        select t.name
+        from job_types t
+        where t.limit_count is not null
+          and t.limit_key is null
+          and t.name = any (array(select j.type from jobs j where j.id = any (job_ids)))))
+    limit 65);
+  if cardinality(lines) > 0 and (
+    cardinality(lines) > 64 or exists (select from ready r where r.stream = any (lines))
+  ) then
+    perform wake('ready', lines);
+  end if;
 end
 $$;
 ALTER FUNCTION holdfast.make_room(job_ids uuid[]) OWNER TO holdfast_owner;
@@ -3417,11 +3432,25 @@ ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER
 CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision DEFAULT 0, report jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leads boolean, clock timestamp with time zone, server_started timestamp with time zone, unheard boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
     AS $$
 #variable_conflict use_column
 declare
   length interval := make_interval(secs => seconds);
 begin
+  server_started := pg_postmaster_start_time();
+  begin
+    perform from leaders l where l.name = preside.name for update;
+  exception
+    when lock_not_available then
+      leads := exists (
+        select from leaders l
+        where l.name = preside.name and (l.holder = candidate or l.expires_at < now() - 2 * length));
+      clock := clock_timestamp();
+      unheard := unheard('duty');
+      return next;
+      return;
+  end;
   update leaders l
   set expires_at = now() + length
   where l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
@@ -3441,7 +3470,6 @@ begin
     leads := found;
   end if;
   clock := clock_timestamp();
-  server_started := pg_postmaster_start_time();
   unheard := unheard('duty');
   return next;
 end
@@ -4568,6 +4596,7 @@ declare
   ended  timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
   died   timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
   over   uuid[];
+  free   uuid[];
   recent boolean;
 begin
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
@@ -4596,6 +4625,12 @@ begin
     -- What follows is younger still, up to ids of another kind.
     reached := greatest(
       reached, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
+  end if;
+  -- A job that somebody has locked stays until a later walk.
+  free := array(select j.id from jobs j where j.id = any (over) order by j.id for update skip locked);
+  if cardinality(free) < cardinality(over) then
+    kept := least(kept, (select o.id from unnest(over) as o (id) where o.id <> all (free) order by o.id limit 1));
+    over := free;
   end if;
   deleted := coalesce(cardinality(over), 0);
   -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.
@@ -4783,6 +4818,7 @@ declare
   asked record;
   woken integer[] := '{}';
   line  integer;
+  had   boolean;
 begin
   for asked in
     select distinct a.tenant, a.target
@@ -4792,12 +4828,17 @@ begin
     -- The row may be deleted between the two statements by whoever found the line empty.
     loop
       insert into heads (tenant, target) values (asked.tenant, asked.target) on conflict do nothing;
-      perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update;
-      exit when found;
+      perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update skip locked;
+      had := found or wait_for_head(asked.tenant, asked.target);
+      exit when had is not false;
     end loop;
-    line := seat_one(asked.tenant, asked.target);
-    if line is not null then
-      woken := woken || line;
+    if had then
+      line := seat_one(asked.tenant, asked.target);
+      if line is not null then
+        woken := woken || line;
+      end if;
+    else
+      insert into calls (tenant, target) values (asked.tenant, asked.target);
     end if;
   end loop;
   if cardinality(woken) > 0 then
@@ -5079,7 +5120,7 @@ begin
   end if;
   if exists (
     select from job_types t
-    where (t.limit_count is not null or t.rate_count is not null) and coalesce(t.limit_key, t.rate_key) is not null
+    where t.limit_count is not null or (t.rate_count is not null and t.rate_key is not null)
   ) then
     perform make_room(settled);
   end if;
@@ -5860,6 +5901,20 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.vouch() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.wait_for_head(tenant text, target text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '500ms'
+    AS $$
+begin
+  perform from heads h where h.tenant = wait_for_head.tenant and h.target = wait_for_head.target for update;
+  return found;
+exception
+  when lock_not_available then
+    return null;
+end
+$$;
+ALTER FUNCTION holdfast.wait_for_head(tenant text, target text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6596,6 +6651,7 @@ REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.vouch() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.wait_for_head(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;

@@ -36,6 +36,8 @@ WAIT_SECONDS = 30.0
 DOUBT_SECONDS = 5.0
 #: How long an abandoned statement may go on in the server without being counted any more.
 _GHOST_SECONDS = 60.0
+#: How long a server that does not answer is waited for when nothing is under way any more.
+_HANG_UP_SECONDS = 1.0
 
 
 class Connections:
@@ -155,19 +157,16 @@ class Connections:
             if not waiting.done():
                 waiting.set_result(None)
         idle, self._idle = [conn for conn, _ in self._idle], []
+        ending = {*self._retiring, *(asyncio.create_task(_end(conn)) for conn in idle)}
         try:
-            async with asyncio.timeout(patience):
-                for conn in idle:
-                    with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                        await conn.close()
-                if self._retiring:
-                    await asyncio.wait(self._retiring)
-                if self._lent:
-                    await self._all_back.wait()
-        except TimeoutError:
-            pass
+            if ending:
+                await asyncio.wait(ending, timeout=min(patience, _HANG_UP_SECONDS))
+            if self._lent:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(patience):
+                        await self._all_back.wait()
         finally:
-            for task in self._retiring:
+            for task in ending:
                 task.cancel()
             for conn in [*self._lent, *idle]:
                 conn.terminate()
@@ -253,3 +252,8 @@ class Connections:
         if self._idle:
             wait = self._idle[0][1] - oldest
             self._timer = asyncio.get_running_loop().call_later(max(0.1, wait), self._trim)
+
+
+async def _end(conn: asyncpg.Connection) -> None:
+    with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        await conn.close()

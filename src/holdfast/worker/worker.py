@@ -47,6 +47,11 @@ __all__ = ["Worker", "new_worker_id"]
 
 #: How long interrupted handlers may take to clean up, and a stuck thread to return after its timeout.
 _CLEAN_UP_SECONDS = 10.0
+#: How long the end of a drain waits for a database that does not answer: for the last claim, for outcomes once the
+#: grace is over, and for each word of goodbye. What cannot be said is found by the leases.
+_LAST_CLAIM_SECONDS = 3.0
+_LAST_OUTCOMES_SECONDS = 5.0
+_GOODBYE_SECONDS = 1.0
 _STUCK_AFTER_SECONDS = 30.0
 
 
@@ -187,9 +192,15 @@ class Worker:
                 service.stop()
             self._keeper.stop()
             self._execution.shutdown()
-            await asyncio.gather(watch, *self._tasks, return_exceptions=True)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_GOODBYE_SECONDS)
+            # Nobody waits for what is still under way, and its connection would be waited for.
+            under_way = [watch, intake, settlement, beginnings, *services, *self._tasks]
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
             with contextlib.suppress(DatabaseUnavailable):
-                await self._database.value("unregister_worker", self.id)
+                await self._database.value("unregister_worker", self.id, seconds=_GOODBYE_SECONDS)
             self._tell("stopped")
         for task in (intake, settlement, beginnings, *services):
             if task.done() and not task.cancelled() and task.exception() is not None:
@@ -202,9 +213,10 @@ class Worker:
         for service in self._services:
             service.stop()
         self._intake.stop()
-        await asyncio.wait({intake, *services}, timeout=_CLEAN_UP_SECONDS)
+        grace = self._config.shutdown_grace_period_seconds
+        grace_end = time.monotonic() + grace
+        await asyncio.wait({intake, *services}, timeout=min(_CLEAN_UP_SECONDS, max(_LAST_CLAIM_SECONDS, grace)))
         self._intake.give_up()
-        grace_end = time.monotonic() + self._config.shutdown_grace_period_seconds
         await self._idle(grace_end, or_hurry=True)
         for held in self._held.all():
             held.stop("drain")
@@ -215,12 +227,13 @@ class Worker:
             if h.running
         ]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(_CLEAN_UP_SECONDS, grace_end - time.monotonic())):
+            async with asyncio.timeout(max(_LAST_OUTCOMES_SECONDS, grace_end - time.monotonic())):
                 await self._settlement.empty.wait()
         if self.stuck:
             # Whoever replaces this process settles them; until then, their leases must last.
             with contextlib.suppress(DatabaseUnavailable):
-                await self._database.rows("renew", self.id, [s[0] for s in self.stuck], [s[1] for s in self.stuck])
+                ids, attempts = [s[0] for s in self.stuck], [s[1] for s in self.stuck]
+                await self._database.rows("renew", self.id, ids, attempts, seconds=_GOODBYE_SECONDS)
 
     async def _idle(self, until: float, *, or_hurry: bool) -> None:
         """Wait until no handler runs but stuck ones, the time is over, or somebody is in a hurry."""

@@ -546,7 +546,8 @@ end
 $$;
 
 -- Attempts have ended: as many of those that are parked for their keys come back, in every queue of theirs: which of them
--- is served, nobody knows here.
+-- is served, nobody knows here. Where a limit is that of a type, workers are told that there is room, if anything waits:
+-- those that have nothing else to do would learn of it by their poll.
 create or replace function make_room(job_ids uuid[]) returns void
 language plpgsql
 set search_path from current
@@ -571,6 +572,22 @@ begin
     group by k.gate, s.id) g;
   if gates is not null then
     perform unpark(gates, lines, counts);
+  end if;
+
+  lines := array(
+    select s.id
+    from streams s
+    where s.type = any (array(
+        select t.name
+        from job_types t
+        where t.limit_count is not null
+          and t.limit_key is null
+          and t.name = any (array(select j.type from jobs j where j.id = any (job_ids)))))
+    limit 65);
+  if cardinality(lines) > 0 and (
+    cardinality(lines) > 64 or exists (select from ready r where r.stream = any (lines))
+  ) then
+    perform wake('ready', lines);
   end if;
 end
 $$;

@@ -155,6 +155,8 @@ $$;
 
 -- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock. An expiry further
 -- ahead than a whole term was written before the clock was set back: nobody waits for it longer than one term.
+-- Where somebody has locked the row, nothing can be written down, but the duties must go on: who leads by the last word
+-- goes on leading, and if that one is gone, whoever asks leads. Two leaders are harmless.
 -- With each call the candidate tells for how long it has been in touch and what goes wrong, and learns what it judges the
 -- database by: the clock, when the server started, and whether somebody may have something to be done without having
 -- sent a notification (see `wake`).
@@ -164,11 +166,25 @@ create or replace function preside(
 ) returns table (leads boolean, clock timestamptz, server_started timestamptz, unheard boolean)
 language plpgsql security definer
 set search_path from current
+set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
   length interval := make_interval(secs => seconds);
 begin
+  server_started := pg_postmaster_start_time();
+  begin
+    perform from leaders l where l.name = preside.name for update;
+  exception
+    when lock_not_available then
+      leads := exists (
+        select from leaders l
+        where l.name = preside.name and (l.holder = candidate or l.expires_at < now() - 2 * length));
+      clock := clock_timestamp();
+      unheard := unheard('duty');
+      return next;
+      return;
+  end;
   update leaders l
   set expires_at = now() + length
   where l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
@@ -188,7 +204,6 @@ begin
     leads := found;
   end if;
   clock := clock_timestamp();
-  server_started := pg_postmaster_start_time();
   unheard := unheard('duty');
   return next;
 end

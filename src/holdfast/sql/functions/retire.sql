@@ -20,6 +20,7 @@ declare
   ended  timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
   died   timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
   over   uuid[];
+  free   uuid[];
   recent boolean;
 begin
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
@@ -48,6 +49,12 @@ begin
     -- What follows is younger still, up to ids of another kind.
     reached := greatest(
       reached, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
+  end if;
+  -- A job that somebody has locked stays until a later walk.
+  free := array(select j.id from jobs j where j.id = any (over) order by j.id for update skip locked);
+  if cardinality(free) < cardinality(over) then
+    kept := least(kept, (select o.id from unnest(over) as o (id) where o.id <> all (free) order by o.id limit 1));
+    over := free;
   end if;
   deleted := coalesce(cardinality(over), 0);
   -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.

@@ -4,6 +4,9 @@
 -- A head stays head while it is queued, running, retrying, snoozed, paused or in error. When it has ended,
 -- the first in line follows: a paused job before all others, so that it blocks. A paused job also takes the
 -- seat of a head that is queued but not yet claimed; once it is resumed, the older one has its turn again.
+--
+-- Whoever seats the same target at the same time is waited for. But a row that somebody has locked for longer must not
+-- stop the others of a batch: its target is called for again, and seated by a later look.
 
 create or replace function seat(tenants text[], targets text[]) returns void
 language plpgsql
@@ -17,6 +20,7 @@ declare
   asked record;
   woken integer[] := '{}';
   line  integer;
+  had   boolean;
 begin
   for asked in
     select distinct a.tenant, a.target
@@ -26,17 +30,37 @@ begin
     -- The row may be deleted between the two statements by whoever found the line empty.
     loop
       insert into heads (tenant, target) values (asked.tenant, asked.target) on conflict do nothing;
-      perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update;
-      exit when found;
+      perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update skip locked;
+      had := found or wait_for_head(asked.tenant, asked.target);
+      exit when had is not false;
     end loop;
-    line := seat_one(asked.tenant, asked.target);
-    if line is not null then
-      woken := woken || line;
+    if had then
+      line := seat_one(asked.tenant, asked.target);
+      if line is not null then
+        woken := woken || line;
+      end if;
+    else
+      insert into calls (tenant, target) values (asked.tenant, asked.target);
     end if;
   end loop;
   if cardinality(woken) > 0 then
     perform wake('ready', array(select distinct unnest(woken)));
   end if;
+end
+$$;
+
+-- Lock the row of a target that somebody else has: null if that takes too long, false if the row has gone meanwhile.
+create or replace function wait_for_head(tenant text, target text) returns boolean
+language plpgsql
+set search_path from current
+set lock_timeout = '500ms'
+as $$
+begin
+  perform from heads h where h.tenant = wait_for_head.tenant and h.target = wait_for_head.target for update;
+  return found;
+exception
+  when lock_not_available then
+    return null;
 end
 $$;
 

@@ -77,7 +77,7 @@ begin
   end if;
   if exists (
     select from job_types t
-    where (t.limit_count is not null or t.rate_count is not null) and coalesce(t.limit_key, t.rate_key) is not null
+    where t.limit_count is not null or (t.rate_count is not null and t.rate_key is not null)
   ) then
     perform make_room(settled);
   end if;
@@ -332,7 +332,7 @@ begin
   end if;
   if exists (
     select from job_types t
-    where (t.limit_count is not null or t.rate_count is not null) and coalesce(t.limit_key, t.rate_key) is not null
+    where t.limit_count is not null or (t.rate_count is not null and t.rate_key is not null)
   ) then
     perform make_room(settled);
   end if;
