@@ -58,6 +58,31 @@ async def test_repairs_are_worth_a_look(cli: Cli, conn: asyncpg.Connection) -> N
     assert "stray 3 times" in found["repairs"]["detail"]
 
 
+async def test_a_guard_that_is_off_or_missing_is_named(cli: Cli, conn: asyncpg.Connection) -> None:
+    assert (await diagnosis(cli))["guards"]["level"] == "ok"
+    await conn.execute("alter table jobs disable trigger guard_update; drop trigger durable on leases")
+    await conn.execute("alter table controls enable replica trigger durable")
+    found = (await diagnosis(cli))["guards"]
+    assert found["level"] == "fail"
+    assert found["detail"] == "durable on controls is off; durable on leases is missing; guard_update on jobs is off"
+
+
+async def test_another_version_of_the_collation_is_worth_a_look(
+    cli: Cli, database_url: str, conn: asyncpg.Connection
+) -> None:
+    name = f"collated_{uuid4().hex[:8]}"
+    await conn.execute(f"create database {name} template template0 locale_provider builtin builtin_locale 'C.UTF-8'")
+    try:
+        url = urlunsplit(urlsplit(database_url)._replace(path=f"/{name}"))
+        assert (await diagnosis(cli, url=url))["collation"]["level"] == "ok"
+        await conn.execute("update pg_database set datcollversion = '0' where datname = $1", name)
+        found = (await diagnosis(cli, url=url))["collation"]
+        assert found["level"] == "warn"
+        assert found["detail"] == "version 0 when indexes were built, 1 now"
+    finally:
+        await conn.execute(f"drop database {name} with (force)")
+
+
 async def test_time_that_can_be_moved_is_not_for_real_work(cli: Cli, conn: asyncpg.Connection) -> None:
     assert (await diagnosis(cli))["engine time"]["level"] == "ok"
     await conn.execute("create table testing_clock ()")

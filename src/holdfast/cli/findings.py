@@ -106,6 +106,7 @@ async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
     page_advice = "turn it on, unless the file system never writes part of a page: a crash may damage the tables"
     yield _judged("full_page_writes", torn, server["full_page_writes"], page_advice)
     yield await _overruled(look)
+    yield await _collation(look)
     yield _judged(
         "clock",
         abs(server["skew"]) > _SKEW_SECONDS,
@@ -138,6 +139,15 @@ async def _overruled(look: Examination) -> Finding:
     detail = f"overruled by Holdfast: {shown}" if shown else "nothing that Holdfast has to overrule"
     # It is no fault: what Holdfast does is durable all the same. Others on this server may wonder.
     return Finding(check="durability", level="ok", detail=detail)
+
+
+async def _collation(look: Examination) -> Finding:
+    found = await look.collation()
+    moved = None not in found.values() and found["recorded"] != found["actual"]
+    detail = f"version {found['recorded']} when indexes were built, {found['actual']} now" if moved else "as it was"
+    # Holdfast's own indexes go by bytes; those of other tables may not find what is in them.
+    advice = "reindex your own tables, then: alter database NAME refresh collation version"
+    return _judged("collation", moved, detail, advice)
 
 
 async def _notifications(look: Examination, config: Config) -> Finding:
@@ -191,6 +201,9 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     bloated = [r for r in rows if r["dead"] > max(_DEAD_ROWS, 10 * r["live"])]
     detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
     yield _judged("dead rows", bool(bloated), detail or "none", "look for old transactions; is autovacuum on?")
+    faults = await look.guards()
+    advice = "something removed what refuses forbidden changes: alter table … enable trigger …, or restore the schema"
+    yield _judged("guards", bool(faults), "; ".join(faults) or "on", advice, "fail")
     yield _repairs(await look.repairs())
     movable = await look.testing_clock()
     detail = "can be moved: the testing kit made this schema" if movable else "the database's own"

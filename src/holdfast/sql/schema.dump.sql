@@ -290,14 +290,14 @@ CREATE TABLE holdfast.jobs (
     max_attempts integer,
     state text NOT NULL,
     reason text,
-    tenant text NOT NULL,
-    type text NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
     queue text NOT NULL,
     target text,
     idempotency_key text,
     fingerprint bytea,
-    dedup_key text,
-    correlation_id text,
+    dedup_key text COLLATE pg_catalog."C",
+    correlation_id text COLLATE pg_catalog."C",
     parent_id uuid,
     retry_of uuid,
     created_by text,
@@ -2256,7 +2256,7 @@ CREATE FUNCTION holdfast.setting(name text) RETURNS text
 $$;
 ALTER FUNCTION holdfast.setting(name text) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.job_types (
-    name text NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
     queue text DEFAULT 'default'::text NOT NULL,
     lane text DEFAULT 'general'::text NOT NULL,
     max_attempts integer,
@@ -2703,8 +2703,8 @@ CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before 
 $$;
 ALTER FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.controls (
-    kind text NOT NULL,
-    name text NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
     paused_at timestamp with time zone,
     paused_by text,
     paused_note text,
@@ -2852,7 +2852,7 @@ CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_na
 $$;
 ALTER FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.workers (
-    id text NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
     host text NOT NULL,
     pid integer NOT NULL,
     version text NOT NULL,
@@ -3410,7 +3410,7 @@ end
 $$;
 ALTER FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.permits (
-    gate text NOT NULL,
+    gate text NOT NULL COLLATE pg_catalog."C",
     slot integer NOT NULL,
     job_id uuid,
     attempt integer,
@@ -6010,7 +6010,7 @@ ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     CACHE 1
 );
 CREATE TABLE holdfast.beginnings (
-    worker text NOT NULL,
+    worker text NOT NULL COLLATE pg_catalog."C",
     lane integer NOT NULL,
     number bigint NOT NULL
 )
@@ -6048,8 +6048,8 @@ CREATE TABLE holdfast.due (
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.due OWNER TO holdfast_owner;
 CREATE TABLE holdfast.heads (
-    tenant text NOT NULL,
-    target text NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    target text NOT NULL COLLATE pg_catalog."C",
     job_id uuid,
     place bigint,
     seq bigint
@@ -6057,8 +6057,8 @@ CREATE TABLE holdfast.heads (
 WITH (fillfactor='50');
 ALTER TABLE holdfast.heads OWNER TO holdfast_owner;
 CREATE TABLE holdfast.idempotency_keys (
-    tenant text NOT NULL,
-    key text NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
     job_id uuid NOT NULL,
     fingerprint bytea NOT NULL
 )
@@ -6075,9 +6075,9 @@ ALTER TABLE holdfast.job_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY
 CREATE TABLE holdfast.job_items (
     job_id uuid NOT NULL,
     id bigint NOT NULL,
-    tenant text NOT NULL,
-    collection text NOT NULL,
-    key text NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    collection text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
     data jsonb NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL
 )
@@ -6097,7 +6097,7 @@ CREATE TABLE holdfast.job_progress (
 WITH (fillfactor='50');
 ALTER TABLE holdfast.job_progress OWNER TO holdfast_owner;
 CREATE TABLE holdfast.leaders (
-    name text NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
     holder text NOT NULL,
     term bigint NOT NULL,
     expires_at timestamp with time zone NOT NULL,
@@ -6111,7 +6111,7 @@ CREATE TABLE holdfast.parked (
     stream integer NOT NULL,
     rank integer NOT NULL,
     seq bigint NOT NULL,
-    gate text NOT NULL
+    gate text NOT NULL COLLATE pg_catalog."C"
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.parked OWNER TO holdfast_owner;
@@ -6132,14 +6132,14 @@ CREATE TABLE holdfast.ready (
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.ready OWNER TO holdfast_owner;
 CREATE TABLE holdfast.repairs (
-    kind text NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
     count bigint NOT NULL,
     last_at timestamp with time zone DEFAULT now() NOT NULL
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.repairs OWNER TO holdfast_owner;
 CREATE TABLE holdfast.schema_functions (
-    name text NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
     checksum text NOT NULL,
     release text NOT NULL,
     applied_at timestamp with time zone DEFAULT now() NOT NULL
@@ -6153,7 +6153,7 @@ CREATE TABLE holdfast.schema_steps (
 );
 ALTER TABLE holdfast.schema_steps OWNER TO holdfast_owner;
 CREATE TABLE holdfast.settings (
-    name text NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
     default_value text NOT NULL,
     value text,
     description text NOT NULL,
@@ -6163,9 +6163,9 @@ CREATE TABLE holdfast.settings (
 ALTER TABLE holdfast.settings OWNER TO holdfast_owner;
 CREATE TABLE holdfast.streams (
     id integer NOT NULL,
-    tenant text NOT NULL,
-    queue text NOT NULL,
-    type text NOT NULL
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C"
 );
 ALTER TABLE holdfast.streams OWNER TO holdfast_owner;
 ALTER TABLE holdfast.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -6177,8 +6177,8 @@ ALTER TABLE holdfast.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 CREATE TABLE holdfast.waiting (
-    tenant text NOT NULL,
-    target text NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    target text NOT NULL COLLATE pg_catalog."C",
     turn smallint NOT NULL,
     place bigint NOT NULL,
     job_id uuid NOT NULL

@@ -46,6 +46,15 @@ class Examination:
         """What makes commits less durable than Holdfast takes them: name, value, origin."""
         return await self._rows("overruled_settings")
 
+    async def collation(self) -> dict[str, Any]:
+        """The version of the collation in which indexes were built, and that of the server now."""
+        (found,) = await self._rows("doctor_collation")
+        return found
+
+    async def guards(self) -> list[str]:
+        """Triggers of the engine that are off or missing."""
+        return [row["fault"] for row in await self._rows("doctor_guards", self._config.schema)]
+
     async def roles(self) -> list[dict[str, Any]]:
         """The engine's roles: name, exists, member."""
         return await self._rows("roles", [f"{self._config.schema}_{role}" for role in ROLES])

@@ -1,4 +1,4 @@
--- What may be read of jobs. Moves: none. Roles: api, worker, operator.
+-- What may be read of jobs. Moves: none. Roles: api, worker, operator. Step 11 dropped the view; hence it is made here.
 
 create or replace view job_details as
 select

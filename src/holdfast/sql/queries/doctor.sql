@@ -4,6 +4,30 @@ select current_setting('server_version_num')::integer as version, current_settin
   current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
   pg_is_in_recovery() as standby, clock_timestamp() as clock, current_user as login;
 
+-- name: doctor_collation
+-- Whether the database's collation is still the one with which its indexes were built: both versions, where known.
+select d.datcollversion as recorded, pg_database_collation_actual_version(d.oid) as actual
+from pg_database d
+where d.datname = current_database();
+
+-- name: doctor_guards
+-- Triggers by which the database refuses what must not be, and makes commits durable: those that are off or missing.
+with needed (relation, trigger) as (
+  values ('jobs', 'guard_insert'), ('jobs', 'guard_update'), ('jobs', 'guard_delete'), ('jobs', 'guard_truncate'),
+    ('jobs', 'durable'), ('leases', 'durable'), ('idempotency_keys', 'durable'), ('audit_log', 'audit_append_only')
+), found as (
+  select c.relname::text as relation, t.tgname::text as trigger, t.tgenabled in ('D', 'R') as off
+  from pg_trigger t
+  join pg_class c on c.oid = t.tgrelid
+  join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = $1::name and not t.tgisinternal
+)
+select trigger || ' on ' || relation || case when off then ' is off' else ' is missing' end as fault
+from needed
+full join found using (relation, trigger)
+where coalesce(off, true)
+order by 1;
+
 -- name: doctor_names
 -- Whether a plain session of this login finds the engine's tables by their bare names, and who else has tables there.
 select
