@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
@@ -25,6 +26,9 @@ from tests.maintenance.test_starvation import make_sick
 #: In the short form on a machine that does other things as well; the leader itself looks for nothing unasked, so that a
 #: wake-up which it missed never comes, and workers poll more rarely than that.
 PAIRS, LATEST_SECONDS, POLL_SECONDS = (500, 0.25, 1.0) if CHAOS_SECONDS else (15, 2.0, 5.0)
+
+#: For longer than this, a process of a quiet machine does not stand still; and how many pairs may suffer from it.
+STALL_SECONDS, MOST_VOID = 0.05, PAIRS // 20
 
 pytestmark = pytest.mark.timeout(300 if CHAOS_SECONDS else 60)
 
@@ -197,14 +201,44 @@ async def test_a_permit_of_a_type_that_another_worker_gives_back(
 
 
 async def _prompt(pair: Pair, deeds: Deeds) -> None:
-    """None of many pairs is late, on a system that is idle in between."""
+    """None of many pairs is late, on a system that is idle in between.
+
+    A pair during which this process stood still says nothing; only few of them may.
+    """
     waits: list[float] = []
-    for number in range(PAIRS):
-        waits += await pair(number)
-    late = [wait for wait in waits if wait > LATEST_SECONDS]
-    median = sorted(waits)[len(waits) // 2]
-    deeds.say(f"{len(waits)} wake-ups: median {median * 1000:.1f} ms, latest {max(waits) * 1000:.0f} ms")
-    assert not late
+    void = 0
+    for number in range(PAIRS + MOST_VOID):
+        async with _stalls() as stalls:
+            found = await pair(number)
+        if max(stalls, default=0.0) > STALL_SECONDS and void < MOST_VOID:
+            void += 1
+            continue
+        waits += found
+        if number - void >= PAIRS - 1:
+            break
+    median, latest = sorted(waits)[len(waits) // 2], sorted(waits)[-5:]
+    figures = f"median {median * 1000:.1f} ms, latest {latest[-1] * 1000:.0f} ms"
+    deeds.say(f"{len(waits)} wake-ups: {figures}; {void} pairs void")
+    assert latest[-1] <= LATEST_SECONDS, latest
+
+
+@asynccontextmanager
+async def _stalls() -> AsyncIterator[list[float]]:
+    """For how long this process stood still meanwhile, each time that it did."""
+    stalls: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            stalls.append(time.monotonic() - before - 0.005)
+
+    task = asyncio.create_task(watch())
+    try:
+        yield stalls
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _led(hf: Holdfast) -> bool:
