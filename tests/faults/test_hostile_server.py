@@ -166,14 +166,17 @@ async def test_read_only_is_said_and_got_over(
 
 @pytest.mark.alone
 async def test_a_storm_of_cuts_does_not_stall(database_url: str, conn: asyncpg.Connection, deeds: Deeds) -> None:
-    """Every session is ended several times a second: whatever worked a moment ago is replaced at once."""
+    """Every session is ended several times a second: whatever worked a moment ago is replaced at once.
+
+    A storm that comes faster than anybody can connect lets nobody through: this one is as fast as the machine allows.
+    """
     app = an_app(database_url)
     gaps: list[float] = []
     async with app, served(app) as client:
         worker = asyncio.create_task(app.run_worker(poll_interval=0.2))
         await until(lambda: _lifelines(conn), what="the worker is there")
         end, last = time.monotonic() + 4 + CHAOS_SECONDS / 4, time.monotonic()
-        storm = asyncio.create_task(_storm(conn, end))
+        storm = asyncio.create_task(_storm(conn, database_url, end))
         number = 0
         while time.monotonic() < end:
             number += 1
@@ -184,13 +187,15 @@ async def test_a_storm_of_cuts_does_not_stall(database_url: str, conn: asyncpg.C
                 gaps.append(time.monotonic() - last)
                 last = time.monotonic()
             await asyncio.sleep(0.01)
-        cuts = await storm
+        cuts, slowest = await storm
         ref = await until(lambda: _enqueued(app))
         assert (await app.wait(ref, timeout=15)).result == 5
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
-    deeds.say(f"{len(gaps)} of {number} jobs accepted at once, sessions cut {cuts} times, {max(gaps):.2f} s in between")
-    assert max(gaps) < 0.8, sorted(gaps)[-5:]
+    accepted = len(gaps)
+    gaps.append(end - last)
+    deeds.say(f"{accepted} of {number} jobs accepted, sessions cut {cuts} times, {max(gaps):.2f} s in between at most")
+    assert max(gaps) < 0.8 + 4 * slowest, (slowest, sorted(gaps)[-5:])
 
 
 async def test_a_black_hole_is_answered_in_time_and_got_over(
@@ -270,13 +275,18 @@ async def test_an_abandoned_statement_leaves_no_session(database_url: str, conn:
         await app.enqueue("work")
 
 
-async def _storm(conn: asyncpg.Connection, end: float) -> int:
-    cuts = 0
+async def _storm(conn: asyncpg.Connection, url: str, end: float) -> tuple[int, float]:
+    """How often all were cut, and how long it took to connect, at most."""
+    cuts, slowest = 0, 0.0
     while time.monotonic() < end:
         await _cut_all(conn)
         cuts += 1
-        await asyncio.sleep(0.15)
-    return cuts
+        began = time.monotonic()
+        await (await asyncpg.connect(url)).close()
+        needed = time.monotonic() - began
+        slowest = max(slowest, needed)
+        await asyncio.sleep(max(0.15, 4 * needed))
+    return cuts, slowest
 
 
 async def _set(conn: asyncpg.Connection, **settings: str) -> None:
