@@ -41,6 +41,20 @@ def threaded(ctx: Context, seconds: float = 0.0) -> dict[str, int]:
         return run.returns({"attempt": ctx.attempt})
 
 
+@hf.job("steps", retry=SOON)
+async def steps(ctx: Context, seconds: float = 0.0) -> dict[str, int]:
+    """Many short steps, each written down."""
+    with history.run(ctx) as run, (history.folder / f"steps {ctx.job_id} {ctx.attempt}").open("a", buffering=1) as file:
+        try:
+            for step in range(int(seconds * 100)):
+                await asyncio.sleep(0.01)
+                file.write(f"{step}\n")
+        except asyncio.CancelledError:
+            file.write("cancelled\n")
+            raise
+        return run.returns({"attempt": ctx.attempt})
+
+
 @hf.job("quick", lane="fast", retry=SOON)
 async def quick(ctx: Context) -> dict[str, int]:
     """Nothing but its trace."""

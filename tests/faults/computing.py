@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def compute(ctx: Context, how: str, seconds: float = 0.0) -> dict[str, int]:
             match how:
                 case "loop":
                     sum(itertools.repeat(0))
+                case "program":
+                    subprocess.run(["sleep", "600"], check=False)
                 case "expression":
                     re.match(r"(a+)+$", "a" * 60 + "b")
                 case _:

@@ -41,6 +41,17 @@ async def test_a_frozen_worker_that_wakes_while_another_runs_its_job_changes_not
     await judge(hf, fleet.history)
 
 
+async def test_a_handler_with_a_target_does_not_go_on_when_its_worker_thaws(fleet: Fleet, hf: Holdfast) -> None:
+    """Whatever it waited for is there at once: it is cancelled before it hears of it."""
+    frozen, job = await _frozen_in_the_middle(fleet, hf, target="a target", kind="steps")
+    assert (await hf.wait(job.id, timeout=60)).attempt == 2
+    steps = fleet.history.folder / f"steps {job.id} 1"
+    before = steps.read_text()
+    frozen.thaw()
+    await until(lambda: "cancelled" in steps.read_text(), what="it is cancelled")
+    assert steps.read_text() == before + "cancelled\n"
+
+
 async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(
     new_fleet: NewFleet, database_url: str, hf: Holdfast
 ) -> None:
@@ -62,11 +73,11 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(
 
 
 async def _frozen_in_the_middle(
-    fleet: Fleet, hf: Holdfast, *, target: str | None, seconds: float = 3.0
+    fleet: Fleet, hf: Holdfast, *, target: str | None, seconds: float = 3.0, kind: str = "work"
 ) -> tuple[WorkerProcess, JobRef]:
     """A worker that stands still in the middle of a job, and another that may take it over."""
     frozen = fleet.spawn()
-    job = await hf.enqueue("work", {"seconds": seconds}, target=target)
+    job = await hf.enqueue(kind, {"seconds": seconds}, target=target)
     fleet.history.enqueued(job.id, target=target)
     await until(lambda: _runs(fleet, job), what="the handler starts")
     frozen.freeze()

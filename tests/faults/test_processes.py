@@ -53,6 +53,48 @@ async def test_children_die_with_a_killed_worker_and_another_one_runs_their_jobs
     await judge(hf, fleet.history)
 
 
+@pytest.mark.parametrize("how", ["loop", "sleep", "program"])
+async def test_a_child_of_a_frozen_worker_is_gone_before_the_next_attempt_of_its_target_begins(
+    fleet: Fleet, hf: Holdfast, conn: asyncpg.Connection, how: str
+) -> None:
+    frozen = fleet.spawn()
+    job = await hf.enqueue("compute", {"how": how, "seconds": 600}, target="a target")
+    fleet.history.enqueued(job.id, target="a target")
+    pid = await _begun(fleet, job)
+    pids = [pid, *(await until(lambda: _children(pid), what="the program runs") if how == "program" else [])]
+    expiry = "select expires_at from leases where job_id = $1"
+    first = await conn.fetchval(expiry, job.id)
+
+    async def renewed_after() -> bool:
+        return bool(await conn.fetchval(expiry, job.id) > first)
+
+    await until(renewed_after, what="the lease is renewed")
+    assert _alive(pid)
+    frozen.freeze()
+    fleet.spawn()
+    await until(lambda: not any(_alive(p) for p in pids), seconds=10, what="the child is gone")
+    assert len(_runs(fleet, job)) == 1, "the next attempt began before"
+    fleet.history.note("killed", process=pid)
+    assert (await hf.wait(job.id, timeout=60)).attempt == 2
+    before = await hf.get(job.id), await hf.attempts(job.id)
+    frozen.thaw()
+    await until(lambda: frozen.lines("LeaseLost"), what="it learns of it")
+    await fleet.drained()
+    assert (await hf.get(job.id), await hf.attempts(job.id)) == before
+    await judge(hf, fleet.history)
+
+
+async def test_a_child_of_a_frozen_worker_runs_on_without_a_target(fleet: Fleet, hf: Holdfast) -> None:
+    """Its lease is fenced, like that of any other handler; nothing is gained by ending it."""
+    frozen = fleet.spawn()
+    job = await hf.enqueue("compute", {"how": "sleep", "seconds": 600})
+    pid = await _begun(fleet, job)
+    frozen.freeze()
+    fleet.spawn()
+    assert (await hf.wait(job.id, timeout=60)).attempt == 2
+    assert _alive(pid)
+
+
 async def test_a_child_whose_worker_died_while_it_started_ends(fleet: Fleet, hf: Holdfast) -> None:
     await hf.enqueue("compute", {"how": "sleep", "seconds": 600})
     worker = fleet.spawn()
@@ -124,6 +166,10 @@ async def _begun(fleet: Fleet, job: JobRef) -> int:
 
     pid: int = await until(process, what="the handler begins")
     return pid
+
+
+def _runs(fleet: Fleet, job: JobRef) -> list[int]:
+    return [f.process for f in fleet.history.facts() if f.kind == "started" and f.job_id == job.id]
 
 
 def _alive(pid: int) -> bool:

@@ -101,14 +101,17 @@ async def test_the_loop_in_c_indeed_ignores_the_signal(hf: Holdfast, mark: Path)
         )
 
 
+@pytest.mark.parametrize("target", [None, "a target"])
 async def test_a_fast_job_runs_at_once_while_a_child_spins_and_leases_are_renewed(
-    hf: Holdfast, mark: Path, monkeypatch: pytest.MonkeyPatch
+    hf: Holdfast, mark: Path, monkeypatch: pytest.MonkeyPatch, target: str | None
 ) -> None:
+    """With a target the child has a guard, which is told of the renewals past the child, where nothing else runs."""
     monkeypatch.setattr(pool, "GRACE_SECONDS", 0.2)
     hf.config = dataclasses.replace(hf.config, lease_sec_default=1, heartbeat_seconds=0.2)
     limit(hf, "c loop", None, lease=1.0)
     async with working(hf, lanes={"general": 3}):
-        job = await begun(hf, "c loop", mark)
+        job = await hf.enqueue("c loop", {"mark": str(mark)}, target=target)
+        await until(mark.exists, what="the handler begins")
         end = time.monotonic() + 3
         while time.monotonic() < end:
             began = time.monotonic()
@@ -190,6 +193,32 @@ async def test_what_a_handler_started_is_killed_with_it(
         await hf.cancel(job.id)
         await hf.wait(job.id, timeout=30)
         await until(lambda: not alive(pid), seconds=5)
+
+
+async def test_the_time_of_one_order_does_not_end_the_next(hf: Holdfast, mark: Path) -> None:
+    limit(hf, "tell", None, lease=0.5)
+    async with working(hf, lanes={"general": 1}) as worker:
+        first = await hf.wait((await hf.enqueue("tell", target="a target")).id, timeout=30)
+        job = await begun(hf, "sleep", mark, seconds=1)
+        (child,) = children(worker)
+        assert child.pid == first.result["pid"]
+        assert (await hf.wait(job.id, timeout=30)).state == "success"
+
+
+async def test_a_child_that_was_ended_with_its_lease_costs_no_attempt(hf: Holdfast, mark: Path) -> None:
+    """The worker finds out later than the guard, but its lease has not been swept yet."""
+    async with working(hf) as worker:
+        job = await hf.enqueue("sleep", {"mark": str(mark), "seconds": 60}, target="a target", max_attempts=1)
+        await until(mark.exists, what="the handler begins")
+        held = worker._held.get(job.id)
+        assert held is not None
+        assert held.renewed is not None
+        held.renewed(time.monotonic())
+        (attempt,) = await until(lambda: hf.attempts(job.id), what="the attempt ends")
+        assert (attempt.outcome, attempt.error_message) == ("released", "the lease could not be renewed")
+        assert (await hf.get(job.id)).failures == 0
+        await hf.cancel(job.id)
+        await reached(hf, job, "canceled", seconds=15)
 
 
 async def test_a_child_that_does_not_begin_in_time_fails_the_job(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

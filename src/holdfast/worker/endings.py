@@ -8,13 +8,19 @@ from __future__ import annotations
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.model.outcome import FailureKind
 
-__all__ = ["Late", "Misfit", "NotBegun", "ProcessDied", "RemoteFailure"]
+__all__ = ["Late", "LeaseOver", "Misfit", "NotBegun", "ProcessDied", "RemoteFailure"]
 
 
 class Late(HoldfastError):
     """The handler was told to stop, and has."""
 
     code = "late"
+
+
+class LeaseOver(HoldfastError):
+    """The handler's process was ended because its lease was over: another attempt may have begun."""
+
+    code = "lease-over"
 
 
 class Misfit(HoldfastError):

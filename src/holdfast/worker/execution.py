@@ -26,7 +26,8 @@ from holdfast.model.outcome import FailureKind, Outcome, message_of
 from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.deadlines import Deadlines
-from holdfast.worker.endings import Late, Misfit, NotBegun, RemoteFailure
+from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure
+from holdfast.worker.fence import fenced
 from holdfast.worker.held import Held
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.processes.pool import ProcessPool
@@ -111,6 +112,9 @@ class Execution:
             return self._interrupted(held) or Outcome.released(str(fault))
         except Late:
             return self._interrupted(held) or Outcome.timed_out(timeout or 0)
+        except LeaseOver:
+            held.lapsed()
+            return self._interrupted(held) or Outcome.released("the lease was over")
         except asyncio.CancelledError as error:
             if held.late:
                 return self._interrupted(held) or Outcome.timed_out(timeout or 0)
@@ -135,7 +139,8 @@ class Execution:
                 self._deadlines.watch(held, timeout)
                 # Called when the handler first waits for something, or ends.
                 asyncio.get_running_loop().call_soon(self._starts.pass_on, held)
-            return await job_type.handler(self._context(held), **arguments)
+            call = job_type.handler(self._context(held), **arguments)
+            return await (call if held.claim.target is None else fenced(held, call))
         # Threads and processes are timed where they run; middleware around them is timed before and after.
         self._deadlines.forget(held)
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any, Literal
 from uuid import UUID
 
@@ -41,6 +42,7 @@ class Held:
         "log",
         "lost",
         "noticed",
+        "renewed",
         "reports",
         "result",
         "returned",
@@ -59,6 +61,8 @@ class Held:
         self.lane = lane
         #: By the monotonic clock, counted from before the claim was sent: never later than the database's.
         self.lease_end = asked_at + claim.lease_seconds
+        #: Told of every renewal: who ends the handler with its lease where the event loop cannot.
+        self.renewed: Callable[[float], None] | None = None
         self.started: float | None = None
         self.duration = 0.0
         #: How long it had a slot before its handler could begin (see holdfast.worker.starts).
@@ -177,6 +181,12 @@ class Held:
             if self.running and self.started is not None:
                 self.task.cancel()  # type: ignore[union-attr]
 
+    def lapsed(self) -> None:
+        """The lease is over, and the handler has been, or is being, ended for it: this is why, if nothing else was."""
+        if self.interrupt is None:
+            self.interrupt = "lease"
+        self.stopped = True
+
 
 class HeldAttempts:
     """All attempts held, by job."""
@@ -212,10 +222,18 @@ class HeldAttempts:
         return list(self._held.values())
 
     def overdue(self) -> list[Held]:
-        """Running attempts of jobs with a target whose lease is over by our own clock."""
+        """Running attempts of jobs with a target whose lease is over by our own clock.
+
+        Where a guard ends the handler at that very moment, a little earlier: it may clean up.
+        """
         now = time.monotonic()
         return [
-            h for h in self.all() if h.claim.target is not None and h.running and h.lease_end < now and not h.completed
+            h
+            for h in self.all()
+            if h.claim.target is not None
+            and h.running
+            and not h.completed
+            and h.lease_end - (0 if h.renewed is None else h.claim.lease_seconds / 6) < now
         ]
 
     def __len__(self) -> int:

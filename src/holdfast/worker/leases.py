@@ -166,6 +166,8 @@ class LeaseKeeper:
                 self._tell(self._on_lost, h)
                 continue
             h.lease_end = asked_at + found[0]
+            if (tell := h.renewed) is not None:
+                tell(h.lease_end)
             self._interrupt(h, found[1])
 
     def _interrupt(self, held: Held, wish: str | None) -> None:

@@ -17,15 +17,19 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 from holdfast.worker.processes import entry
 from holdfast.worker.processes.frames import Frame, packed, read
+from holdfast.worker.processes.guard import Guard
 
 __all__ = ["Child"]
 
 #: How long a socket is still read after its process has ended: somebody else may hold the other end.
 _LAST_WORDS_SECONDS = 1.0
+#: How long to wait for killed processes of a group that have become our own.
+_ORPHANS_SECONDS = 0.5
 
 
 class Child:
@@ -35,19 +39,25 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._sock, theirs = socket.socketpair()
         told, self._stop = os.pipe()
-        command = [sys.executable, *_flags(), "-P", str(Path(entry.__file__)), str(theirs.fileno()), str(told)]
+        guarded, guard = os.pipe()
+        given = (theirs.fileno(), told, guarded)
+        command = [sys.executable, *_flags(), "-P", str(Path(entry.__file__)), *map(str, given)]
         try:
             # From this very thread: on Linux, children end with the thread that started them.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), told), start_new_session=True
+                command, stdin=subprocess.DEVNULL, pass_fds=given, start_new_session=True
             )
         except OSError:
             self._sock.close()
             os.close(self._stop)
+            os.close(guard)
             raise
         finally:
             theirs.close()
             os.close(told)
+            os.close(guarded)
+        #: Ends its handler when a lease is over and this process cannot.
+        self.guard = Guard(guard)
         self.pid = self._process.pid
         #: Whether it has run a handler.
         self.warm = False
@@ -130,12 +140,22 @@ class Child:
             code = self._process.wait()
             self._reaped = True
             os.close(self._stop)
+            self.guard.close()
+            self._reap_orphans()
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._gone, code)
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def _reap_orphans(self) -> None:
+        """What was left in the group belongs to us if we are the first process of a container: nobody else reaps it."""
+        end = time.monotonic() + _ORPHANS_SECONDS
+        with contextlib.suppress(ChildProcessError):
+            while time.monotonic() < end:
+                if os.waitpid(-self.pid, os.WNOHANG) == (0, 0):
+                    time.sleep(0.005)
 
     def _gone(self, code: int) -> None:
         if not self.ended.done():

@@ -2,7 +2,10 @@
 
 1. The child dies with its worker. Linux sees to it, even while C code keeps the interpreter lock; on other
    systems, and besides, a thread ends the process when the socket closes.
-2. Modules are looked for where the worker looks for them, and nowhere else.
+2. A guard, a process that shares nothing with the child but its process group, kills that group at the moment that
+   the worker named last: when the lease of a job with a target is over, and the worker stands still. It does the same
+   when the worker or the child has ended, so that nothing that a handler started outlives them.
+3. Modules are looked for where the worker looks for them, and nowhere else.
 
 It knows the standard library alone: where Holdfast is, the worker tells in the first line that it sends.
 """
@@ -11,23 +14,32 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import select
 import signal
 import socket
+import struct
 import sys
+import time
 
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
+#: How often the guard looks for the child where the kernel does not tell of its end.
+_LOOK_SECONDS = 1.0
+#: What it waits for at most at a time: `poll` counts milliseconds in 32 bits.
+_NAP_SECONDS = 86_400.0
 
 
 def main() -> None:
-    """Begin: the file descriptors of the socket and of the pipe that tells to stop are the arguments."""
+    """Begin: the arguments are the descriptors of the socket, of the pipe that tells to stop, and of the guard's."""
     _die_with_parent()
+    own, pipe = (int(sys.argv[1]), int(sys.argv[2])), int(sys.argv[3])
+    _start_guard(pipe, not_for_it=own)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _not_yet)
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    stop = int(sys.argv[2])
+    sock, stop = socket.socket(fileno=own[0]), own[1]
     sock.set_inheritable(False)
     os.set_inheritable(stop, False)
     # Unbuffered, so that nothing of what comes after the line is swallowed.
@@ -49,6 +61,67 @@ def _die_with_parent() -> None:
             import ctypes
 
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def _start_guard(pipe: int, *, not_for_it: tuple[int, int]) -> None:
+    """Fork the guard, twice: a handler that waits for all of its processes must not wait for this one.
+
+    Nothing else runs yet in this process, so that it may fork. An error of the guard leaves through `_exit`.
+    """
+    child = os.getpid()
+    between = os.fork()
+    if between == 0:
+        try:
+            if os.fork() == 0:
+                for descriptor in not_for_it:
+                    os.close(descriptor)
+                _guard(pipe, child)
+        finally:
+            os._exit(0)
+    os.waitpid(between, 0)
+    os.close(pipe)
+
+
+def _guard(pipe: int, child: int) -> None:
+    """Kill the process group when its time is over, or the child or the worker is gone.
+
+    Its number cannot pass to a stranger meanwhile, because the guard itself is a member of the group.
+    """
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError):
+            signal.signal(number, signal.SIG_IGN)  # handlers may signal their process group
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    poll, end = select.poll(), None
+    poll.register(pipe, select.POLLIN)
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            end = os.pidfd_open(child)
+            poll.register(end, select.POLLIN)
+    until = math.inf
+    while True:
+        left = until - time.monotonic()
+        left = min(left, _NAP_SECONDS if end is not None else _LOOK_SECONDS)
+        # What was said is heard before the time is judged: perhaps everything stood still.
+        heard = dict(poll.poll(max(0, math.ceil(left * 1000))))
+        if pipe in heard:
+            told = os.read(pipe, 4096)
+            if not told:
+                break
+            (until,) = struct.unpack("=d", told[-8:])
+        elif end in heard or time.monotonic() >= until or (end is None and not _lives(child)):
+            break
+    os.killpg(0, signal.SIGKILL)
+
+
+def _lives(process: int) -> bool:
+    with contextlib.suppress(PermissionError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
 
 
 def _not_yet(_number: int, _frame: object) -> None:

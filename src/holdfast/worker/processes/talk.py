@@ -30,11 +30,12 @@ from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.model.progress import Report
 from holdfast.worker.context import SendReport
-from holdfast.worker.endings import Misfit, ProcessDied, RemoteFailure
+from holdfast.worker.endings import LeaseOver, Misfit, ProcessDied, RemoteFailure
 from holdfast.worker.held import Held
 from holdfast.worker.processes.addresses import address_of
 from holdfast.worker.processes.child import Child
 from holdfast.worker.processes.frames import Frame
+from holdfast.worker.processes.guard import Watch
 
 __all__ = ["Service", "Talk"]
 
@@ -80,7 +81,8 @@ class Talk:
         return self._answered and not self._strays
 
     async def run(self) -> Any:
-        """What the handler returned; or raises what it raised, Misfit, or ProcessDied."""
+        """What the handler returned; or raises what it raised, Misfit, ProcessDied, or LeaseOver."""
+        watch = self._guarded()
         try:
             if not self._child.greeted:
                 await self._child.greet()
@@ -89,9 +91,25 @@ class Talk:
                 await self._serve(answer)
             return self._ended(answer)
         except (asyncio.IncompleteReadError, OSError):
-            raise await self._died() from None
+            died = await self._died()
+            if watch is not None and watch.over:
+                raise LeaseOver("the lease was over") from died
+            raise died from None
         except (ValueError, KeyError, TypeError) as fault:
             raise ProcessDied(f"the handler's process said something that makes no sense: {fault}") from fault
+        finally:
+            if watch is not None:
+                self._held.renewed = None
+                watch.end()
+
+    def _guarded(self) -> Watch | None:
+        """Of two jobs of one target only one may run: the child ends with its lease, even if this process is frozen."""
+        if self._held.claim.target is None:
+            return None
+        watch = self._child.guard.watch(self._held.lease_end)
+        self._held.renewed = watch.move
+        watch.move(self._held.lease_end)  # it may have been renewed between the two
+        return watch
 
     async def _next(self) -> Frame:
         """The next frame about this order; what a thread that was left behind says of another is dropped."""

@@ -1,0 +1,81 @@
+"""The worker's side of a child's guard: until when the child may run.
+
+A frozen worker can neither renew a lease nor stop the handler whose lease is over. So each child has a guard, a tiny
+process in its process group (see `entry`), which kills the group when a moment passes that nobody has moved. The
+worker tells it that moment through a pipe: when an order for a job with a target is given, and with each renewal. The
+child has no part in it: a handler that keeps the interpreter lock for minutes is guarded, and is left alone, like any
+other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import struct
+import threading
+import time
+
+__all__ = ["Guard", "Watch"]
+
+
+class Guard:
+    """Tells a child's guard how long the handler may run. Used by the event loop and by the keeper of leases."""
+
+    def __init__(self, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe: int | None = pipe
+        self._watch: Watch | None = None
+        self._lock = threading.Lock()
+
+    def watch(self, until: float) -> Watch:
+        """Have the child killed at this moment of the monotonic clock, unless it is moved or the watch ends before."""
+        watch = Watch(self)
+        with self._lock:
+            self._watch = watch
+        self.move(watch, until)
+        return watch
+
+    def move(self, watch: Watch, until: float) -> None:
+        """Another moment; `inf` for none. Of no effect for a watch that has ended."""
+        with self._lock:
+            if self._watch is watch and self._pipe is not None:
+                watch.until = until
+                # A guard that is gone or does not read has a child that is gone or stands still as well.
+                with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                    os.write(self._pipe, struct.pack("=d", until))
+
+    def end(self, watch: Watch) -> None:
+        """This watch is over: the child has nothing to do, or the next order begins a watch of its own."""
+        self.move(watch, math.inf)
+        with self._lock:
+            if self._watch is watch:
+                self._watch = None
+
+    def close(self) -> None:
+        """The child is gone."""
+        with self._lock:
+            if self._pipe is not None:
+                os.close(self._pipe)
+                self._pipe = None
+
+
+class Watch:
+    """One order's time."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self.until = math.inf
+
+    def move(self, until: float) -> None:
+        """The lease was renewed."""
+        self._guard.move(self, until)
+
+    def end(self) -> None:
+        """The handler has ended."""
+        self._guard.end(self)
+
+    @property
+    def over(self) -> bool:
+        """Whether the guard has, or should have, killed the child by now."""
+        return time.monotonic() >= self.until
