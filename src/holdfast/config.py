@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from holdfast.bounds import BOUNDS
 from holdfast.errors import ConfigError
 from holdfast.model.addresses import addresses_of, parameter_of
 
@@ -110,6 +111,8 @@ class Entry:
         return f"HOLDFAST_{self.name.upper()}"
 
 
+_TIMEOUT = _number(*BOUNDS["timeout"][:2])
+
 ENTRIES: tuple[Entry, ...] = (
     Entry(name="database_url", default=None, parse=_url, description="PostgreSQL to use; none means the embedded one"),
     Entry(name="direct_url", default=None, parse=_url, description="the same server past a pooler, for LISTEN"),
@@ -144,10 +147,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(name="poll_interval", default=1.0, parse=_number(0.01, 3600), description="seconds between looks for work"),
     Entry(name="heartbeat_seconds", default=2.0, parse=_number(0.05, 3600), description="seconds between heartbeats"),
-    Entry(name="fast_timeout_seconds", default=120.0, parse=_number(0.001), description="timeout of the fast lane"),
-    Entry(
-        name="general_timeout_seconds", default=1200.0, parse=_number(0.001), description="timeout of the general lane"
-    ),
+    Entry(name="fast_timeout_seconds", default=120.0, parse=_TIMEOUT, description="timeout of the fast lane"),
+    Entry(name="general_timeout_seconds", default=1200.0, parse=_TIMEOUT, description="timeout of the general lane"),
     Entry(
         name="shutdown_grace_period_seconds",
         default=300.0,
@@ -176,14 +177,14 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="lease_sec_default",
         default=30.0,
-        parse=_number(0.1),
+        parse=_number(*BOUNDS["lease"][:2]),
         description="length of a lease in seconds",
         engine=True,
     ),
     Entry(
         name="max_attempts_default",
         default=3,
-        parse=_whole(1),
+        parse=_whole(1, 2**31 - 1),
         description="failures and lost leases that a job may have",
         engine=True,
     ),
@@ -204,14 +205,14 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="retention_days",
         default=7.0,
-        parse=_number(0),
+        parse=_number(*BOUNDS["retention_days"][:2]),
         description="how long succeeded and canceled jobs are kept",
         engine=True,
     ),
     Entry(
         name="retention_dead_days",
         default=30.0,
-        parse=_number(0),
+        parse=_number(*BOUNDS["retention_days"][:2]),
         description="how long dead jobs are kept once acknowledged",
         engine=True,
     ),

@@ -38,6 +38,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Literal
 
+from holdfast.bounds import BOUNDS, delay_of, shown
+
 __all__ = [
     "AlreadyFinal",
     "ConfigError",
@@ -220,7 +222,7 @@ class Retry(HandlerSignal):
 
     def __init__(self, message: str = "retry requested", *, delay: timedelta | float | None = None) -> None:
         super().__init__(message)
-        self.delay_seconds = _seconds(delay)
+        self.delay_seconds = None if delay is None else _seconds("Retry", delay)
 
 
 class Snooze(HandlerSignal):
@@ -230,7 +232,7 @@ class Snooze(HandlerSignal):
 
     def __init__(self, delay: timedelta | float, message: str = "snoozed") -> None:
         super().__init__(message)
-        self.delay_seconds = _seconds(delay) or 0.0
+        self.delay_seconds = _seconds("Snooze", delay)
 
 
 class Interrupted(BaseException):
@@ -240,9 +242,11 @@ class Interrupted(BaseException):
     """
 
 
-def _seconds(delay: timedelta | float | None) -> float | None:
-    """A delay as seconds; negative ones mean now."""
-    if delay is None:
-        return None
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
-    return max(0.0, seconds)
+def _seconds(who: str, delay: timedelta | float) -> float:
+    """A delay as seconds; negative ones mean now. Out of bounds it fails the attempt, in its own words."""
+    seconds = delay_of(delay)
+    if seconds is None:
+        raise InvalidInput(
+            f"the delay of {who} must be seconds or a timedelta, {BOUNDS['delay']} s, not {shown(delay)}"
+        )
+    return seconds

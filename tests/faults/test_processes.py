@@ -36,12 +36,14 @@ def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
 
 async def test_children_die_with_a_killed_worker_and_another_one_runs_their_jobs(fleet: Fleet, hf: Holdfast) -> None:
     worker = fleet.spawn()
-    jobs = [await hf.enqueue("compute", {"how": how, "seconds": 600}) for how in HOWS]
+    jobs = [await hf.enqueue("compute", {"how": how, "seconds": 600}) for how in (*HOWS, "program")]
     pids = [await _begun(fleet, job) for job in jobs]
     assert worker.pid not in pids
+    programs = await until(lambda: _children(pids[-1]), what="the program runs")
     worker.kill()
     killed = time.monotonic()
-    await until(lambda: not any(_alive(pid) for pid in pids), seconds=2, what="the children are gone")
+    gone = [*pids, *programs]
+    await until(lambda: not any(_alive(pid) for pid in gone), seconds=2, what="they and what they started are gone")
     for pid in pids:
         fleet.history.note("killed", process=pid)
     print(f"gone after {time.monotonic() - killed:.2f} s")

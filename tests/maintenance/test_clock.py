@@ -63,6 +63,7 @@ async def test_a_step_ends_no_lease_and_nothing_waits_longer_than_its_length(
         await reached(hf, healthy, "running")
         lost = await _ghost(admin)
         waiting = [await hf.enqueue(kind, {}) for kind in ("retries", "snoozes")]
+        waiting.append(await hf.enqueue("note", {"name": "delayed"}, delay=5.0))
         later = "run_at > now() + interval '1 second'"
         for ref in waiting:
             await until(partial(_has, admin, ref.id, later), what="it waits")
@@ -85,6 +86,55 @@ async def test_a_step_ends_no_lease_and_nothing_waits_longer_than_its_length(
         assert (await hf.wait(healthy, timeout=30)).attempt == 1
     assert (await hf.get(healthy)).failures == 0
     deeds.say(f"all of it within {time.monotonic() - stepped:.1f} s of a step by {step:g} s")
+
+
+@pytest.mark.parametrize("seen", ["by the leader", "by nobody"])
+async def test_a_step_ahead_lets_retention_delete_nothing_early(
+    hf: Holdfast, admin: asyncpg.Connection, seen: str
+) -> None:
+    """A month ahead, where ended jobs are kept for a week."""
+    _declare(hf, {})
+    jumped, retired = asyncio.Event(), "select max(noticed_at) is not null from clock_steps"
+    hf.events.subscribe(lambda _event: jumped.set(), ClockJumped)
+    job = await hf.enqueue("note", {"name": "ended"})
+    async with working(hf):
+        await reached(hf, job, "success")
+        if seen == "by the leader":
+            await _shift(admin, 30 * 86_400.0)
+            await asyncio.wait_for(jumped.wait(), 10)
+            await until(lambda: admin.fetchval(retired), what="the step is noted")
+    if seen == "by nobody":
+        await _shift(admin, 30 * 86_400.0)
+    async with working(hf):
+        await until(lambda: admin.fetchval(retired), what="the step is noted")
+        row = await admin.fetchrow("select * from retire_known(null)")
+        assert row is not None
+        assert (row["deleted"], row["visited"]) == (0, 1)
+        # The step is longer ago than jobs are kept: so is the job.
+        await admin.execute("delete from clock_steps")
+        await until(lambda: _gone(admin, job.id), what="it is deleted in the end")
+
+
+async def test_a_step_that_the_leader_has_not_seen_yet_ends_the_walk(hf: Holdfast, admin: asyncpg.Connection) -> None:
+    _declare(hf, {})
+    job = await hf.enqueue("note", {"name": "ended"})
+    await hf.run_worker(burst=True)
+    clock = await admin.fetchval("select clock_timestamp()")
+    await _shift(admin, 30 * 86_400.0)
+    row = await admin.fetchrow("select * from retire_known($1)", clock)
+    assert row is not None
+    assert (row["deleted"], row["visited"]) == (0, None)
+    assert not await _gone(admin, job.id)
+
+
+async def test_a_step_that_is_undone_is_forgotten(hf: Holdfast, admin: asyncpg.Connection) -> None:
+    week = "select extract(epoch from clock_lead('7 days'))::float8"
+    for step, lead in ((86_400.0, 86_400.0), (-86_400.0, 0.0), (-3600.0, 0.0)):
+        await _shift(admin, step)
+        await admin.execute("select note_clock_step($1)", step)
+        assert await admin.fetchval(week) == lead
+    await _shift(admin, 8 * 86_400.0)
+    assert await admin.fetchval(week) == 0
 
 
 async def test_steps_more_frequent_than_a_lease_put_recovery_off_by_three_leases_at_most(
@@ -152,6 +202,10 @@ def _declare(hf: Holdfast, began: dict[str, list[float]]) -> None:
 
 async def _shift(admin: asyncpg.Connection, seconds: float) -> None:
     await admin.execute("update testing_clock set shift = shift + make_interval(secs => $1)", seconds)
+
+
+async def _gone(admin: asyncpg.Connection, job_id: UUID) -> bool:
+    return not await admin.fetchval("select exists (select from jobs where id = $1)", job_id)
 
 
 async def _ghost(admin: asyncpg.Connection) -> UUID:

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast
+from holdfast.errors import LeaseLost as LeaseLostError
 from holdfast.telemetry.events import Event, LeaseLost
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
@@ -68,6 +69,33 @@ async def test_a_lost_lease_is_told_and_its_result_dropped(
     )
     assert ended == {1: "returned" if target is None else "cancelled", done.attempt: "returned"}
     assert len([e for e in told if isinstance(e, LeaseLost)]) <= 2
+
+
+async def test_a_lost_attempt_enqueues_nothing_any_more(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    told, faults = asyncio.Event(), list[str]()
+
+    @hf.job("child")
+    async def child(ctx: Context) -> None: ...
+
+    @hf.job("work", lease=5)
+    async def work(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            await ctx.enqueue("child")
+            await told.wait()
+            try:
+                await ctx.enqueue("child")
+            except LeaseLostError as fault:
+                faults.append(str(fault))
+
+    hf.events.subscribe(lambda _event: told.set(), LeaseLost)
+    job = await work.enqueue()
+    async with working(hf):
+        await reached(hf, job, "running")
+        await until(lambda: conn.fetchval("select count(*) from jobs where type = 'child'"), what="a child")
+        await lapse(conn)
+        assert (await hf.wait(job.id, timeout=30)).state == "success"
+    assert faults == ["the lease is lost, and the job somebody else's: nothing is enqueued for this attempt any more"]
+    assert await conn.fetchval("select count(*) from jobs where type = 'child'") == 1
 
 
 async def test_a_job_does_not_run_twice_at_once_in_one_worker(hf: Holdfast, conn: asyncpg.Connection) -> None:

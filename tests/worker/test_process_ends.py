@@ -6,6 +6,8 @@ import asyncio
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -219,6 +221,33 @@ async def test_a_child_that_was_ended_with_its_lease_costs_no_attempt(hf: Holdfa
         assert (await hf.get(job.id)).failures == 0
         await hf.cancel(job.id)
         await reached(hf, job, "canceled", seconds=15)
+
+
+ORPHANS = """
+import asyncio, ctypes, os
+from pathlib import Path
+from holdfast.worker.processes.child import Child
+
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+async def main():
+    child = Child()
+    await child.greet()
+    child.kill()
+    child.join(10)
+    child.close()
+    print(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process inherit orphans, as the first one does")
+def test_a_worker_that_inherits_orphans_reaps_what_its_child_leaves_behind() -> None:
+    """As the first process of a container does: the guard of each child would stay there as a zombie."""
+    done = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
 
 
 async def test_a_child_that_does_not_begin_in_time_fails_the_job(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from holdfast.bounds import BOUNDS
 from holdfast.definitions.payload import Payload
 from holdfast.errors import InvalidInput
 from holdfast.model.limits import Limit, Rate
@@ -103,8 +104,12 @@ def declare(
                 executor == "process" and "<locals>" in getattr(handler, "__qualname__", ""),
                 "executor process needs a handler at the top level of a module (a decorator must use functools.wraps)",
             ),
-            (not _seconds(timeout), f"timeout must be a number of seconds, more than 0, not {timeout!r}"),
-            (not _seconds(lease), f"lease must be a number of seconds, more than 0, not {lease!r}"),
+            (
+                not _fits("timeout", timeout),
+                f"timeout must be a number of seconds {BOUNDS['timeout']}, not {timeout!r}",
+            ),
+            (not _fits("lease", lease), f"lease must be a number of seconds {BOUNDS['lease']}, not {lease!r}"),
+            (not _fits("version", version), f"version must be {BOUNDS['version']}, not {version!r}"),
             (
                 retry is not None and not isinstance(retry, RetryPolicy),
                 f"retry must be a RetryPolicy, such as RetryPolicy(max_attempts=5), not {retry!r}",
@@ -132,5 +137,5 @@ def declare(
     )
 
 
-def _seconds(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
+def _fits(bound: str, value: object) -> bool:
+    return value is None or BOUNDS[bound].holds(value)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from holdfast.bounds import BOUNDS
 from holdfast.errors import InvalidInput
 
 __all__ = ["Limit", "Rate"]
 
 #: So many permits of one limit are kept in the database at most.
 _MOST = 10_000
-_LONGEST = 31 * 86_400.0
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _UNITS |= {"d": 86_400.0, "day": 86_400.0}
 _RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)")
@@ -43,7 +43,7 @@ class Rate:
 
     def __post_init__(self) -> None:
         _check("rate", self.count, self.key)
-        if isinstance(self.per, bool) or not isinstance(self.per, int | float) or not 0.001 <= self.per <= _LONGEST:
+        if not BOUNDS["rate"].holds(self.per):
             raise InvalidInput(f"a rate counts within a millisecond to 31 days, not {self.per!r} seconds")
 
     @classmethod

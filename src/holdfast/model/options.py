@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
+from holdfast.bounds import BOUNDS, delay_of, shown
 from holdfast.errors import InvalidInput
 from holdfast.model.names import refuse_unknown
 
@@ -82,20 +82,17 @@ def engine_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def _checked(name: str, value: Any) -> Any:
     match name:
         case "priority" | "max_attempts" | "target_count":
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise InvalidInput(f"{name} must be a whole number, not {value!r}")
-            if value < (0 if name == "priority" else 1):
-                raise InvalidInput(f"{name} must be {0 if name == 'priority' else 1} or more, not {value}")
+            if not BOUNDS[name].holds(value):
+                raise InvalidInput(f"{name} must be {BOUNDS[name]}, not {shown(value)}")
             return value
         case "run_at":
             if not isinstance(value, datetime) or value.tzinfo is None:
                 raise InvalidInput("run_at must be a datetime with a time zone, such as datetime.now(UTC)")
             return value.isoformat()
         case "delay":
-            seconds = value.total_seconds() if isinstance(value, timedelta) else value
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-                raise InvalidInput(f"delay must be seconds or a timedelta, not {value!r}")
-            return max(0.0, float(seconds))
+            if (seconds := delay_of(value)) is None:
+                raise InvalidInput(f"delay must be seconds or a timedelta, {BOUNDS['delay']} s, not {shown(value)}")
+            return seconds
         case "parent":
             return str(getattr(value, "id", value))
         case "hold":

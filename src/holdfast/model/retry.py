@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.bounds import BOUNDS
 from holdfast.errors import InvalidInput
 
 __all__ = ["RetryPolicy"]
@@ -23,7 +24,13 @@ class RetryPolicy:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.max_attempts is not None and self.max_attempts < 1:
-            raise InvalidInput("RetryPolicy.max_attempts must be 1 or more")
-        if self.base < 0 or self.max < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
-            raise InvalidInput("RetryPolicy needs base ≥ 0, max ≥ 0, factor ≥ 1 and jitter from 0 to 1")
+        given = {
+            "max_attempts": 1 if self.max_attempts is None else self.max_attempts,
+            "backoff_base": self.base,
+            "backoff_factor": self.factor,
+            "backoff_max": self.max,
+            "backoff_jitter": self.jitter,
+        }
+        for name, value in given.items():
+            if not BOUNDS[name].holds(value):
+                raise InvalidInput(f"RetryPolicy.{name.removeprefix('backoff_')} must be {BOUNDS[name]}, not {value!r}")

@@ -27,7 +27,7 @@ grant execute on function
   holdfast.retire, holdfast.forget_workers, holdfast.admit, holdfast.forget_permits,
   holdfast.promote_due, holdfast.elect_from, holdfast.age_from, holdfast.reconcile_pages, holdfast.retire_from,
   holdfast.drop_stray_leases, holdfast.drop_stray_entries, holdfast.drop_stray_due, holdfast.show_hidden,
-  holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits
+  holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that ask for it.

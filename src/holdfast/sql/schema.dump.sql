@@ -122,7 +122,7 @@ CREATE FUNCTION holdfast.age_from(after_stream integer DEFAULT 0, after_rank int
     AS $$
 #variable_conflict use_column
 declare
-  oldest timestamptz := now() - make_interval(secs => setting('AGEING_SECONDS')::double precision);
+  oldest timestamptz := now() - make_interval(secs => least(setting('AGEING_SECONDS')::double precision, 1e9));
   lines  integer[];
   ranks  integer[];
   tids   tid[];
@@ -392,6 +392,37 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high numeric, whole boolean)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  values
+    ('lease', 0.1, 604800, false),
+    ('timeout', 0.001, 31536000, false),
+    ('max_attempts', 1, 2147483647, true),
+    ('version', 0, 2147483647, true),
+    ('backoff_base', 0, 2592000, false),
+    ('backoff_factor', 1, 1000, false),
+    ('backoff_max', 0, 2592000, false),
+    ('backoff_jitter', 0, 1, false),
+    ('delay', 0, 3153600000, false),
+    ('rate', 0.001, 2678400, false),
+    ('weight', 0.001, 1000, false),
+    ('priority', 0, 1000000000, true),
+    ('target_count', 1, 9223372036854775807, true),
+    ('retention_days', 0, 36500, false),
+    ('requests_per_second', 0.001, 1000000, false),
+    ('key_lifetime', 0.001, 3153600000, false)
+$$;
+ALTER FUNCTION holdfast.bounds() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select format('%s must be %sfrom %s to %s, not %s', what, case when b.whole then 'a whole number ' end, b.low, b.high, value)
+  from bounds() b
+  where b.name = bound and not (value between b.low and b.high and (not b.whole or value % 1 = 0))
+$$;
+ALTER FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -575,9 +606,9 @@ begin
             'parent_id, max_attempts, target, queue, hold, target_count, traceparent', quote_ident(unknown.key))
           when jsonb_typeof(option) <> 'object' then 'options must be a JSON object'
           when not is_number(option -> 'priority', 0, 1000000000, true) then 'priority must be 0 or more, at most 1000000000, a whole number'
-          when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, a whole number'
+          when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, at most 2147483647, a whole number'
           when not is_number(option -> 'target_count', 1, 9223372036854775807, true) then 'target_count must be 1 or more, a whole number'
-          when not is_number(option -> 'delay', -1e9, 1e9, false) then 'delay must be a number of seconds, at most 1000000000'
+          when not is_number(option -> 'delay', -3153600000, 3153600000, false) then 'delay must be a number of seconds, at most 3153600000 (100 years)'
           when jsonb_typeof(option -> 'hold') not in ('boolean', 'null') then 'hold must be true or false'
           when (option ->> 'parent_id') !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'parent_id must be a UUID'
           when (option ->> 'idempotency_key') !~ '^[\x21-\x7e]{1,255}$' then 'idempotency_key must be 1 to 255 visible ASCII characters'
@@ -730,6 +761,57 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  fault text;
+begin
+  select bounds_fault(
+    what, bound,
+    case when bound = 'delay' and length between -3153600000 and 0 then 0
+      -- Not every number of 15 digits is short, and bounds are.
+      when length = 'infinity' then 'infinity'::numeric when length = '-infinity' then '-infinity'::numeric
+      else length::numeric end) into fault
+  from unnest(lengths) as length
+  where length is not null
+  order by 1 nulls last
+  limit 1;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_types(definitions jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  wrong text;
+begin
+  select format('job type %s: %s', definition ->> 'name', case jsonb_typeof(definition -> field.name)
+      when 'number' then bounds_fault(field.name, field.bound, (definition ->> field.name)::numeric)
+      else format('%s must be a number', field.name)
+    end) into wrong
+  from jsonb_array_elements(definitions) as definition
+  cross join (values
+    ('max_attempts', 'max_attempts'), ('version', 'version'), ('lease_seconds', 'lease'), ('timeout_seconds', 'timeout'),
+    ('backoff_base', 'backoff_base'), ('backoff_factor', 'backoff_factor'), ('backoff_max', 'backoff_max'),
+    ('backoff_jitter', 'backoff_jitter'), ('rate_seconds', 'rate')) as field (name, bound)
+  where case coalesce(jsonb_typeof(definition -> field.name), 'null')
+      when 'null' then false
+      when 'number' then bounds_fault(field.name, field.bound, (definition ->> field.name)::numeric) is not null
+      else true
+    end
+  limit 1;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_types(definitions jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.claim(worker text, types text[], max_jobs integer DEFAULT 1, queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[], lease_seconds double precision DEFAULT NULL::double precision) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -843,7 +925,7 @@ CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds
     AS $$
 #variable_conflict use_column
 declare
-  default_seconds  double precision := setting('LEASE_SEC_DEFAULT');
+  default_seconds  double precision := lease_length(setting('LEASE_SEC_DEFAULT')::double precision);
   default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
   wanted    integer := max_jobs;
   lowest    integer;
@@ -877,6 +959,9 @@ declare
   taken     record;
   granted   record;
 begin
+  if lease_seconds is not null then
+    perform check_seconds('lease_seconds', 'lease', array[claim_jobs.lease_seconds]);
+  end if;
   if guarded then
     shut := shut_streams(streams);
     select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
@@ -1079,7 +1164,7 @@ begin
     from unnest(times, ids) as looked (run_at, job_id)
     join jobs j on j.id = looked.job_id and j.run_at = looked.run_at
     join due d on d.run_at = looked.run_at and d.job_id = looked.job_id
-    where (j.state = 'retry' or (j.state = 'scheduled' and j.reason = 'snoozed'))
+    where (j.state = 'retry' or (j.state = 'scheduled' and j.reason in ('snoozed', 'delayed')))
       and j.updated_at > now() + interval '0.5 seconds'
     order by d.run_at, d.job_id
     for update of d skip locked
@@ -1184,6 +1269,15 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select make_interval(secs => least(greatest(coalesce(sum(s.seconds), 0), 0), 3153600000))
+  from clock_steps s
+  where s.noticed_at > now() - clock_lead.within
+$$;
+ALTER FUNCTION holdfast.clock_lead(within interval) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1308,7 +1402,8 @@ CREATE TABLE holdfast.api_keys (
     revoked_by text,
     replaced_by uuid,
     last_used_at timestamp with time zone,
-    CONSTRAINT api_keys_rate_check CHECK ((requests_per_second > (0)::double precision)),
+    CONSTRAINT api_keys_expiry_check CHECK (((expires_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9999-12-30 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT api_keys_rate_check CHECK (((requests_per_second > (0)::double precision) AND (requests_per_second <= (1000000)::double precision))),
     CONSTRAINT api_keys_scopes_check CHECK (((cardinality(scopes) > 0) AND (scopes <@ ARRAY['submit'::text, 'read'::text, 'work'::text, 'operate'::text, 'admin'::text]))),
     CONSTRAINT api_keys_waiting_check CHECK ((max_waiting >= 0))
 )
@@ -1332,6 +1427,8 @@ begin
   elsif lifetime_seconds <= 0 then
     raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
   end if;
+  perform check_seconds('lifetime_seconds', 'key_lifetime', array[create_key.lifetime_seconds]);
+  perform check_seconds('requests_per_second', 'requests_per_second', array[create_key.requests_per_second]);
   perform note_audit(by, by_key, create_key.tenant, 'key.create', create_key.id::text,
     jsonb_build_object('name', create_key.name, 'scopes', create_key.scopes));
   return query
@@ -1930,6 +2027,7 @@ begin
     or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
     raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
   end if;
+  perform check_seconds('the delay of a retry', 'delay', delays);
   return query
   select * from settle(
     named(worker), job_ids, attempts, coalesce(outcomes, array_fill('failed'::text, array[cardinality(job_ids)])),
@@ -2275,6 +2373,7 @@ CREATE TABLE holdfast.job_types (
     rate_count integer,
     rate_seconds real,
     rate_key text,
+    CONSTRAINT job_types_bounds_check CHECK (((max_attempts > 0) AND (version >= 0) AND ((lease_seconds >= (0.1)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((timeout_seconds >= (0.001)::double precision) AND (timeout_seconds <= (31536000)::double precision)) AND ((backoff_base >= (0)::double precision) AND (backoff_base <= (2592000)::double precision)) AND ((backoff_factor >= (1)::double precision) AND (backoff_factor <= (1000)::double precision)) AND ((backoff_max >= (0)::double precision) AND (backoff_max <= (2592000)::double precision)) AND ((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision)))),
     CONSTRAINT job_types_limit_check CHECK (((limit_count >= 1) AND (limit_count <= 10000))),
     CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text]))),
     CONSTRAINT job_types_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision))))
@@ -2293,6 +2392,7 @@ CREATE TABLE holdfast.leases (
     interrupted_by text,
     interrupt_note text,
     number bigint,
+    CONSTRAINT leases_bounds_check CHECK ((((lease_seconds >= (0)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((expires_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9999-12-30 00:00:00+00'::timestamp with time zone)))),
     CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text])))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
@@ -2674,6 +2774,12 @@ CREATE FUNCTION holdfast.leader_patience() RETURNS double precision
     and l.renewed_at between clock_timestamp() - interval '4 seconds' and clock_timestamp() + interval '1 second'
 $$;
 ALTER FUNCTION holdfast.leader_patience() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lease_length(seconds double precision) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select least(greatest(seconds, 0.1), 604800)
+$$;
+ALTER FUNCTION holdfast.lease_length(seconds double precision) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.like_escaped(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2717,7 +2823,7 @@ CREATE TABLE holdfast.controls (
     CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
     CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
     CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
-    CONSTRAINT controls_weight_check CHECK ((weight > (0)::double precision))
+    CONSTRAINT controls_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000)::double precision)))
 );
 ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.list_controls() RETURNS SETOF holdfast.controls
@@ -3200,6 +3306,15 @@ CREATE FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action
   values (coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail)
 $$;
 ALTER FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.note_clock_step(seconds double precision) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update clock_steps s set noticed_at = now() where s.noticed_at > now();
+  delete from clock_steps s where s.noticed_at < now() - retention_of(true) and s.noticed_at < now() - retention_of(false);
+  insert into clock_steps (seconds) values (least(greatest(note_clock_step.seconds, -1e12), 1e12))
+$$;
+ALTER FUNCTION holdfast.note_clock_step(seconds double precision) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3437,6 +3552,7 @@ CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double preci
 #variable_conflict use_column
 declare
   length interval := make_interval(secs => seconds);
+  before timestamptz;
 begin
   server_started := pg_postmaster_start_time();
   begin
@@ -3454,6 +3570,7 @@ begin
   update leaders l
   set expires_at = now() + length
   where l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
+  select l.renewed_at into before from leaders l where l.name = preside.name;
   update leaders l
   set holder = candidate,
     term = l.term + case when l.holder = candidate then 0 else 1 end,
@@ -3463,6 +3580,10 @@ begin
     report = preside.report
   where l.name = preside.name and (l.holder = candidate or l.expires_at < now());
   leads := found;
+  if leads and now() not between before - interval '1 minute' and before + interval '1 minute' then
+    -- The clock was set, or nobody has led for long: nobody can tell which.
+    perform note_clock_step(extract(epoch from now() - before)::double precision);
+  end if;
   if not leads then
     insert into leaders (name, holder, term, expires_at, renewed_at)
     values (preside.name, candidate, 1, now() + length, now())
@@ -3653,6 +3774,7 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+  select check_types(definitions);
   insert into job_types as t (
     name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
     lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
@@ -3992,7 +4114,7 @@ begin
   ), recorded as (
     insert into jobs (
       id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
-      dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload)
+      dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload, reason)
     select
       id, seq, run_at, stream,
       coalesce((option ->> 'priority')::integer, 100),
@@ -4010,7 +4132,9 @@ begin
       record_jobs.created_by,
       (option ->> 'target_count')::bigint,
       option ->> 'traceparent',
-      payload
+      payload,
+      -- Its length counts, not the moment: see clock.sql.
+      case when state = 'scheduled' and option ? 'delay' then 'delayed' end
     from wish
     order by option ->> 'dedup_key', position
     on conflict do nothing
@@ -4574,6 +4698,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.retention_of(dead boolean) RETURNS interval
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select make_interval(secs => 86400 * least(
+    setting(case when dead then 'RETENTION_DEAD_DAYS' else 'RETENTION_DAYS' end)::double precision, 36500))
+$$;
+ALTER FUNCTION holdfast.retention_of(dead boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 500) RETURNS TABLE(deleted integer, reached uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4582,6 +4714,13 @@ CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer 
 $$;
 ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select * from retire_known(null, retire_from.after, retire_from.max_jobs, retire_from.max_visited)
+$$;
+ALTER FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -4593,12 +4732,18 @@ CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs int
 #variable_conflict use_column
 declare
   origin uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
-  ended  timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
-  died   timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
+  ended  timestamptz := now() - retention_of(false) - clock_lead(retention_of(false));
+  died   timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
   over   uuid[];
   free   uuid[];
   recent boolean;
 begin
+  if clock_timestamp() not between retire_known.clock - interval '1 second' and retire_known.clock + interval '1 minute' then
+    deleted := 0;
+    reached := after;
+    return next;
+    return;
+  end if;
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
     (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= ended)
   into visited, reached, over, kept, recent
@@ -4642,7 +4787,7 @@ begin
   return next;
 end
 $$;
-ALTER FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4680,6 +4825,7 @@ begin
   if not found then
     return;
   end if;
+  perform check_seconds('overlap_seconds', 'delay', array[rotate_key.overlap_seconds]);
   return query
   select *
   from create_key(
@@ -5396,6 +5542,7 @@ CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[],
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+  select check_seconds('the delay of a snooze', 'delay', delays);
   select * from settle(
     named(worker), job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]),
     null, null, notes, null, null, delays, null)
@@ -6030,6 +6177,21 @@ ALTER TABLE holdfast.calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+CREATE TABLE holdfast.clock_steps (
+    id bigint NOT NULL,
+    noticed_at timestamp with time zone DEFAULT now() NOT NULL,
+    seconds double precision NOT NULL,
+    CONSTRAINT clock_steps_seconds_check CHECK (((seconds >= ('-1000000000000'::numeric)::double precision) AND (seconds <= ('1000000000000'::numeric)::double precision)))
+);
+ALTER TABLE holdfast.clock_steps OWNER TO holdfast_owner;
+ALTER TABLE holdfast.clock_steps ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.clock_steps_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE holdfast.dead_letters (
     job_id uuid NOT NULL,
     tenant text NOT NULL,
@@ -6043,7 +6205,8 @@ CREATE TABLE holdfast.dead_letters (
 ALTER TABLE holdfast.dead_letters OWNER TO holdfast_owner;
 CREATE TABLE holdfast.due (
     run_at timestamp with time zone NOT NULL,
-    job_id uuid NOT NULL
+    job_id uuid NOT NULL,
+    CONSTRAINT due_moment_check CHECK (((run_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (run_at <= '9999-12-30 00:00:00+00'::timestamp with time zone)))
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.due OWNER TO holdfast_owner;
@@ -6194,6 +6357,8 @@ ALTER TABLE ONLY holdfast.beginnings
     ADD CONSTRAINT beginnings_pkey PRIMARY KEY (worker, lane);
 ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.clock_steps
+    ADD CONSTRAINT clock_steps_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.controls
     ADD CONSTRAINT controls_pkey PRIMARY KEY (kind, name);
 ALTER TABLE ONLY holdfast.dead_letters
@@ -6216,6 +6381,8 @@ ALTER TABLE ONLY holdfast.job_progress
     ADD CONSTRAINT job_progress_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.job_types
     ADD CONSTRAINT job_types_pkey PRIMARY KEY (name);
+ALTER TABLE holdfast.jobs
+    ADD CONSTRAINT jobs_moments_check CHECK (((LEAST(created_at, updated_at, run_at, started_at, finished_at, last_error_at) >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (GREATEST(created_at, updated_at, run_at, started_at, finished_at, last_error_at) <= '9999-12-30 00:00:00+00'::timestamp with time zone))) NOT VALID;
 ALTER TABLE ONLY holdfast.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.leaders
@@ -6338,6 +6505,8 @@ REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.begin_limit() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bounds() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_among(ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
@@ -6350,6 +6519,8 @@ REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collectio
 REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_types(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_ahead(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint) FROM PUBLIC;
@@ -6367,6 +6538,7 @@ REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM 
 GRANT ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.clock_lead(within interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) FROM PUBLIC;
@@ -6484,6 +6656,7 @@ GRANT ALL ON FUNCTION holdfast.last_cursor(job_id uuid) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.leader_patience() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lease_length(seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
@@ -6519,6 +6692,7 @@ REVOKE ALL ON FUNCTION holdfast.named(worker text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_clock_step(seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.number_in_lane(number bigint) FROM PUBLIC;
@@ -6590,10 +6764,13 @@ REVOKE ALL ON FUNCTION holdfast.result_limit() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.result_limit() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.retention_of(dead boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) FROM PUBLIC;

@@ -13,7 +13,7 @@ from uuid import UUID
 from holdfast.client.client import Client
 from holdfast.client.job_ref import JobRef
 from holdfast.definitions.items import encode_cursor, encode_items
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import HoldfastError, InvalidInput, LeaseLost
 from holdfast.lifecycle.portal import immediately
 from holdfast.model.names import refuse_unknown
 from holdfast.model.options import Options
@@ -23,11 +23,14 @@ from holdfast.store.transactions import Transactions
 from holdfast.worker.own_attempt import OwnAttempt
 from holdfast.worker.transaction import blocking_transaction, transaction
 
-__all__ = ["Context", "SendReport", "SyncContext"]
+__all__ = ["LOST", "Context", "SendReport", "SyncContext"]
 
 T = TypeVar("T")
 #: Stores a report: job, attempt, number of the report.
 SendReport = Callable[[UUID, int, int, Report], Awaitable[Reported]]
+
+#: Why an attempt may not enqueue any more.
+LOST = "the lease is lost, and the job somebody else's: nothing is enqueued for this attempt any more"
 
 _log = logging.getLogger("holdfast.job")
 
@@ -155,7 +158,12 @@ class Context:
     async def enqueue(
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> JobRef:
-        """Record a child: same tenant and correlation, this job as parent. With `conn`, in that transaction."""
+        """Record a child: same tenant and correlation, this job as parent. With `conn`, in that transaction.
+
+        `LeaseLost` once the worker knows that somebody else has the job.
+        """
+        if self._held.lost:
+            raise LeaseLost(LOST)
         client = self._client if conn is None else self._client.over(conn)
         return await client.enqueue(job_type, payload, **self._inherited(options))
 

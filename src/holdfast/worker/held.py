@@ -16,12 +16,17 @@ from uuid import UUID
 from holdfast.model.job import Claim
 from holdfast.model.outcome import EXCERPT_LIMIT, clean
 
-__all__ = ["Held", "HeldAttempts", "Interrupt"]
+__all__ = ["Held", "HeldAttempts", "Interrupt", "whole_ms"]
 
 #: Why a handler is to stop: asked by somebody, the worker drains, or its lease is over.
 Interrupt = Literal["cancel", "pause", "drain", "lease"]
 
 _LINES_KEPT = 50
+
+
+def whole_ms(seconds: float) -> int:
+    """As the database counts: up to 24 days."""
+    return min(int(seconds * 1000), 2**31 - 1)
 
 
 class Held:
@@ -155,7 +160,7 @@ class Held:
     @property
     def running_ms(self) -> int:
         """How long its handler has run so far."""
-        return 0 if self.started is None else int((time.monotonic() - self.started) * 1000)
+        return 0 if self.started is None else whole_ms(time.monotonic() - self.started)
 
     @property
     def ending(self) -> bool:

@@ -12,6 +12,8 @@ class OwnAttempt(Protocol):
     """One attempt, as its handler's context sees it."""
 
     result: Any
+    #: The database has said that the lease is gone.
+    lost: bool
     transacting: bool
     ending: bool
     completed: bool

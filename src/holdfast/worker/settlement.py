@@ -25,7 +25,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.store.leases import LeaseStore, Refusal, Settlement
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptEnded, LeaseLost, SettlementDelayed
-from holdfast.worker.held import Held, HeldAttempts
+from holdfast.worker.held import Held, HeldAttempts, whole_ms
 
 __all__ = ["SettlementService"]
 
@@ -303,4 +303,4 @@ class _Slow:
 
 
 def _settlement(held: Held, outcome: Outcome) -> Settlement:
-    return held.claim.job_id, held.claim.attempt, outcome, int(held.duration * 1000), held.excerpt
+    return held.claim.job_id, held.claim.attempt, outcome, whole_ms(held.duration), held.excerpt

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 
 __all__ = ["Promotion"]
 
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 #: How long a full look may be put off: at least, and at most, whatever it costs.
 _FULL_LOOK_SECONDS = (0.05, 1.0)
 
@@ -28,18 +27,20 @@ class Promotion(Duty):
     limit_seconds = 5.0
     heeds = True
 
-    _promoted_to = _LONG_AGO
+    _promoted_to: datetime | None = None
     _full_look_at = 0.0
 
     async def work(self, desk: Desk) -> Next:
         """Promote what is due."""
         asked_at, size = time.monotonic(), self.batch.size
         everything = asked_at >= self._full_look_at
-        row = await desk.row("promote", size, _LONG_AGO if everything else self._promoted_to)
+        row = await desk.row("promote", size, None if everything else self._promoted_to)
         if everything:
             least, most = _FULL_LOOK_SECONDS
             self._full_look_at = asked_at + min(most, max(least, 20 * (time.monotonic() - asked_at)))
-        self._promoted_to = max(self._promoted_to, row["reached"] or _LONG_AGO)
+        reached = row["reached"]
+        if reached is not None and (self._promoted_to is None or reached > self._promoted_to):
+            self._promoted_to = reached
         if row["promoted"] >= size:
             return self.at_once()
         following = row["next_in_seconds"]
@@ -50,4 +51,4 @@ class Promotion(Duty):
 
     def resume(self) -> None:
         """The clock may have been set back: what is due now may lie before what was promoted."""
-        self._promoted_to, self._full_look_at = _LONG_AGO, 0.0
+        self._promoted_to, self._full_look_at = None, 0.0

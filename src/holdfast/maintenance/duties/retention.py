@@ -1,4 +1,8 @@
-"""Deletes ended jobs whose time is over."""
+"""Deletes ended jobs whose time is over.
+
+A step of the database's clock ahead makes nothing older: the renewals of leadership note it, and it is subtracted from
+the age of what ended before. So nothing is deleted while the clock is elsewhere than at the last renewal.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,8 @@ __all__ = ["Retention"]
 _VISITED_PER_JOB = 5
 _BUSY_SECONDS = 1.0
 _FULL_WALK_SECONDS = 300.0
+#: After the clock was found elsewhere than at the last probe.
+_UNKNOWN_CLOCK_SECONDS = 1.0
 
 
 class Retention(Duty):
@@ -45,7 +51,9 @@ class Retention(Duty):
         began, size = time.monotonic(), self.batch.size
         if self._reached is None and began >= self._full_walk_at:
             self._from, self._full_walk_at = None, began + _FULL_WALK_SECONDS
-        row = await desk.row("retire", self._reached or self._from, size, size * _VISITED_PER_JOB)
+        row = await desk.row("retire", self.patience.clock, self._reached or self._from, size, size * _VISITED_PER_JOB)
+        if row["visited"] is None:
+            return self.later(_UNKNOWN_CLOCK_SECONDS)
         worked = time.monotonic() - began
         self._worked_seconds += worked
         self._deleted += row["deleted"]

@@ -55,7 +55,7 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
-  default_seconds  double precision := setting('LEASE_SEC_DEFAULT');
+  default_seconds  double precision := lease_length(setting('LEASE_SEC_DEFAULT')::double precision);
   default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
   wanted    integer := max_jobs;
   lowest    integer;
@@ -89,6 +89,9 @@ declare
   taken     record;
   granted   record;
 begin
+  if lease_seconds is not null then
+    perform check_seconds('lease_seconds', 'lease', array[claim_jobs.lease_seconds]);
+  end if;
   if guarded then
     shut := shut_streams(streams);
     select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)

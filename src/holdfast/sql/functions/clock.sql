@@ -83,8 +83,8 @@ begin
 end
 $$;
 
--- A job that failed or was snoozed waits for as long as it was told to then: from `updated_at` to `run_at`. If that
--- began in the future, it begins now. `run_at` of scheduled jobs is the user's, and follows the clock.
+-- A job that failed, was snoozed, or was enqueued with a delay waits for as long as it was told to then: from
+-- `updated_at` to `run_at`. If that began in the future, it begins now. `run_at` that a user gave follows the clock.
 create or replace function clamp_backoff(
   after_run_at timestamptz default '-infinity', after_job uuid default '00000000-0000-0000-0000-000000000000',
   max_rows integer default 1000
@@ -113,7 +113,7 @@ begin
     from unnest(times, ids) as looked (run_at, job_id)
     join jobs j on j.id = looked.job_id and j.run_at = looked.run_at
     join due d on d.run_at = looked.run_at and d.job_id = looked.job_id
-    where (j.state = 'retry' or (j.state = 'scheduled' and j.reason = 'snoozed'))
+    where (j.state = 'retry' or (j.state = 'scheduled' and j.reason in ('snoozed', 'delayed')))
       and j.updated_at > now() + interval '0.5 seconds'
     order by d.run_at, d.job_id
     for update of d skip locked
@@ -142,4 +142,26 @@ begin
   end if;
   return next;
 end
+$$;
+
+-- Between two renewals of leadership the clock has jumped by so many seconds, ahead, or back if negative. What the clock
+-- had shown after a step ahead that is undone lies in the future: such steps count as noticed now.
+create or replace function note_clock_step(seconds double precision) returns void
+language sql
+set search_path from current
+as $$
+  update clock_steps s set noticed_at = now() where s.noticed_at > now();
+  delete from clock_steps s where s.noticed_at < now() - retention_of(true) and s.noticed_at < now() - retention_of(false);
+  insert into clock_steps (seconds) values (least(greatest(note_clock_step.seconds, -1e12), 1e12))
+$$;
+
+-- By how much the clock has been set ahead within this time. Whoever compares a moment of before with now is that much
+-- too early; a step that is longer ago than the time in question does not matter any more.
+create or replace function clock_lead(within interval) returns interval
+language sql stable
+set search_path from current
+as $$
+  select make_interval(secs => least(greatest(coalesce(sum(s.seconds), 0), 0), 3153600000))
+  from clock_steps s
+  where s.noticed_at > now() - clock_lead.within
 $$;

@@ -191,9 +191,9 @@ begin
             'parent_id, max_attempts, target, queue, hold, target_count, traceparent', quote_ident(unknown.key))
           when jsonb_typeof(option) <> 'object' then 'options must be a JSON object'
           when not is_number(option -> 'priority', 0, 1000000000, true) then 'priority must be 0 or more, at most 1000000000, a whole number'
-          when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, a whole number'
+          when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, at most 2147483647, a whole number'
           when not is_number(option -> 'target_count', 1, 9223372036854775807, true) then 'target_count must be 1 or more, a whole number'
-          when not is_number(option -> 'delay', -1e9, 1e9, false) then 'delay must be a number of seconds, at most 1000000000'
+          when not is_number(option -> 'delay', -3153600000, 3153600000, false) then 'delay must be a number of seconds, at most 3153600000 (100 years)'
           when jsonb_typeof(option -> 'hold') not in ('boolean', 'null') then 'hold must be true or false'
           when (option ->> 'parent_id') !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'parent_id must be a UUID'
           when (option ->> 'idempotency_key') !~ '^[\x21-\x7e]{1,255}$' then 'idempotency_key must be 1 to 255 visible ASCII characters'
@@ -325,7 +325,7 @@ begin
   ), recorded as (
     insert into jobs (
       id, seq, run_at, stream, priority, max_attempts, state, tenant, type, queue, target, idempotency_key,
-      dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload)
+      dedup_key, correlation_id, parent_id, retry_of, created_by, target_count, traceparent, payload, reason)
     select
       id, seq, run_at, stream,
       coalesce((option ->> 'priority')::integer, 100),
@@ -343,7 +343,9 @@ begin
       record_jobs.created_by,
       (option ->> 'target_count')::bigint,
       option ->> 'traceparent',
-      payload
+      payload,
+      -- Its length counts, not the moment: see clock.sql.
+      case when state = 'scheduled' and option ? 'delay' then 'delayed' end
     from wish
     order by option ->> 'dedup_key', position
     on conflict do nothing

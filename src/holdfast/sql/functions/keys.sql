@@ -23,6 +23,8 @@ begin
   elsif lifetime_seconds <= 0 then
     raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
   end if;
+  perform check_seconds('lifetime_seconds', 'key_lifetime', array[create_key.lifetime_seconds]);
+  perform check_seconds('requests_per_second', 'requests_per_second', array[create_key.requests_per_second]);
   perform note_audit(by, by_key, create_key.tenant, 'key.create', create_key.id::text,
     jsonb_build_object('name', create_key.name, 'scopes', create_key.scopes));
   return query
@@ -58,6 +60,7 @@ begin
   if not found then
     return;
   end if;
+  perform check_seconds('overlap_seconds', 'delay', array[rotate_key.overlap_seconds]);
   return query
   select *
   from create_key(

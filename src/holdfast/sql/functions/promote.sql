@@ -209,7 +209,7 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  oldest timestamptz := now() - make_interval(secs => setting('AGEING_SECONDS')::double precision);
+  oldest timestamptz := now() - make_interval(secs => least(setting('AGEING_SECONDS')::double precision, 1e9));
   lines  integer[];
   ranks  integer[];
   tids   tid[];

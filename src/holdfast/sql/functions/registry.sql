@@ -61,6 +61,7 @@ create or replace function publish_types(definitions jsonb) returns void
 language sql security definer
 set search_path from current
 as $$
+  select check_types(definitions);
   insert into job_types as t (
     name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
     lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
@@ -96,6 +97,35 @@ as $$
         excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema,
         excluded.limit_count, excluded.limit_key, excluded.rate_count, excluded.rate_seconds, excluded.rate_key)
     and excluded.version >= t.version
+$$;
+
+-- Refuse a declaration whose numbers are out of bounds, and name it.
+create or replace function check_types(definitions jsonb) returns void
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+  wrong text;
+begin
+  select format('job type %s: %s', definition ->> 'name', case jsonb_typeof(definition -> field.name)
+      when 'number' then bounds_fault(field.name, field.bound, (definition ->> field.name)::numeric)
+      else format('%s must be a number', field.name)
+    end) into wrong
+  from jsonb_array_elements(definitions) as definition
+  cross join (values
+    ('max_attempts', 'max_attempts'), ('version', 'version'), ('lease_seconds', 'lease'), ('timeout_seconds', 'timeout'),
+    ('backoff_base', 'backoff_base'), ('backoff_factor', 'backoff_factor'), ('backoff_max', 'backoff_max'),
+    ('backoff_jitter', 'backoff_jitter'), ('rate_seconds', 'rate')) as field (name, bound)
+  where case coalesce(jsonb_typeof(definition -> field.name), 'null')
+      when 'null' then false
+      when 'number' then bounds_fault(field.name, field.bound, (definition ->> field.name)::numeric) is not null
+      else true
+    end
+  limit 1;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
+end
 $$;
 
 -- The streams a worker may take from. Null queues or tenants mean all of them. Those of types that begin
@@ -171,6 +201,7 @@ as $$
 #variable_conflict use_column
 declare
   length interval := make_interval(secs => seconds);
+  before timestamptz;
 begin
   server_started := pg_postmaster_start_time();
   begin
@@ -188,6 +219,7 @@ begin
   update leaders l
   set expires_at = now() + length
   where l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
+  select l.renewed_at into before from leaders l where l.name = preside.name;
   update leaders l
   set holder = candidate,
     term = l.term + case when l.holder = candidate then 0 else 1 end,
@@ -197,6 +229,10 @@ begin
     report = preside.report
   where l.name = preside.name and (l.holder = candidate or l.expires_at < now());
   leads := found;
+  if leads and now() not between before - interval '1 minute' and before + interval '1 minute' then
+    -- The clock was set, or nobody has led for long: nobody can tell which.
+    perform note_clock_step(extract(epoch from now() - before)::double precision);
+  end if;
   if not leads then
     insert into leaders (name, holder, term, expires_at, renewed_at)
     values (preside.name, candidate, 1, now() + length, now())

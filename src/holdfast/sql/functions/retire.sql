@@ -3,8 +3,11 @@
 -- The walk goes by id, and ids begin with the time they were made: what is over stands at the beginning, and where jobs
 -- are younger than the retention, the walk goes on behind them. A call looks at up to `max_visited` jobs behind `after`
 -- and deletes up to `max_jobs` of them. `reached` is where to go on, null at the end; `kept` is the first job that stays.
-create or replace function retire_from(
-  after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
+--
+-- A step of the clock ahead makes nothing older: what the leader saw of it is subtracted (see clock.sql). What it cannot
+-- have seen yet, because the clock is not where it was at the last probe, ends the call: then `visited` is null.
+create or replace function retire_known(
+  clock timestamptz, after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
 ) returns table (deleted integer, visited integer, reached uuid, kept uuid)
 language plpgsql security definer
 set search_path from current
@@ -17,12 +20,18 @@ as $$
 #variable_conflict use_column
 declare
   origin uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
-  ended  timestamptz := now() - make_interval(secs => setting('RETENTION_DAYS')::double precision * 86400);
-  died   timestamptz := now() - make_interval(secs => setting('RETENTION_DEAD_DAYS')::double precision * 86400);
+  ended  timestamptz := now() - retention_of(false) - clock_lead(retention_of(false));
+  died   timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
   over   uuid[];
   free   uuid[];
   recent boolean;
 begin
+  if clock_timestamp() not between retire_known.clock - interval '1 second' and retire_known.clock + interval '1 minute' then
+    deleted := 0;
+    reached := after;
+    return next;
+    return;
+  end if;
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
     (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= ended)
   into visited, reached, over, kept, recent
@@ -92,7 +101,25 @@ begin
 end
 $$;
 
--- For leaders of older releases.
+-- How long ended jobs are kept; dead ones after they were acknowledged.
+create or replace function retention_of(dead boolean) returns interval
+language sql stable
+set search_path from current
+as $$
+  select make_interval(secs => 86400 * least(
+    setting(case when dead then 'RETENTION_DEAD_DAYS' else 'RETENTION_DAYS' end)::double precision, 36500))
+$$;
+
+-- For leaders of older releases, which do not tell when they looked at the clock.
+create or replace function retire_from(
+  after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
+) returns table (deleted integer, visited integer, reached uuid, kept uuid)
+language sql security definer
+set search_path from current
+as $$
+  select * from retire_known(null, retire_from.after, retire_from.max_jobs, retire_from.max_visited)
+$$;
+
 create or replace function retire(after uuid default null, max_jobs integer default 500)
 returns table (deleted integer, reached uuid)
 language sql security definer

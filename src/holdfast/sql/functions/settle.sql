@@ -151,6 +151,7 @@ begin
     or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
     raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
   end if;
+  perform check_seconds('the delay of a retry', 'delay', delays);
   return query
   select * from settle(
     named(worker), job_ids, attempts, coalesce(outcomes, array_fill('failed'::text, array[cardinality(job_ids)])),
@@ -165,6 +166,7 @@ create or replace function snooze(
 language sql security definer
 set search_path from current
 as $$
+  select check_seconds('the delay of a snooze', 'delay', delays);
   select * from settle(
     named(worker), job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]),
     null, null, notes, null, null, delays, null)

@@ -12,7 +12,8 @@ select holdfast.resign($1, $2);
 
 -- name: promote
 -- scheduled | retry → queued.
-select promoted, next_in_seconds, reached from holdfast.promote_due($1, $2);
+select promoted, next_in_seconds, nullif(reached, '-infinity') as reached
+from holdfast.promote_due($1, coalesce($2::timestamptz, '-infinity'));
 
 -- name: elect
 -- Seat the heads of targets that were called.
@@ -74,7 +75,7 @@ select mended, reached from holdfast.seat_headless($1, $2);
 
 -- name: retire
 -- Delete ended jobs whose time is over.
-select deleted, visited, reached, kept from holdfast.retire_from($1, $2, $3);
+select deleted, visited, reached, kept from holdfast.retire_known($1, $2, $3, $4);
 
 -- name: forget_workers
 -- Forget workers that have been silent for a day.

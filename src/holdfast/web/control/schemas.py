@@ -11,6 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
+from holdfast.bounds import BOUNDS
 from holdfast.client.control import PublicJob
 from holdfast.model.progress import DoneReason
 from holdfast.model.states import Status
@@ -28,7 +29,6 @@ __all__ = [
     "Submission",
 ]
 
-_LONGEST_DELAY_SECONDS = 100 * 365 * 86400
 BATCH_LIMIT = 1000
 
 
@@ -76,7 +76,7 @@ class Submission(_Model):
     max_attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     target_count: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
     run_at: AwareDatetime | None = None
-    delay: Annotated[float, Field(ge=0, le=_LONGEST_DELAY_SECONDS)] | None = None
+    delay: Annotated[float, Field(ge=0, le=BOUNDS["delay"].high)] | None = None
     parent_id: UUID | None = None
     hold: bool | None = None
 

@@ -57,7 +57,7 @@ class Child:
             os.close(told)
             os.close(guarded)
         #: Ends its handler when a lease is over and this process cannot.
-        self.guard = Guard(guard)
+        self.guard = Guard(guard, on_gone=self.kill)
         self.pid = self._process.pid
         #: Whether it has run a handler.
         self.warm = False

@@ -22,6 +22,7 @@ from holdfast.model.states import State
 from holdfast.store.disk import DiskWatch
 from holdfast.store.jobs import JobStore
 from holdfast.worker.context import SendReport, SyncContext
+from holdfast.worker.held import whole_ms
 from holdfast.worker.processes.frames import Frame
 from holdfast.worker.processes.interruption import Interruption
 from holdfast.worker.processes.line import Line
@@ -93,6 +94,7 @@ class ChildAttempt:
         self.correlation_id = str(order["correlation_id"])
         self.cursor: str | None = order["cursor"]
         self.reports = 0
+        self.lost = False  # the worker knows, and answers accordingly
         self.result: Any = None
         self._log: deque[str] = deque(maxlen=50)
         self._started = time.monotonic()
@@ -106,7 +108,7 @@ class ChildAttempt:
     @property
     def running_ms(self) -> int:
         """How long its handler has run so far."""
-        return int((time.monotonic() - self._started) * 1000)
+        return whole_ms(time.monotonic() - self._started)
 
     @property
     def excerpt(self) -> str | None:

@@ -99,6 +99,13 @@ def _guard(pipe: int, child: int) -> None:
         with contextlib.suppress(OSError):
             end = os.pidfd_open(child)
             poll.register(end, select.POLLIN)
+    try:
+        _wait_for_the_end(poll, pipe, child, end)
+    finally:
+        os.killpg(0, signal.SIGKILL)
+
+
+def _wait_for_the_end(poll: select.poll, pipe: int, child: int, end: int | None) -> None:
     until = math.inf
     while True:
         left = until - time.monotonic()
@@ -108,11 +115,10 @@ def _guard(pipe: int, child: int) -> None:
         if pipe in heard:
             told = os.read(pipe, 4096)
             if not told:
-                break
+                return
             (until,) = struct.unpack("=d", told[-8:])
         elif end in heard or time.monotonic() >= until or (end is None and not _lives(child)):
-            break
-    os.killpg(0, signal.SIGKILL)
+            return
 
 
 def _lives(process: int) -> bool:

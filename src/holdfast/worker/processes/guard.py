@@ -15,6 +15,7 @@ import os
 import struct
 import threading
 import time
+from collections.abc import Callable
 
 __all__ = ["Guard", "Watch"]
 
@@ -22,9 +23,11 @@ __all__ = ["Guard", "Watch"]
 class Guard:
     """Tells a child's guard how long the handler may run. Used by the event loop and by the keeper of leases."""
 
-    def __init__(self, pipe: int) -> None:
+    def __init__(self, pipe: int, *, on_gone: Callable[[], None]) -> None:
+        """`on_gone` is called where there is no guard any more."""
         os.set_blocking(pipe, False)
         self._pipe: int | None = pipe
+        self._on_gone = on_gone
         self._watch: Watch | None = None
         self._lock = threading.Lock()
 
@@ -38,12 +41,15 @@ class Guard:
 
     def move(self, watch: Watch, until: float) -> None:
         """Another moment; `inf` for none. Of no effect for a watch that has ended."""
-        with self._lock:
-            if self._watch is watch and self._pipe is not None:
-                watch.until = until
-                # A guard that is gone or does not read has a child that is gone or stands still as well.
-                with contextlib.suppress(BrokenPipeError, BlockingIOError):
-                    os.write(self._pipe, struct.pack("=d", until))
+        try:
+            with self._lock:
+                if self._watch is watch and self._pipe is not None:
+                    watch.until = until
+                    # One that does not read stands still, and so does its group.
+                    with contextlib.suppress(BlockingIOError):
+                        os.write(self._pipe, struct.pack("=d", until))
+        except BrokenPipeError:
+            self._on_gone()
 
     def end(self, watch: Watch) -> None:
         """This watch is over: the child has nothing to do, or the next order begins a watch of its own."""

@@ -22,6 +22,7 @@ from holdfast.errors import (
     Interrupted,
     InvalidInput,
     InvalidPayload,
+    LeaseLost,
     ResultTooLarge,
     Retry,
     Snooze,
@@ -29,7 +30,7 @@ from holdfast.errors import (
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.model.progress import Report
-from holdfast.worker.context import SendReport
+from holdfast.worker.context import LOST, SendReport
 from holdfast.worker.endings import LeaseOver, Misfit, ProcessDied, RemoteFailure
 from holdfast.worker.held import Held
 from holdfast.worker.processes.addresses import address_of
@@ -177,6 +178,8 @@ class Talk:
         await self._child.send({"kind": "answer", "number": frame["number"], **answer})
 
     async def _recorded(self, frame: Frame) -> Frame:
+        if self._held.lost:
+            raise LeaseLost(LOST)
         answers = await self._service.record([Intent(**{**i, "id": UUID(i["id"])}) for i in frame["intents"]])
         return {"answers": [(str(a.job_id), a.state.value, a.outcome) for a in answers]}
 

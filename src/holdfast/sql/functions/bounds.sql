@@ -1,0 +1,66 @@
+-- How large the numbers may be that users give; holdfast.bounds has the same in Python, and a test proves them
+-- equal. The constraints of the tables repeat them. Infinity and NaN lie outside of all of them: PostgreSQL orders NaN
+-- after every number. Moves: none.
+
+create or replace function bounds() returns table (name text, low numeric, high numeric, whole boolean)
+language sql immutable parallel safe
+as $$
+  values
+    ('lease', 0.1, 604800, false),
+    ('timeout', 0.001, 31536000, false),
+    ('max_attempts', 1, 2147483647, true),
+    ('version', 0, 2147483647, true),
+    ('backoff_base', 0, 2592000, false),
+    ('backoff_factor', 1, 1000, false),
+    ('backoff_max', 0, 2592000, false),
+    ('backoff_jitter', 0, 1, false),
+    ('delay', 0, 3153600000, false),
+    ('rate', 0.001, 2678400, false),
+    ('weight', 0.001, 1000, false),
+    ('priority', 0, 1000000000, true),
+    ('target_count', 1, 9223372036854775807, true),
+    ('retention_days', 0, 36500, false),
+    ('requests_per_second', 0.001, 1000000, false),
+    ('key_lifetime', 0.001, 3153600000, false)
+$$;
+
+-- What is wrong with a number, in words; null if nothing is, or if there is none.
+create or replace function bounds_fault(what text, bound text, value numeric) returns text
+language sql immutable parallel safe
+set search_path from current
+as $$
+  select format('%s must be %sfrom %s to %s, not %s', what, case when b.whole then 'a whole number ' end, b.low, b.high, value)
+  from bounds() b
+  where b.name = bound and not (value between b.low and b.high and (not b.whole or value % 1 = 0))
+$$;
+
+-- Refuse numbers of seconds that are out of bounds. A delay in the past means now.
+create or replace function check_seconds(what text, bound text, lengths double precision[]) returns void
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+  fault text;
+begin
+  select bounds_fault(
+    what, bound,
+    case when bound = 'delay' and length between -3153600000 and 0 then 0
+      -- Not every number of 15 digits is short, and bounds are.
+      when length = 'infinity' then 'infinity'::numeric when length = '-infinity' then '-infinity'::numeric
+      else length::numeric end) into fault
+  from unnest(lengths) as length
+  where length is not null
+  order by 1 nulls last
+  limit 1;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+end
+$$;
+
+-- The length of a lease as it is used, whatever a setting says.
+create or replace function lease_length(seconds double precision) returns double precision
+language sql immutable parallel safe
+as $$
+  select least(greatest(seconds, 0.1), 604800)
+$$;
