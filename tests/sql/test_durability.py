@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import asyncpg
 import pytest
 
@@ -147,12 +149,18 @@ async def test_a_repeat_vouches_for_the_job_it_answers_with(connect_as: ConnectA
         await server.execute("set synchronous_commit = off")
     async with careless.transaction():
         await enqueue(careless, **again)
+        await careless.execute("set constraints all immediate")  # what would raise it at the commit has run
         await careless.execute("set local synchronous_commit = off")
     async with conn.transaction():
         written = await conn.fetchval("select pg_current_wal_insert_lsn()")
         assert (await enqueue_row(conn, **again))["outcome"] == "existing"
         assert await conn.fetchval("show synchronous_commit") == "on"
     assert await conn.fetchval("select pg_current_wal_flush_lsn() >= $1", written)
+    # Only a transaction that has written to the WAL flushes it. (The server may have flushed it meanwhile.)
+    ((name, value),) = again.items()
+    repeat = f"explain (analyze, wal, format json) select * from enqueue('work', {name} => $1)"
+    (plan,) = json.loads(await conn.fetchval(repeat, value))
+    assert plan["Plan"]["WAL Records"] > 0
 
 
 LOWER = "; set local synchronous_commit = off"

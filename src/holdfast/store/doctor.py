@@ -14,6 +14,7 @@ from holdfast.config import Config
 from holdfast.store.database import connect
 from holdfast.store.faults import CONNECTION_FAULTS, translated
 from holdfast.store.migrate import ROLES
+from holdfast.store.servers import retire
 from holdfast.store.statements import queries
 
 __all__ = ["Examination", "examination"]
@@ -26,7 +27,7 @@ async def examination(config: Config, *, role: str | None = None) -> AsyncIterat
     try:
         yield Examination(conn, config)
     finally:
-        await conn.close(timeout=5)
+        await retire(conn)
 
 
 class Examination:

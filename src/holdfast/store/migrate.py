@@ -19,6 +19,7 @@ from holdfast.errors import SchemaError
 from holdfast.store.database import connect, refuse_testing_schema
 from holdfast.store.disk import refuse_forgetful_server
 from holdfast.store.faults import CONNECTION_FAULTS, translated
+from holdfast.store.servers import retire
 from holdfast.store.statements import functions, migrations, queries, script
 from holdfast.version import __version__
 
@@ -159,7 +160,7 @@ async def _connection(config: Config) -> AsyncIterator[asyncpg.Connection]:
     except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
         raise translated(fault) from fault
     finally:
-        await conn.close()
+        await retire(conn)
 
 
 def _checksum(text: str) -> str:

@@ -93,7 +93,7 @@ class Transactions:
         if pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), 5)
-            except TimeoutError:
+            except CONNECTION_FAULTS:
                 pool.terminate()
 
     async def _opened(self) -> asyncpg.Pool:
