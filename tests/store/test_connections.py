@@ -13,7 +13,9 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen
 from holdfast.store import connections as module
 from holdfast.store.connections import Connections
 from holdfast.store.database import Database
+from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.testing.harness import until
+from tests.lines import Line, over_lines
 
 
 @pytest.fixture
@@ -181,8 +183,8 @@ async def test_a_connection_that_failed_is_not_used_again(database_url: str, con
 
 
 async def test_nobody_waits_for_ever(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
     held = [await two.take(), await two.take()]
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
     with pytest.raises(DatabaseUnavailable, match="2 are in use"):
         await two.take()
     two.give(held[0])
@@ -253,3 +255,49 @@ async def test_a_server_that_confirms_nothing_is_not_filled_with_statements(
     with pytest.raises(DatabaseUnavailable, match="may still run"):
         await two.take()
     await two.close(1)
+
+
+async def test_the_connection_that_was_opened_for_a_look_serves_the_first_statement(config: Config) -> None:
+    assert config.database_url is not None
+    async with Line(config.database_url).running() as line:
+        database = Database(
+            Config.load(environment={}, database_url=over_lines(config.database_url, line.port)), role="worker"
+        )
+        await database.open()
+        await database.value("current_step")
+        await database.close()
+        assert line.accepted == 1
+
+
+async def test_one_that_was_adopted_is_ended_if_nobody_needs_it(
+    two: Connections, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_ADOPTED_SECONDS", 0.05)
+    conn = await asyncpg.connect(database_url)
+    two.adopt(conn)
+    await until(conn.is_closed, what="it is ended")
+    other = await two.take()
+    assert other is not conn
+    two.give(other)
+    await two.close(1)
+
+
+@pytest.mark.parametrize("upkeep", [False, True], ids=["client", "maintenance"])
+async def test_a_statement_that_was_never_sent_is_repeated(
+    config: Config, monkeypatch: pytest.MonkeyPatch, upkeep: bool
+) -> None:
+    """The server has ended an idle connection, and the driver knows only that it cannot be used: nobody is told."""
+    database = UpkeepDatabase(config, size=2) if upkeep else Database(config, role="worker")
+    await database.open()
+    desk = database.within(5.0) if isinstance(database, UpkeepDatabase) else database
+    refusals = iter(["cannot switch to state 12; another operation (2) is in progress"])
+    fetchval = asyncpg.Connection.fetchval
+
+    async def refuse_first(conn: asyncpg.Connection, *arguments: object, **more: object) -> object:
+        for refusal in refusals:
+            raise asyncpg.InternalClientError(refusal)
+        return await fetchval(conn, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(asyncpg.Connection, "fetchval", refuse_first)
+    assert await desk.value("unheard") is False
+    await database.close()

@@ -32,6 +32,8 @@ __all__ = ["Connections"]
 #: How long a connection is kept that nobody needs, and how long one is waited for.
 KEPT_SECONDS = 300.0
 WAIT_SECONDS = 30.0
+#: How long an adopted one waits for its first statement.
+_ADOPTED_SECONDS = 5.0
 #: How old a connection must be for its server to be in doubt when it refuses a write.
 DOUBT_SECONDS = 5.0
 #: How long an abandoned statement may go on in the server without being counted any more.
@@ -92,7 +94,7 @@ class Connections:
                     if handed is not None:
                         return handed
                 continue
-            if len(self._lent) + self._coming + len(self._retiring) < self._size:
+            if now < end and len(self._lent) + self._coming + len(self._retiring) < self._size:
                 try:
                     return await self._connect(end - now)
                 except DatabaseUnavailable as fault:
@@ -107,6 +109,13 @@ class Connections:
             if handed is not None:
                 return handed
         raise NotOpen("the app was closed")
+
+    def adopt(self, conn: asyncpg.Connection) -> None:
+        """Take over one that was opened with the same arguments: for the first statement, if that comes soon."""
+        now = time.monotonic()
+        self._made[conn] = now
+        self._idle.append((conn, now - self._kept_seconds + _ADOPTED_SECONDS))
+        self._timer = asyncio.get_running_loop().call_later(_ADOPTED_SECONDS, self._trim)
 
     def give(self, conn: asyncpg.Connection) -> None:
         """It is not needed any more. One that is broken is forgotten, and one that was dropped is gone already."""

@@ -20,7 +20,7 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen, SchemaE
 from holdfast.store.confirmation import unconfirmed
 from holdfast.store.connections import Connections
 from holdfast.store.disk import DiskWatch, refuse_forgetful_server
-from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, translated
+from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, never_sent, translated
 from holdfast.store.servers import open_connection, retire
 from holdfast.store.statements import migrations, queries
 
@@ -144,11 +144,16 @@ class Database:
         arguments = connection_arguments(
             self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False, seconds=self._seconds
         )
-        await check_schema(self.config)
-        self.disk.judge(forgets=False)
         # Whether the role may be taken is better known now than at the first statement.
-        await retire(await open_connection(arguments))
+        try:
+            conn = await open_connection(arguments)
+        except HoldfastError:
+            await check_schema(self.config)  # where the schema is missing, so are its roles: that is what to say
+            raise
+        await _check(conn, self.config)
+        self.disk.judge(forgets=False)
         self._connections = Connections(arguments, self._size)
+        self._connections.adopt(conn)
 
     async def close(self) -> None:
         """Give all connections back; those still in use are cut after a moment."""
@@ -195,6 +200,8 @@ class Database:
                 await asyncio.sleep(random.uniform(0, 0.02 * 2**repeat))  # noqa: S311 - jitter is no secret
             except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
                 told = translated(fault)
+                if never_sent(fault) and repeat < _REPEATS - 1:
+                    continue
                 if repeat or statement not in _READS or getattr(told, "reason", None) != "cut":
                     raise told from fault
         raise AssertionError("unreachable")
@@ -242,18 +249,25 @@ class Database:
 
 async def check_schema(config: Config) -> None:
     """Raise SchemaError, with advice, unless the schema is of this release or a newer one."""
-    sql = queries(config.schema)
     conn = await connect(config, role=None, name="holdfast check")
+    await _check(conn, config)
+    await retire(conn)
+
+
+async def _check(conn: asyncpg.Connection, config: Config) -> None:
+    """The same on a connection, which is ended if anything is wrong."""
+    sql = queries(config.schema)
     try:
         if not await conn.fetchval(sql["has_steps"], config.schema, timeout=_CHECK_SECONDS):
             raise SchemaError(f"the schema {config.schema!r} does not exist yet; run `holdfast migrate`")
         await refuse_testing_schema(conn, config)
         await refuse_forgetful_server(conn, config)
         _compare(await conn.fetchval(sql["current_step"], timeout=_CHECK_SECONDS))
-    except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
-        raise translated(fault) from fault
-    finally:
+    except BaseException as fault:
         await retire(conn)
+        if isinstance(fault, (*CONNECTION_FAULTS, asyncpg.PostgresError)):
+            raise translated(fault) from fault
+        raise
 
 
 async def refuse_testing_schema(conn: asyncpg.Connection, config: Config) -> None:

@@ -9,7 +9,7 @@ import asyncpg
 
 from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, HoldfastError, InvalidInput, SchemaError
 
-__all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "told_by_sqlstate", "translated"]
+__all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "never_sent", "told_by_sqlstate", "translated"]
 
 #: A deadlock or a serialisation failure: nothing was done, the statement may be repeated.
 REPEATABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -36,8 +36,15 @@ ANSWERED = (asyncpg.QueryCanceledError, asyncpg.ReadOnlySQLTransactionError)
 _DRIVERS_OWN = re.compile(
     "another operation|cannot switch to state|unknown protocol state|released back to the pool|connection is closed"
 )
+#: What it says before it has sent anything.
+_UNSENT = ("cannot switch to state", "connection is closed")
 
 _ADVICE = "run `holdfast migrate` (or `holdfast doctor` to see what is wrong)"
+
+
+def never_sent(fault: BaseException) -> bool:
+    """Whether the driver refused to send the statement: the server had ended the connection while it was idle."""
+    return isinstance(fault, asyncpg.InterfaceError | asyncpg.InternalClientError) and str(fault).startswith(_UNSENT)
 
 
 def translated(fault: BaseException) -> HoldfastError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
@@ -16,7 +17,7 @@ from holdfast.config import Config
 from holdfast.errors import DatabaseBusy, NotOpen
 from holdfast.store.connections import Connections
 from holdfast.store.database import Database, connection_arguments
-from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
+from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, never_sent, translated
 
 __all__ = ["Limited", "UpkeepDatabase"]
 
@@ -54,18 +55,51 @@ class UpkeepDatabase(Database):
         """The same database, for statements that are ended after this time, here and in the server."""
         return Limited(self, seconds)
 
-    async def limited(self, seconds: float, method: str, statement: str, *arguments: Any) -> Any:
+    @property
+    def connections(self) -> Connections:
+        """The pool, while it is open."""
+        if self._connections is None:
+            raise NotOpen("maintenance has stopped")
+        return self._connections
+
+    def text(self, statement: str) -> str:
+        """The SQL of a named statement."""
+        return self._sql[statement]
+
+
+class Limited:
+    """Named statements with a time limit."""
+
+    #: Whether the server has a statement of this desk to do. While it only waits for a connection, nothing was begun.
+    under_way = False
+
+    def __init__(self, database: UpkeepDatabase, seconds: float) -> None:
+        self._database, self._seconds = database, seconds
+
+    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """The rows of a named statement."""
+        return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
+
+    async def row(self, statement: str, *arguments: Any) -> Any:
+        """The first row of a named statement."""
+        return await self._run("fetchrow", statement, arguments)
+
+    async def value(self, statement: str, *arguments: Any) -> Any:
+        """The first value of the first row of a named statement."""
+        return await self._run("fetchval", statement, arguments)
+
+    async def _run(self, method: str, statement: str, arguments: Sequence[Any]) -> Any:
         """Run one statement; DatabaseBusy where its time was over."""
+        seconds, sql = self._seconds, self._database.text(statement)
         for repeat in range(_REPEATS):
-            connections = self._connections
-            if connections is None:
-                raise NotOpen("maintenance has stopped")
+            connections = self._database.connections
             try:
                 conn = await connections.take(seconds)
             except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
                 raise translated(fault) from fault
+            self.under_way = True
             try:
-                return await getattr(conn, method)(self._sql[statement], *arguments, timeout=seconds)
+                return await getattr(conn, method)(sql, *arguments, timeout=seconds)
             except _STRUCK as fault:
                 if isinstance(fault, TimeoutError):
                     connections.drop(conn)
@@ -80,30 +114,14 @@ class UpkeepDatabase(Database):
                     connections.doubt(conn)
                 elif isinstance(fault, CONNECTION_FAULTS):
                     connections.drop(conn)
-                raise translated(fault) from fault
+                if not never_sent(fault) or repeat == _REPEATS - 1:
+                    raise translated(fault) from fault
+                pause = 0.0
             except asyncio.CancelledError:
                 connections.drop(conn)
                 raise
             finally:
+                self.under_way = False
                 connections.give(conn)
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
-
-
-class Limited:
-    """Named statements with a time limit."""
-
-    def __init__(self, database: UpkeepDatabase, seconds: float) -> None:
-        self._database, self._seconds = database, seconds
-
-    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """The rows of a named statement."""
-        return await self._database.limited(self._seconds, "fetch", statement, *arguments)  # type: ignore[no-any-return]
-
-    async def row(self, statement: str, *arguments: Any) -> Any:
-        """The first row of a named statement."""
-        return await self._database.limited(self._seconds, "fetchrow", statement, *arguments)
-
-    async def value(self, statement: str, *arguments: Any) -> Any:
-        """The first value of the first row of a named statement."""
-        return await self._database.limited(self._seconds, "fetchval", statement, *arguments)
