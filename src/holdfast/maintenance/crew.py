@@ -1,8 +1,8 @@
 """Does the duties, each in a task of its own, while this process leads.
 
 No duty waits for another: the urgent ones have a connection each whenever they need one, the others share a few
-slots. A duty that fails comes again after a pause that grows up to its interval; one whose time limit strikes also
-does less at once.
+slots, and begin a moment after the urgent ones. A duty that fails comes again after a pause that grows up to its
+interval; one whose time limit strikes also does less at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from holdfast.errors import DatabaseBusy, HoldfastError
 from holdfast.maintenance.duty import Duty, Urgency
-from holdfast.store.upkeep import UpkeepDatabase
+from holdfast.store.upkeep import Limited, UpkeepDatabase
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import DutyBack, DutyFailed
 
@@ -26,7 +26,10 @@ _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 15.0
 #: What a duty may take beyond the time limit of its statement: a connection, the answer to a probe.
 _GRACE_SECONDS = 2.0
+#: How long an urgent statement that is under way is waited for when maintenance stops.
 _STOP_SECONDS = 2.0
+#: A worker that lives for a moment, as one in a burst does, has no time to mend: it would only delay its own end.
+_SETTLING_SECONDS = 0.5
 
 
 class Crew:
@@ -37,6 +40,8 @@ class Crew:
         self._posts = [_Post(duty) for duty in duties]
         self._slots = asyncio.Semaphore(SLOTS)
         self._leading = asyncio.Event()
+        #: How many times this process has begun to lead.
+        self._term = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -44,10 +49,13 @@ class Crew:
         self._tasks = [asyncio.create_task(self._serve(post), name=f"duty {post.duty.name}") for post in self._posts]
 
     async def stop(self) -> None:
-        """End, after what is under way, unless that takes long."""
+        """End now, but for urgent statements that the server is doing already, unless these take long.
+
+        What is given up has changed nothing: its transaction is rolled back, and the next leader does it.
+        """
         self._leading.clear()
         for post, task in zip(self._posts, self._tasks, strict=True):
-            if not post.working:
+            if not (post.is_urgent and post.desk is not None and post.desk.under_way):
                 task.cancel()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_STOP_SECONDS)
@@ -59,6 +67,7 @@ class Crew:
         """Whether duties are to be done."""
         if leading and not self._leading.is_set():
             self.start_over()
+            self._term += 1
             self._leading.set()
         elif not leading:
             self._leading.clear()
@@ -83,6 +92,10 @@ class Crew:
     async def _serve(self, post: _Post) -> None:
         while True:
             await self._leading.wait()
+            if post.term != self._term and not post.is_urgent:
+                post.term = self._term
+                await asyncio.sleep(_SETTLING_SECONDS)
+                continue
             post.told.clear()
             seconds = await self._do(post)
             if seconds > 0:
@@ -93,13 +106,13 @@ class Crew:
     async def _do(self, post: _Post) -> float:
         """One bit of one duty; how long to wait afterwards."""
         duty = post.duty
-        turn = contextlib.nullcontext() if duty.urgency is Urgency.URGENT else self._slots
+        turn = contextlib.nullcontext() if post.is_urgent else self._slots
         async with turn:
             began = time.monotonic()
-            post.working = True
+            post.desk = self._database.within(duty.limit_seconds)
             try:
                 async with asyncio.timeout(duty.limit_seconds + _GRACE_SECONDS):
-                    following = await duty.work(self._database.within(duty.limit_seconds))
+                    following = await duty.work(post.desk)
             except (DatabaseBusy, TimeoutError) as fault:
                 duty.batch.struck(time.monotonic() - began)
                 return self._failed(post, fault)
@@ -108,7 +121,7 @@ class Crew:
             except Exception as fault:  # noqa: BLE001 - a fault of one duty must not stop the others
                 return self._failed(post, fault)
             finally:
-                post.working = False
+                post.desk = None
             duty.batch.ended(time.monotonic() - began)
         if post.fault is not None:
             self._bus.emit(DutyBack(duty=duty.name, failures=post.failures))
@@ -129,7 +142,11 @@ class _Post:
 
     def __init__(self, duty: Duty) -> None:
         self.duty = duty
+        self.is_urgent = duty.urgency is Urgency.URGENT
         self.told = asyncio.Event()
-        self.working = False
+        #: Since which of the process's terms it has been at work.
+        self.term = 0
+        #: Where it works just now.
+        self.desk: Limited | None = None
         self.fault: str | None = None
         self.failures = 0

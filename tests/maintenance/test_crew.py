@@ -1,0 +1,119 @@
+"""The crew: urgent duties begin at once and the others a moment later; only urgent statements delay a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import ClassVar, cast
+
+import pytest
+
+from holdfast.maintenance.crew import Crew
+from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
+from holdfast.maintenance.patience import Judge
+from holdfast.store.upkeep import UpkeepDatabase
+from holdfast.telemetry.bus import Bus
+
+
+class StubDesk:
+    """A desk whose statement is under way, or waits for a connection, until `answered`."""
+
+    def __init__(self, *, under_way: bool) -> None:
+        self.under_way = under_way
+        self.answered = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def value(self, _statement: str) -> None:
+        self.asked.set()
+        await self.answered.wait()
+
+
+class StubDatabase:
+    def __init__(self, desk: StubDesk) -> None:
+        self._desk = desk
+
+    def within(self, _seconds: float) -> StubDesk:
+        return self._desk
+
+
+class Errand(Duty):
+    name = "errand"
+    urgency: ClassVar[Urgency] = Urgency.URGENT
+    interval_seconds = 60.0
+    limit_seconds = 60.0
+    done = False
+
+    async def work(self, desk: Desk) -> Next:
+        await desk.value("errand")
+        self.done = True
+        return self.later()
+
+
+class Mending(Errand):
+    name = "mending"
+    urgency = Urgency.BACKGROUND
+
+
+def crew_of(desk: StubDesk, kind: type[Errand]) -> tuple[Crew, Errand]:
+    duty = kind(Bus(), cast("Judge", None))
+    crew = Crew([duty], cast("UpkeepDatabase", StubDatabase(desk)), Bus())
+    crew.start()
+    crew.lead(True)
+    return crew, duty
+
+
+async def seconds_to_stop(crew: Crew) -> float:
+    began = time.monotonic()
+    async with asyncio.timeout(30):
+        await crew.stop()
+    return time.monotonic() - began
+
+
+async def test_an_urgent_statement_that_is_under_way_is_waited_for() -> None:
+    desk = StubDesk(under_way=True)
+    crew, duty = crew_of(desk, Errand)
+    await desk.asked.wait()
+    asyncio.get_running_loop().call_later(0.1, desk.answered.set)
+    await crew.stop()
+    assert duty.done
+
+
+async def test_an_urgent_statement_that_takes_long_is_given_up() -> None:
+    desk = StubDesk(under_way=True)
+    crew, duty = crew_of(desk, Errand)
+    await desk.asked.wait()
+    assert await seconds_to_stop(crew) >= 2.0
+    assert not duty.done
+
+
+@pytest.mark.parametrize(
+    ("kind", "under_way"), [(Errand, False), (Mending, False), (Mending, True)], ids=["queued", "idle", "mending"]
+)
+async def test_nothing_else_is_waited_for(kind: type[Errand], under_way: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.maintenance.crew._SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.maintenance.crew._STOP_SECONDS", 60.0)
+    desk = StubDesk(under_way=under_way)
+    crew, duty = crew_of(desk, kind)
+    await desk.asked.wait()
+    assert await seconds_to_stop(crew) < 20.0
+    assert not duty.done
+
+
+async def test_what_mends_begins_a_moment_after_the_urgent_duties() -> None:
+    desk = StubDesk(under_way=True)
+    began = time.monotonic()
+    crew, _ = crew_of(desk, Mending)
+    await desk.asked.wait()
+    assert time.monotonic() - began >= 0.5
+    crew.lead(False)
+    desk.answered.set()
+    await crew.stop()
+
+
+async def test_a_crew_that_leads_for_a_moment_mends_nothing() -> None:
+    desk = StubDesk(under_way=True)
+    crew, _ = crew_of(desk, Mending)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await crew.stop()
+    assert not desk.asked.is_set()
