@@ -184,8 +184,9 @@ def _commands(command: click.Command, path: str) -> Iterator[str]:
     heading, said = "#" * min(4, 1 + len(path.split())), inspect.cleandoc(command.help or "")
     yield "\n\n".join(part for part in (f"{heading} {path}", f"```text\n{usage}\n```", said, table) if part)
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            if not inner.hidden:
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None and not inner.hidden:
                 yield from _commands(inner, f"{path} {name}")
 
 

@@ -151,3 +151,11 @@ def test_a_wrong_setting_is_told_in_a_line() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("error: HOLDFAST_PORT is 'abc'")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_imports_what_it_needs_and_no_more() -> None:
+    program = "import sys, holdfast.cli.root as r; r.holdfast.get_command(None, 'worker'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.split())
+    assert "holdfast.cli.worker" in modules
+    assert not {"rich", "holdfast.cli.jobs", "holdfast.web"} & modules

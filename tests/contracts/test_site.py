@@ -85,5 +85,8 @@ def ids(page: Path) -> set[str]:
 def commands(command: click.Command, path: str) -> Iterator[str]:
     yield path
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None, name
             yield from commands(inner, f"{path} {name}")

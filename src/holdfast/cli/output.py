@@ -1,4 +1,7 @@
-"""How reads are printed: a table for people, JSON or a line of JSON per entry for programs."""
+"""How reads are printed: a table for people, JSON or a line of JSON per entry for programs.
+
+What draws tables is imported when one is drawn: programs that ask for JSON do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["age", "as_dict", "output_option", "print_record", "print_records", "styled"]
 
@@ -47,6 +51,8 @@ def print_records(records: Sequence[Mapping[str, Any]], columns: Mapping[str, st
         for record in records:
             click.echo(_json(record))
     elif records:
+        from rich.table import Table
+
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for heading in columns.values():
             table.add_column(heading, no_wrap=not sys.stdout.isatty())
@@ -60,6 +66,8 @@ def print_record(record: Mapping[str, Any], output: str) -> None:
     if output != "table":
         click.echo(_json(record, indent=2 if output == "json" else None))
         return
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -90,6 +98,8 @@ def age(moment: datetime | None) -> str:
 
 def styled(value: Any) -> Text:
     """A value as a cell."""
+    from rich.text import Text
+
     if value is None:
         return Text("")
     if isinstance(value, dict | list):
@@ -99,6 +109,8 @@ def styled(value: Any) -> Text:
 
 
 def _print(table: Table) -> None:
+    from rich.console import Console
+
     if sys.stdout.isatty():
         Console(highlight=False).print(table)
         return

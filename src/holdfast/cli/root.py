@@ -4,34 +4,51 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from holdfast.cli import (
-    config,
-    db,
-    doctor,
-    drain,
-    enqueue,
-    jobs,
-    keys,
-    migrate,
-    scopes,
-    serve,
-    targets,
-    up,
-    verify,
-    worker,
-)
 from holdfast.cli.failures import Exit, report
 from holdfast.version import __version__
 
 __all__ = ["holdfast"]
 
+#: Every command, and the module that has it. A module is imported when its command is asked for: a worker does not
+#: wait for what prints tables.
+_MODULES = {
+    "up": "up",
+    "serve": "serve",
+    "worker": "worker",
+    "migrate": "migrate",
+    "db": "db",
+    "enqueue": "enqueue",
+    "jobs": "jobs",
+    "targets": "targets",
+    "queues": "scopes",
+    "types": "scopes",
+    "lanes": "scopes",
+    "tenants": "scopes",
+    "drain": "drain",
+    "keys": "keys",
+    "config": "config",
+    "doctor": "doctor",
+    "verify": "verify",
+}
+
 
 class _Root(click.Group):
     """A group whose errors are one line and an exit code, whoever raises them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The names of all commands."""
+        return sorted(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
+        """One command, imported now. For a name that does not exist, click looks for similar ones among `commands`."""
+        for name in [cmd_name] if cmd_name in _MODULES else _MODULES:
+            self.commands[name] = getattr(import_module(f"holdfast.cli.{_MODULES[name]}"), name)
+        return self.commands.get(cmd_name)
 
     def main(self, *arguments: Any, **extra: Any) -> NoReturn:
         """Run and exit."""
@@ -59,25 +76,3 @@ def holdfast() -> None:
     Without HOLDFAST_DATABASE_URL, a PostgreSQL of its own runs in the folder HOLDFAST_HOME (.holdfast).
     `holdfast up` starts everything; `holdfast config` lists every setting.
     """
-
-
-for command in (
-    up.up,
-    serve.serve,
-    worker.worker,
-    migrate.migrate,
-    db.db,
-    enqueue.enqueue,
-    jobs.jobs,
-    targets.targets,
-    scopes.queues,
-    scopes.types,
-    scopes.lanes,
-    scopes.tenants,
-    drain.drain,
-    keys.keys,
-    config.config,
-    doctor.doctor,
-    verify.verify,
-):
-    holdfast.add_command(command)

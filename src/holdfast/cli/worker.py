@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
-from holdfast.cli.burst import burst_progress
 from holdfast.cli.children import Child
 from holdfast.cli.failures import Exit
 from holdfast.cli.replacement import Remains, become_anew, settle, take_over
@@ -71,11 +70,17 @@ async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, optio
         shutdown.attach(new.drain)
         await hf.tell_overruled()
 
-    with burst_progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
+    with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
         await hf.run_worker(started=begin, **options)
     if started[0].stuck:
         become_anew(started[0], stopping=shutdown.asked)
     return Exit.OK
+
+
+def _progress(hf: Holdfast) -> AbstractContextManager[None]:
+    from holdfast.cli.burst import burst_progress  # what draws it takes long to import
+
+    return burst_progress(hf)
 
 
 async def _supervise(shutdown: Shutdown, processes: int, *, burst: bool) -> int:
