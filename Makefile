@@ -21,11 +21,11 @@ up: setup  ## PostgreSQL, worker, HTTP server and a demo; Ctrl-C drains
 	@$(BIN)/holdfast up
 
 quick: setup  ## unit, SQL and client tests, in about a minute
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(QUICK)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal $(QUICK)
 
 test: setup  ## the whole suite
 	@scripts/system-packages
-	@$(BIN)/python -m pytest -n 4 --dist worksteal --durations=10
+	@$(BIN)/python -m pytest -n 6 --dist worksteal --durations=10
 
 check: setup  ## lint, types, import contracts
 	@$(BIN)/ruff check .

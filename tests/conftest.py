@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast.config import Config
 from holdfast.store.embedded import EmbeddedPostgres
@@ -26,6 +27,7 @@ from holdfast.testing.databases import SERVER_SETTINGS
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
 from tests.harness.order import is_long, spread
+from tests.harness.slowness import Slowness, slowness
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
@@ -33,6 +35,10 @@ ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 # longer than the rest of its start takes. An environment that forbids them is overruled, here and for all children.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# How quickly examples are made says more about what runs beside the test than about the test.
+settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("holdfast")
 
 #: The controller chooses the folder, the xdist workers inherit it.
 HOME = Path(tempfile.gettempdir()) / f"hf-tests-{os.environ.setdefault('PYTEST_SERVER', uuid4().hex[:8])}"
@@ -113,6 +119,13 @@ def databases(server_url: str) -> Iterator[Databases]:
     databases = Databases(server_url)
     yield databases
     databases.close()
+
+
+@pytest.fixture
+def slow() -> Iterator[Slowness]:
+    """How much slower than a quiet machine this one is during the test; limits of durations are multiplied by it."""
+    with slowness() as slow:
+        yield slow
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from click.testing import CliRunner, Result
 from holdfast import Holdfast
 from holdfast.cli.root import holdfast
 from holdfast.testing.harness import until
+from tests.harness import warm
 
 ROOT = Path(__file__).parents[2]
 TASKS = "tests.cli.tasks:hf"
@@ -51,13 +50,8 @@ class Running:
     def __init__(self, arguments: tuple[object, ...], environment: dict[str, str], folder: Path, output: Path) -> None:
         self.output = output
         with output.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *map(str, arguments)],
-                cwd=folder,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
+            self.process = warm.Process(
+                ["-m", "holdfast", *map(str, arguments)], cwd=folder, env={**os.environ, **environment}, stdout=file
             )
 
     @property
@@ -78,7 +72,7 @@ class Running:
     async def ended(self, seconds: float = 30) -> int:
         """Wait for its end; the exit code."""
         await until(lambda: self.process.poll() is not None, seconds=seconds, what=f"it ends\n{self.text}")
-        return self.process.returncode
+        return self.process.wait()
 
     def children(self) -> list[int]:
         """The processes that it started and that still run."""

@@ -233,5 +233,7 @@ async def test_a_script_ends_quietly_and_leaves_no_connection(
         text=True,
         timeout=60,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "queued\n", "")
+    # That something took long is what asyncio says of the machine in this mode.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("Executing <")]
+    assert (done.returncode, done.stdout, said) == (0, "queued\n", [])
     assert await _no_connection(conn)

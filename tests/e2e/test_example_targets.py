@@ -20,7 +20,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.store.database import Database
 from holdfast.store.jobs import JobStore
-from holdfast.testing.harness import WorkerProcess, until
+from holdfast.testing.harness import WorkerProcess, interpreter, until
 from holdfast.testing.history import History
 from tests.contracts.test_docs import ROOT, snippets
 
@@ -44,8 +44,7 @@ class Processes:
 
     def start(self, *arguments: str) -> WorkerProcess:
         output = self._folder / f"process-{len(self._all)}.log"
-        command = [sys.executable, "-m", *arguments]
-        self._all.append(WorkerProcess(command, self._environment, self._history, output))
+        self._all.append(WorkerProcess(["-m", *arguments], self._environment, self._history, output, interpreter))
         return self._all[-1]
 
     async def workers(self, count: int) -> list[WorkerProcess]:

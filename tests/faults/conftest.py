@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -14,11 +15,16 @@ from holdfast import Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.testing.harness import Fleet
 from tests.conftest import CHAOS_SECONDS
+from tests.harness import warm
 from tests.harness.deeds import Deeds
 
 __all__ = ["CHAOS_SECONDS", "NewFleet"]
 
 NewFleet = Callable[..., Fleet]
+
+
+def _warm(arguments: list[str], environment: Mapping[str, str], output: IO[bytes]) -> warm.Process:
+    return warm.Process(arguments, env=environment, stdout=output)
 
 
 @pytest.fixture
@@ -33,7 +39,7 @@ def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
                 "poll_interval": 0.5,
                 "lanes": "fast=2,general=6",
             }
-            fleet = Fleet(module, url, tmp_path / "history", **{**quick, **settings})
+            fleet = Fleet(module, url, tmp_path / "history", start=_warm, **{**quick, **settings})
             return stack.enter_context(deeds.watch(fleet))
 
         yield new

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast, JobRef
-from holdfast.testing.harness import Fleet, judge, until
+from holdfast.testing.harness import Fleet, interpreter, judge, until
 from tests.faults.conftest import NewFleet
 from tests.harness.deeds import Deeds
 
@@ -28,7 +28,8 @@ def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
         def new(url: str, module: str = "tests.faults.computing", **settings: object) -> Fleet:
             quick = {"lease_sec_default": 2, "heartbeat_seconds": 0.3, "poll_interval": 0.5, "lanes": "general=4"}
             folder = tmp_path / "history"
-            return stack.enter_context(deeds.watch(Fleet(module, url, folder, **{**quick, **settings})))
+            fleet = Fleet(module, url, folder, start=interpreter, **{**quick, **settings})
+            return stack.enter_context(deeds.watch(fleet))
 
         yield new
         deeds.count()

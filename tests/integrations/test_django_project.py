@@ -20,6 +20,7 @@ from holdfast import Config, Holdfast
 from holdfast.integrations.django import DjangoHoldfast
 from holdfast.integrations.django.checks import check_settings
 from holdfast.integrations.django.database import entry_of, url_of
+from tests.harness import warm
 from tests.integrations.conftest import SETTINGS, use
 from tests.integrations.site.shop import jobs
 
@@ -29,8 +30,8 @@ ROOT = Path(__file__).parents[2]
 def manage(url: str, *arguments: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SITE_DATABASE_URL": url, "PYTHONPATH": str(ROOT), "HOLDFAST_POLL_INTERVAL": "0.1"}
     environment |= more
-    command = [sys.executable, "-W", "error", str(ROOT / "tests/integrations/site/manage.py"), *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=90)
+    command = ["-W", "error", str(ROOT / "tests/integrations/site/manage.py"), *arguments]
+    return warm.run(command, cwd=folder, env=environment, timeout=90)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from sqlalchemy import text
 from holdfast import ConfigError, Holdfast, HoldfastError
 from holdfast.integrations.flask import FlaskHoldfast, current_holdfast
 from holdfast.testing.jobs import Jobs
+from tests.harness import warm
 from tests.integrations import shop
 
 ROOT = Path(__file__).parents[2]
@@ -49,8 +50,8 @@ def app(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flask]:
 
 def flask(url: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SHOP_DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "error", "-m", "flask", "--app", "tests.integrations.shop", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=90)
+    command = ["-W", "error", "-m", "flask", "--app", "tests.integrations.shop", *arguments]
+    return warm.run(command, cwd=folder, env=environment, timeout=90)
 
 
 def test_a_view_enqueues_and_a_worker_runs_it_in_the_applications_context(app: Flask) -> None:

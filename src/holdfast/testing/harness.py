@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from inspect import isawaitable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Protocol, Self
 
 from holdfast.app import Holdfast
 from holdfast.model.job import Attempt, Job
@@ -25,7 +25,7 @@ from holdfast.store.jobs import JobStore
 from holdfast.testing.checker import Offence, check
 from holdfast.testing.history import History
 
-__all__ = ["Fleet", "WorkerProcess", "judge", "until"]
+__all__ = ["Fleet", "Start", "Started", "WorkerProcess", "interpreter", "judge", "until"]
 
 _PAGE = 1000
 
@@ -43,16 +43,53 @@ async def until(condition: Callable[[], Any], *, seconds: float = 60.0, what: st
         await asyncio.sleep(0.02)
 
 
+class Started(Protocol):
+    """A process that was started, as `subprocess.Popen` shows it."""
+
+    pid: int
+    returncode: int | Any
+
+    def poll(self) -> int | None:
+        """How it ended, if it has."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+        ...
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal."""
+        ...
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        ...
+
+
+#: Starts an interpreter with arguments, environment and a file for all that it writes.
+Start = Callable[[list[str], Mapping[str, str], IO[bytes]], Started]
+
+
+def interpreter(arguments: list[str], environment: Mapping[str, str], output: IO[bytes]) -> Started:
+    """Start python."""
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+
 class WorkerProcess:
     """One process that runs a worker. Its standard error is its log."""
 
-    def __init__(self, command: list[str], environment: Mapping[str, str], history: History, output: Path) -> None:
+    def __init__(
+        self, arguments: list[str], environment: Mapping[str, str], history: History, output: Path, start: Start
+    ) -> None:
         self._history = history
         self.output = output
         with output.open("wb") as file:
-            self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-            )
+            self._process = start(arguments, environment, file)
         self.pid = self._process.pid
         self._noted = False
 
@@ -120,8 +157,10 @@ class WorkerProcess:
 class Fleet:
     """Worker processes of one app module, on one database, with one history."""
 
-    def __init__(self, module: str, url: str, folder: Path, **settings: object) -> None:
-        self._module = module
+    def __init__(
+        self, module: str, url: str, folder: Path, *, start: Start = interpreter, **settings: object
+    ) -> None:
+        self._module, self._start = module, start
         self.history = History(folder)
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")},
@@ -149,7 +188,7 @@ class Fleet:
         """Start one more."""
         environment = {**self._environment, **_environment(settings)}
         output = self.history.folder / f"worker-{len(self.processes)}.log"
-        process = WorkerProcess([sys.executable, "-m", self._module], environment, self.history, output)
+        process = WorkerProcess(["-m", self._module], environment, self.history, output, self._start)
         self.processes.append(process)
         return process
 

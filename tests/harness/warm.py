@@ -1,0 +1,231 @@
+"""Processes that need not import everything anew: forked from one that has done it, and otherwise like any other.
+
+Most of what a short command costs is the import of what it uses. The first process that a test asks for starts a
+server that has imported that; each process is a fork of it, with its own arguments, environment, folder and files. It
+ends as an interpreter does: with its exit functions, its threads joined and its output flushed. Warnings that imports
+give, the command line's start and inherited descriptors are for tests that start an interpreter with `subprocess`.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+__all__ = ["Process", "run"]
+
+#: What forks find imported. None of them starts a thread, opens a file or reads the environment for good.
+PRELOADED = (
+    "holdfast",
+    "holdfast.cli.worker",
+    "holdfast.maintenance.leader",
+    "holdfast.testing",
+    "holdfast.web.server",
+    "holdfast.worker.processes.pool",
+    "django.core.management",
+    "flask.cli",
+    "httpx",
+)
+
+_lock = threading.Lock()
+_server: socket.socket | None = None
+
+
+class Process:
+    """A process with the methods of `subprocess.Popen` that tests use."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdout: IO[bytes],
+        stderr: IO[bytes] | None = None,
+        cwd: Path | str | None = None,
+    ) -> None:
+        """`arguments` are those of python: `-m module …` or a file, after `-W error` if wanted."""
+        self.returncode: int | None = None
+        self._status, theirs = socket.socketpair()
+        wish = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd or Path.cwd())}
+        files = [theirs.fileno(), stdout.fileno(), (stderr or stdout).fileno()]
+        with theirs, _lock:
+            _send(_connected(), json.dumps(wish).encode(), files)
+        self.pid = int.from_bytes(self._receive(4), "big")
+
+    def poll(self) -> int | None:
+        """How it ended, if it has."""
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+        if (code := self._ended(timeout)) is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            self._status.settimeout(timeout)
+            try:
+                self.returncode = int.from_bytes(self._receive(4), "big", signed=True)
+            except (BlockingIOError, TimeoutError):
+                return None
+            self._status.close()
+        return self.returncode
+
+    def _receive(self, size: int) -> bytes:
+        data = self._status.recv(size)
+        if len(data) != size:
+            raise RuntimeError("the server of warm processes has died")
+        return data
+
+
+def run(
+    arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end; what it wrote."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = Process(arguments, env=env, stdout=out, stderr=err, cwd=cwd)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    return subprocess.CompletedProcess(list(arguments), code, *texts)
+
+
+def _connected() -> socket.socket:
+    """The server, started when it is first needed; it ends with this process."""
+    global _server
+    if _server is None:
+        _server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            server = subprocess.Popen(
+                [sys.executable, "-m", "tests.harness.warm", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=Path(__file__).parents[2],
+            )
+        atexit.register(_stop, _server, server)
+    return _server
+
+
+def _stop(requests: socket.socket, server: subprocess.Popen[bytes]) -> None:
+    requests.close()
+    server.wait()
+
+
+def _send(to: socket.socket, data: bytes, files: Sequence[int]) -> None:
+    to.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
+
+
+def _serve(requests: socket.socket) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the tests, and they end this process
+    for name in PRELOADED:
+        importlib.import_module(name)
+    assert threading.active_count() == 1, "a fork has one thread"
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the processes
+    while True:
+        data, files, _, _ = socket.recv_fds(requests, 1_000_000, 3)
+        if not data:
+            os._exit(0)
+        if os.fork() == 0:
+            requests.close()
+            _keep(socket.socket(fileno=files[0]), json.loads(data), files[1:])
+        for number in files:
+            os.close(number)
+
+
+def _keep(status: socket.socket, wish: dict[str, Any], files: Sequence[int]) -> NoReturn:
+    """Between the server and the process: waits for its end and says how it was."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        status.close()
+        for number, file in enumerate(files, 1):
+            os.dup2(file, number)
+            os.close(file)
+        _become(wish)
+    for file in files:
+        os.close(file)
+    status.sendall(pid.to_bytes(4, "big"))
+    _, code = os.waitpid(pid, 0)
+    status.sendall(os.waitstatus_to_exitcode(code).to_bytes(4, "big", signed=True))
+    os._exit(0)
+
+
+def _become(wish: dict[str, Any]) -> NoReturn:
+    """Be the process that was asked for."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.unfreeze()
+    os.environ.clear()
+    os.environ.update(wish["env"])
+    os.chdir(wish["cwd"])
+    time.tzset()
+    arguments: list[str] = wish["arguments"]
+    sys.orig_argv = [sys.executable, *arguments]
+    if arguments[:2] == ["-W", "error"]:
+        warnings.simplefilter("error")
+        arguments = arguments[2:]
+    given = os.environ.get("PYTHONPATH", "")
+    sys.path[1:1] = [folder for folder in given.split(os.pathsep) if folder and folder not in sys.path]
+    code: int | None = 0
+    try:
+        if arguments[0] == "-m":
+            sys.path[0] = wish["cwd"]
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(arguments[0]).resolve().parent)
+            sys.argv = arguments
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as end:
+        code = 1
+        if isinstance(end.code, int | None):
+            code = end.code
+        else:
+            print(end.code, file=sys.stderr)
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined] # waits for threads, as the interpreter does at its end
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
