@@ -13,7 +13,7 @@ from holdfast.testing.harness import Fleet, judge, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.harness.deeds import Deeds
 
-KILLS = max(3, int(CHAOS_SECONDS / 4))
+KILLS = max(3, int(CHAOS_SECONDS / 8))
 JOBS = 1500
 LAST_CHANCES = 300
 
