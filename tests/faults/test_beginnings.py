@@ -23,7 +23,7 @@ LAST_CHANCES = 300
     [
         ("async", "async", 50, 50),
         ("async", "held", 20, 20),
-        ("async", "process", 0, 8),
+        ("async", "process", 4, 4),
         ("thread", "thread", 50, 50),
         ("process", "process", 3, 5),
     ],
