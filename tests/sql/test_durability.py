@@ -43,6 +43,7 @@ async def test_every_table_makes_its_writers_durable_or_has_a_reason_not_to(conn
 ONCE = {
     "leases": "settlements and sweeps write jobs too; claims and renewals are a worker's own statements",
     "beginnings": "written by a worker's own statements",
+    "clock_steps": "written by the leader's own statements",
     "job_items": "written beside job_progress",
     "job_types": "published again by every worker that starts",
 }

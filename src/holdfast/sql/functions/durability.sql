@@ -111,3 +111,8 @@ create or replace trigger durable before insert or update or delete on audit_log
   for each statement
   when (current_setting('synchronous_commit') in ('off', 'local'))
   execute function raise_durability();
+
+create or replace trigger durable before insert or update or delete on clock_steps
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
