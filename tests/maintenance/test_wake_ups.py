@@ -106,9 +106,7 @@ async def test_pairs_of_targets(hf: Holdfast, calm: dict[str, float], deeds: Dee
 
 
 @pytest.mark.alone
-async def test_pairs_of_requests(
-    hf: Holdfast, calm: dict[str, float], conn: asyncpg.Connection, deeds: Deeds
-) -> None:
+async def test_pairs_of_requests(hf: Holdfast, calm: dict[str, float], conn: asyncpg.Connection, deeds: Deeds) -> None:
     async def pair(number: int) -> list[float]:
         jobs = [await hf.enqueue("nobody", {}) for _ in range(2)]
 

@@ -6,9 +6,21 @@ from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
+import pytest
 
 from tests.conftest import ConnectAs
-from tests.sql.factories import claim, enqueue, enqueue_copies, expire, job_row, offences, run_one, settle, sweep
+from tests.sql.factories import (
+    claim,
+    enqueue,
+    enqueue_copies,
+    expire,
+    job_row,
+    offences,
+    run_one,
+    settle,
+    state_of,
+    sweep,
+)
 
 
 async def lapsed(conn: asyncpg.Connection, lease_seconds: float) -> None:
@@ -120,3 +132,17 @@ async def test_locked_jobs_leave_room_for_others(connect_as: ConnectAs) -> None:
         await other.execute("select from jobs where id = any ($1) for update", first)
         assert await recovered(conn, 2) == {lease.job_id: "queued" for lease in leases[2:]}
     assert set(await recovered(conn, 2)) == set(first)
+
+
+@pytest.mark.parametrize(("seconds", "judged"), [(-0.5, False), (0.0, True), (5.0, False)])
+async def test_nothing_is_judged_unless_the_clock_shows_what_the_leader_last_saw(
+    conn: asyncpg.Connection, seconds: float, judged: bool
+) -> None:
+    """Between a probe and the sweep the server may have stood still, or its clock been set, either way."""
+    lease = await run_one(conn)
+    await expire(conn, lease.job_id)
+    clock = "clock_timestamp() - make_interval(secs => $1)"
+    none = ", '{}'" * 5
+    rows = await conn.fetch(f"select job_id, state from recover({clock}{none})", seconds)
+    assert [tuple(row) for row in rows] == ([(lease.job_id, "queued")] if judged else [(None, "too-late")])
+    assert await state_of(conn, lease.job_id) == ("queued" if judged else "running")
