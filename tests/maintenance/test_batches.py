@@ -22,6 +22,8 @@ pytestmark = pytest.mark.timeout(20)
 class NoDatabase:
     """These duties need none."""
 
+    under_way = False
+
     def within(self, seconds: float) -> NoDatabase:
         return self
 
@@ -72,12 +74,6 @@ class Stuck(Duty):
         return self.later()
 
 
-class StuckWalk(Stuck):
-    """The same in the background."""
-
-    urgency = Urgency.BACKGROUND
-
-
 async def test_a_duty_that_takes_too_long_does_less_at_once_until_it_gets_done() -> None:
     heavy = Heavy(Bus(), Certain())
     async with leading([heavy]):
@@ -100,7 +96,7 @@ def test_a_batch_grows_again_while_work_is_quick_but_not_up_to_where_it_was_stru
 
 
 async def test_an_urgent_duty_waits_for_no_other() -> None:
-    sick = [kind(Bus(), Certain()) for kind in (Stuck, *[StuckWalk] * SLOTS)]
+    sick = [Stuck(Bus(), Certain()) for _ in range(SLOTS)]
     heavy = Heavy(Bus(), Certain())
     async with leading([*sick, heavy]):
         await asyncio.wait_for(heavy.done.wait(), 10)
