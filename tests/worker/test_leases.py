@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from uuid import UUID
 
 import asyncpg
@@ -30,6 +31,33 @@ async def test_a_lease_shorter_than_the_heartbeat_is_kept(hf: Holdfast) -> None:
         job = await long.enqueue()
         done = await hf.wait(job.id, timeout=30)
     assert (done.result, done.failures) == (1, 0)
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux tells how long a machine was suspended")
+async def test_a_handler_does_not_go_on_after_a_suspend_that_was_longer_than_its_lease(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, ended, read = asyncio.Event(), list[str](), time.clock_gettime
+
+    @hf.job("work", lease=30)
+    async def work(ctx: Context) -> None:
+        try:
+            await go_on.wait()
+            ended.append("went on")
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    def after_a_suspend(clock: int) -> float:
+        return read(clock) + (100 if clock == time.CLOCK_BOOTTIME else 0)
+
+    job = await hf.enqueue("work", target="a target")
+    async with working(hf):
+        await reached(hf, job, "running")
+        monkeypatch.setattr(time, "clock_gettime", after_a_suspend)
+        go_on.set()
+        await until(lambda: ended, what="the handler ends")
+    assert ended[0] == "cancelled"
 
 
 @pytest.mark.parametrize("target", [None, "a target"])

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
 from holdfast.worker.processes import pool
@@ -215,7 +216,7 @@ async def test_a_child_that_was_ended_with_its_lease_costs_no_attempt(hf: Holdfa
         held = worker._held.get(job.id)
         assert held is not None
         assert held.renewed is not None
-        held.renewed(time.monotonic())
+        held.renewed(elapsed())
         (attempt,) = await until(lambda: hf.attempts(job.id), what="the attempt ends")
         assert (attempt.outcome, attempt.error_message) == ("released", "the lease could not be renewed")
         assert (await hf.get(job.id)).failures == 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from uuid import UUID
 from holdfast.app import Holdfast
 from holdfast.definitions.job_type import JobType
 from holdfast.errors import HoldfastError
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.job import Claim
 from holdfast.model.outcome import Outcome
 from holdfast.model.states import State
@@ -95,7 +95,7 @@ class Attempts:
 
     async def run(self, claim: Claim, job_type: JobType, raise_errors: bool) -> Run:
         """Carry out one attempt, and say what became of it."""
-        held = Held(claim, "general", time.monotonic())
+        held = Held(claim, "general", elapsed())
         raised: list[BaseException] = []
         failure = self._failures.take(job_type.name)
         outcome = await self._execute(held, _watched(job_type, raised), failure, raised)

@@ -22,6 +22,7 @@ from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.definitions.payload import encode_result
 from holdfast.errors import Fatal, HandlerSignal, Hold, InvalidInput, Retry, Snooze
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.outcome import FailureKind, Outcome, message_of
 from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SendReport, SyncContext
@@ -95,7 +96,7 @@ class Execution:
     async def _outcome(self, held: Held, job_type: JobType, timeout: float | None) -> Outcome:
         held.started = time.monotonic()
         try:
-            if held.interrupt is not None or held.lost or held.lease_end < held.started:
+            if held.interrupt is not None or held.lost or held.lease_end < elapsed():
                 return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
             self._deadlines.watch(held, timeout)
             run = self._within_middleware if self._middleware else self.call

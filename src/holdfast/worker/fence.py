@@ -9,11 +9,11 @@ itself are not; they learn of it as they always do, from the handler that is can
 from __future__ import annotations
 
 import asyncio
-import time
 import types
 from collections.abc import Awaitable, Generator
 from typing import Any
 
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.worker.held import Held
 
 __all__ = ["fenced"]
@@ -42,4 +42,4 @@ def fenced(held: Held, handler: Awaitable[Any]) -> Generator[Any, None, Any]:
 
 def _may_go_on(held: Held) -> bool:
     """A handler that was told to stop cleans up; one whose transaction ends the job is fenced by the database."""
-    return held.lease_end >= time.monotonic() or held.stopped or held.ending or held.completed
+    return held.lease_end >= elapsed() or held.stopped or held.ending or held.completed

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 from uuid import UUID
 
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.job import Claim
 from holdfast.model.outcome import EXCERPT_LIMIT, clean
 
@@ -64,7 +65,7 @@ class Held:
     def __init__(self, claim: Claim, lane: str, asked_at: float) -> None:
         self.claim = claim
         self.lane = lane
-        #: By the monotonic clock, counted from before the claim was sent: never later than the database's.
+        #: By the clock for leases, counted from before the claim was sent: never later than the database's.
         self.lease_end = asked_at + claim.lease_seconds
         #: Told of every renewal: who ends the handler with its lease where the event loop cannot.
         self.renewed: Callable[[float], None] | None = None
@@ -231,7 +232,7 @@ class HeldAttempts:
 
         Where a guard ends the handler at that very moment, a little earlier: it may clean up.
         """
-        now = time.monotonic()
+        now = elapsed()
         return [
             h
             for h in self.all()

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from holdfast.errors import DatabaseUnavailable
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.lifecycle.service import Service
 from holdfast.model.hints import Hints, Ranges
 from holdfast.store.leases import LeaseStore
@@ -225,7 +226,7 @@ class Intake(Service):
         return min(self._share[lane], int(self._slots.capacity[lane] * _AHEAD_SECONDS / max(mean, 1e-6)))
 
     async def _claim(self, lane: str, wanted: int, streams: list[int], view: View) -> int:
-        asked_at = time.monotonic()
+        asked_at, lease_begins = time.monotonic(), elapsed()
         next_number = self.beginnings.next_number(lane)
         at_once = self.beginnings.at_once(
             lane, self._mean_seconds[lane], free=self._slots.free(lane), waiting=len(self._ahead[lane])
@@ -250,7 +251,7 @@ class Intake(Service):
             self._offer.served(claim.stream, asked_at)
             if claim.stream.limited:
                 self._limited_at = asked_at
-            held = Held(claim, lane, asked_at)
+            held = Held(claim, lane, lease_begins)
             earlier = self._held.get(claim.job_id)
             # An attempt that has ended may only wait for the answer to its settlement.
             if earlier is not None and not earlier.ended:

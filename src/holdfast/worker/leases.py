@@ -20,6 +20,7 @@ from uuid import UUID
 
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.lifecycle.loops import run_alike
 from holdfast.lifecycle.service import Outage
 from holdfast.store.lifeline import Lifeline
@@ -139,7 +140,7 @@ class LeaseKeeper:
         if held:
             job_ids = [h.claim.job_id for h in held]
             attempts = [h.claim.attempt for h in held]
-            now = time.monotonic()
+            now = elapsed()
             if any(h.lease_end - now < h.claim.lease_seconds / 2 for h in held):
                 await self._renew(lifeline, held, job_ids, attempts)
             else:
@@ -154,7 +155,7 @@ class LeaseKeeper:
             self._answered += _BLOCKED_SECONDS
 
     async def _renew(self, lifeline: Lifeline, held: list[Held], job_ids: list[UUID], attempts: list[int]) -> None:
-        asked_at = time.monotonic()
+        asked_at = elapsed()
         ending = {h.job_id for h in held if h.ending}
         kept = await lifeline.renew(job_ids, attempts)
         for h in held:

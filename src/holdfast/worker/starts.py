@@ -16,6 +16,7 @@ import asyncio
 import time
 
 from holdfast.errors import HoldfastError
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.lifecycle.service import Outage
 from holdfast.store.leases import LeaseStore
 from holdfast.telemetry.bus import Bus
@@ -67,7 +68,7 @@ class Starts:
         if self._current is not held:
             await self._turn.acquire()
             self._current = held
-        while held.interrupt is None and not held.lost and held.lease_end > time.monotonic():
+        while held.interrupt is None and not held.lost and held.lease_end > elapsed():
             try:
                 recorded = await self._store.record_beginning(held.job_id, held.attempt)
                 self._outage.over()

@@ -26,6 +26,8 @@ import time
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
+#: The clock for leases (see holdfast.lifecycle.elapsed).
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: How often the guard looks for the child where the kernel does not tell of its end.
 _LOOK_SECONDS = 1.0
 #: What it waits for at most at a time: `poll` counts milliseconds in 32 bits.
@@ -108,7 +110,7 @@ def _guard(pipe: int, child: int) -> None:
 def _wait_for_the_end(poll: select.poll, pipe: int, child: int, end: int | None) -> None:
     until = math.inf
     while True:
-        left = until - time.monotonic()
+        left = until - time.clock_gettime(_CLOCK)
         left = min(left, _NAP_SECONDS if end is not None else _LOOK_SECONDS)
         # What was said is heard before the time is judged: perhaps everything stood still.
         heard = dict(poll.poll(max(0, math.ceil(left * 1000))))
@@ -117,7 +119,7 @@ def _wait_for_the_end(poll: select.poll, pipe: int, child: int, end: int | None)
             if not told:
                 return
             (until,) = struct.unpack("=d", told[-8:])
-        elif end in heard or time.monotonic() >= until or (end is None and not _lives(child)):
+        elif end in heard or time.clock_gettime(_CLOCK) >= until or (end is None and not _lives(child)):
             return
 
 

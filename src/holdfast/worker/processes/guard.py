@@ -14,8 +14,9 @@ import math
 import os
 import struct
 import threading
-import time
 from collections.abc import Callable
+
+from holdfast.lifecycle.elapsed import elapsed
 
 __all__ = ["Guard", "Watch"]
 
@@ -32,7 +33,7 @@ class Guard:
         self._lock = threading.Lock()
 
     def watch(self, until: float) -> Watch:
-        """Have the child killed at this moment of the monotonic clock, unless it is moved or the watch ends before."""
+        """Have the child killed at this moment of the clock for leases, unless it is moved or the watch ends before."""
         watch = Watch(self)
         with self._lock:
             self._watch = watch
@@ -84,4 +85,4 @@ class Watch:
     @property
     def over(self) -> bool:
         """Whether the guard has, or should have, killed the child by now."""
-        return time.monotonic() >= self.until
+        return elapsed() >= self.until
