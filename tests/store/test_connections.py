@@ -10,6 +10,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen
+from holdfast.store import confirmation
 from holdfast.store import connections as module
 from holdfast.store.connections import Connections
 from holdfast.store.database import Database
@@ -267,6 +268,21 @@ async def test_the_connection_that_was_opened_for_a_look_serves_the_first_statem
         await database.value("current_step")
         await database.close()
         assert line.accepted == 1
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+async def test_commits_of_every_connection_are_listened_to(
+    two: Connections, database_url: str, monkeypatch: pytest.MonkeyPatch, adopted: bool
+) -> None:
+    """The function of the server that sends a warning stands for the one that waits for standbys."""
+    monkeypatch.setattr(confirmation, "_SENDER", "exec_stmt_raise")
+    if adopted:
+        two.adopt(await asyncpg.connect(database_url))
+    conn = await two.take()
+    await conn.execute("do $$ begin raise warning 'the wait was cancelled'; end $$")
+    assert two.confirmation.missing(conn)
+    two.give(conn)
+    await two.close(1)
 
 
 async def test_one_that_was_adopted_is_ended_if_nobody_needs_it(

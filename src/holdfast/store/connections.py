@@ -112,9 +112,8 @@ class Connections:
 
     def adopt(self, conn: asyncpg.Connection) -> None:
         """Take over one that was opened with the same arguments: for the first statement, if that comes soon."""
-        now = time.monotonic()
-        self._made[conn] = now
-        self._idle.append((conn, now - self._kept_seconds + _ADOPTED_SECONDS))
+        self._enter(conn)
+        self._idle.append((conn, time.monotonic() - self._kept_seconds + _ADOPTED_SECONDS))
         self._timer = asyncio.get_running_loop().call_later(_ADOPTED_SECONDS, self._trim)
 
     def give(self, conn: asyncpg.Connection) -> None:
@@ -190,13 +189,17 @@ class Connections:
             self._hand_on(None)
             raise
         self._coming -= 1
-        self.confirmation.listen(conn)
+        self._enter(conn)
         self._lent.add(conn)
-        self._made[conn] = time.monotonic()
         if self._closed:
             self.give(conn)
             raise NotOpen("the app was closed")
         return conn
+
+    def _enter(self, conn: asyncpg.Connection) -> None:
+        """One more connection: from now on, its age is known, and whether its commits were confirmed."""
+        self.confirmation.listen(conn)
+        self._made[conn] = time.monotonic()
 
     async def _retire(self, conn: asyncpg.Connection) -> None:
         if not await retire(conn):
