@@ -74,7 +74,7 @@ async def test_an_urgent_statement_that_is_under_way_is_waited_for() -> None:
     crew, duty = crew_of(desk, Errand)
     await desk.asked.wait()
     asyncio.get_running_loop().call_later(0.1, desk.answered.set)
-    await crew.stop()
+    assert await seconds_to_stop(crew) < 1.0, "and for nothing after its answer"
     assert duty.done
 
 

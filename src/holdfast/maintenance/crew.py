@@ -42,6 +42,7 @@ class Crew:
         self._leading = asyncio.Event()
         #: How many times this process has begun to lead.
         self._term = 0
+        self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -53,6 +54,7 @@ class Crew:
 
         What is given up has changed nothing: its transaction is rolled back, and the next leader does it.
         """
+        self._stopping = True
         self._leading.clear()
         for post, task in zip(self._posts, self._tasks, strict=True):
             if not (post.is_urgent and post.desk is not None and post.desk.under_way):
@@ -98,6 +100,8 @@ class Crew:
                 continue
             post.told.clear()
             seconds = await self._do(post)
+            if self._stopping:
+                return
             if seconds > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
