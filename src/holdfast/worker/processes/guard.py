@@ -41,23 +41,12 @@ class Guard:
         return watch
 
     def move(self, watch: Watch, until: float) -> None:
-        """Another moment; `inf` for none. Of no effect for a watch that has ended."""
-        try:
-            with self._lock:
-                if self._watch is watch and self._pipe is not None:
-                    watch.until = until
-                    # One that does not read stands still, and so does its group.
-                    with contextlib.suppress(BlockingIOError):
-                        os.write(self._pipe, struct.pack("=d", until))
-        except BrokenPipeError:
-            self._on_gone()
+        """Another moment. Of no effect for a watch that has ended."""
+        self._tell(watch, until, last=False)
 
     def end(self, watch: Watch) -> None:
         """This watch is over: the child has nothing to do, or the next order begins a watch of its own."""
-        self.move(watch, math.inf)
-        with self._lock:
-            if self._watch is watch:
-                self._watch = None
+        self._tell(watch, math.inf, last=True)
 
     def close(self) -> None:
         """The child is gone."""
@@ -65,6 +54,21 @@ class Guard:
             if self._pipe is not None:
                 os.close(self._pipe)
                 self._pipe = None
+
+    def _tell(self, watch: Watch, until: float, *, last: bool) -> None:
+        """Tell the guard a moment, `inf` for none; after the last one of a watch, no renewal can set another."""
+        try:
+            with self._lock:
+                if self._watch is not watch or self._pipe is None:
+                    return
+                watch.until = until
+                if last:
+                    self._watch = None
+                # One that does not read stands still, and so does its group.
+                with contextlib.suppress(BlockingIOError):
+                    os.write(self._pipe, struct.pack("=d", until))
+        except BrokenPipeError:
+            self._on_gone()
 
 
 class Watch:
