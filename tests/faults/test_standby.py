@@ -40,23 +40,36 @@ async def served(hf: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
 class Administrator:
     """Sets the standbys that commits wait for, and ends such waits."""
 
-    def __init__(self, conn: asyncpg.Connection) -> None:
-        self._conn = conn
+    def __init__(self, conn: asyncpg.Connection, url: str) -> None:
+        self.conn, self._url = conn, url
         self.ended = 0
 
     async def expect(self, standbys: str) -> None:
-        await self._conn.execute(f"alter system set synchronous_standby_names = '{standbys}'")
-        await self._conn.execute("select pg_reload_conf()")
+        await self.conn.execute(f"alter system set synchronous_standby_names = '{standbys}'")
+        await self.conn.execute("select pg_reload_conf()")
         await until(lambda: self._expects(standbys), what="the setting is in force")
 
     async def _expects(self, standbys: str) -> bool:
-        return bool(await self._conn.fetchval("show synchronous_standby_names") == standbys)
+        """Whether commits wait, as they should: the server's processes hear of a setting one after the other."""
+        probe = await asyncpg.connect(self._url)
+        commit = asyncio.create_task(probe.execute("select pg_logical_emit_message(true, 'probe', '')"))
+        try:
+            await until(lambda: self._decided(probe, commit), what="the commit waits or is done")
+            return commit.done() == (not standbys)
+        finally:
+            await self.conn.execute("select pg_cancel_backend($1)", probe.get_server_pid())
+            await asyncio.wait([commit])
+            await probe.close()
+
+    async def _decided(self, probe: asyncpg.Connection, commit: asyncio.Task[str]) -> bool:
+        waits = "select wait_event = 'SyncRep' from pg_stat_activity where pid = $1"
+        return commit.done() or bool(await self.conn.fetchval(waits, probe.get_server_pid()))
 
     @asynccontextmanager
     async def ending_waits(self) -> AsyncIterator[None]:
         async def end_them() -> None:
             while True:
-                self.ended += await self._conn.fetchval(
+                self.ended += await self.conn.fetchval(
                     "select count(*) filter (where pg_cancel_backend(pid)) from pg_stat_activity"
                     " where wait_event = 'SyncRep'"
                 )
@@ -70,11 +83,19 @@ class Administrator:
             await asyncio.wait([task])
 
 
-async def test_a_commit_whose_wait_was_cancelled_is_not_acknowledged(servers: list[Cluster]) -> None:
-    """PostgreSQL answers with success, after a warning."""
+@pytest.fixture
+async def administrator(servers: list[Cluster]) -> AsyncIterator[Administrator]:
     primary = await migrated(servers[0])
     conn = await asyncpg.connect(primary.url)
-    administrator = Administrator(conn)
+    yield Administrator(conn, primary.url)
+    conn.terminate()
+
+
+async def test_a_commit_whose_wait_was_cancelled_is_not_acknowledged(
+    servers: list[Cluster], administrator: Administrator
+) -> None:
+    """PostgreSQL answers with success, after a warning."""
+    primary, conn = servers[0], administrator.conn
     begun: list[str] = []
     go_on = asyncio.Event()
     async with Holdfast(primary.url) as hf, served(hf) as client:
@@ -120,7 +141,6 @@ async def test_a_commit_whose_wait_was_cancelled_is_not_acknowledged(servers: li
                 await reached(hf, job, "success")
         attempts = await conn.fetch("select attempt from holdfast.job_attempts")
         assert [row["attempt"] for row in attempts] == [1, 1]
-    await conn.close()
 
 
 async def equal(found: object, wanted: object) -> bool:

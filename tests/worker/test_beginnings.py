@@ -120,7 +120,7 @@ async def test_at_its_last_chance_a_job_whose_lease_is_over_does_not_begin(
         async with working(hf, lanes="general=2"):
             ref = await hf.enqueue("last", {}, max_attempts=1)
             job = await reached(hf, ref.id, "success", "dead")
-    assert states == [{ref.id: "queued"}]
+    assert states in ([{ref.id: "queued"}], [{}]), "it was swept, here or by maintenance"
     # Claimed while the first attempt had not ended, it was put off once.
     assert [attempt > 1 for _, attempt in begun] == [True]
     assert (job.state, job.failures) == ("success", 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, ClassVar
 
-from holdfast.maintenance.duties.walks import rest
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 from holdfast.telemetry.events import Mended
 
@@ -13,7 +12,10 @@ __all__ = ["Reconciliation"]
 
 #: Pages with open jobs have steps of their own while there are so many times as many without.
 _MOSTLY_ENDED = 8
-_REST_SECONDS = 0.05
+#: How long a walk is to take, or twice as long with revisits: a small table is walked over at leisure.
+_WALK_SECONDS = 25.0
+_LONGEST_REST_SECONDS = 0.8
+_FEWEST_STEPS = 24
 
 
 class Reconciliation(Duty):
@@ -48,14 +50,20 @@ class Reconciliation(Duty):
             reached = await self._look(desk, first)
             if first == self._end and reached is not None:
                 self._open[reached] = None  # the table has grown
-            return self.after(rest(time.monotonic() - began, at_most=_REST_SECONDS))
+            return self.after(self._rest(time.monotonic() - began))
         reached = await self._look(desk, self._page)
         self._page = reached or 0
         self._steps += 1
         if reached is not None:
-            return self.after(rest(time.monotonic() - began, at_most=_REST_SECONDS))
+            return self.after(self._rest(time.monotonic() - began))
         self._steps_of_last_walk, self._steps = self._steps, 0
         return self.later()
+
+    def _rest(self, worked_seconds: float) -> float:
+        """The pause before the next step. How many there are, a first walk learns as it goes."""
+        steps = max(self._steps_of_last_walk, 3 * self._steps, _FEWEST_STEPS)
+        spare = _WALK_SECONDS / steps - worked_seconds
+        return min(_LONGEST_REST_SECONDS, max(worked_seconds, spare))
 
     async def _look(self, desk: Desk, first: int) -> int | None:
         """Look at a stretch; the page after it, None at the end."""

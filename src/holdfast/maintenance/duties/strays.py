@@ -22,7 +22,8 @@ class StrayEntries(Walk):
     statement = "drop_stray_entries"
     mends = "stray entries"
     interval_seconds = 60.0
-    share = 0.05
+    share = 0.02
+    longest_rest_seconds = 5.0
 
 
 class StrayDue(Walk):
@@ -32,7 +33,8 @@ class StrayDue(Walk):
     statement = "drop_stray_due"
     mends = "stray due entries"
     interval_seconds = 60.0
-    share = 0.05
+    share = 0.02
+    longest_rest_seconds = 5.0
 
 
 class Hidden(Walk):

@@ -26,8 +26,9 @@ class Walk(Duty):
     interval_seconds = 15.0
     limit_seconds = 5.0
     most: ClassVar[int] = 1000
-    #: The share of the time of one connection that it takes.
+    #: The share of the time of one connection that it takes, and the longest pause for it.
     share: ClassVar[float] = 0.1
+    longest_rest_seconds: ClassVar[float] = 0.1
     #: The statement that makes a step.
     statement: ClassVar[str]
     #: What is told of what was mended, if anything.
@@ -42,4 +43,6 @@ class Walk(Duty):
         self._reached = row["reached"]
         if row["mended"] and self.mends is not None:
             self.bus.emit(Mended(what=self.mends, detail=str(row["mended"])))
-        return self.later() if self._reached is None else self.after(rest(time.monotonic() - began, share=self.share))
+        if self._reached is None:
+            return self.later()
+        return self.after(rest(time.monotonic() - began, share=self.share, at_most=self.longest_rest_seconds))
