@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
@@ -135,6 +136,32 @@ async def test_a_step_that_is_undone_is_forgotten(hf: Holdfast, admin: asyncpg.C
         assert await admin.fetchval(week) == lead
     await _shift(admin, 8 * 86_400.0)
     assert await admin.fetchval(week) == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "days"),
+    [((30, 30), 60), ((30, 1, 30), 61), ((30, -30, 30), 30), ((-30, 30), 30), ((60, -30, -1), 29), ((30, -30), 0)],
+)
+async def test_a_second_step_does_not_make_the_first_one_longer_ago(
+    hf: Holdfast, admin: asyncpg.Connection, steps: tuple[int, ...], days: int
+) -> None:
+    """Jobs are kept for a week; this one ended right before the steps, which follow each other closely."""
+    _declare(hf, {})
+    await hf.enqueue("note", {"name": "ended"})
+    await hf.run_worker(burst=True)
+    for step in steps:
+        await _shift(admin, step * 86_400.0)
+        await admin.execute("select note_clock_step($1)", step * 86_400.0)
+    assert await admin.fetchval("select clock_lead('7 days')") == timedelta(days=days)
+    assert await admin.fetchval("select count(*) from clock_steps") == len(steps)
+    assert await admin.fetchval("select (deleted, visited) from retire_known(null)") == (0, 1)
+    # The week passes; the next step, however small, finds the others over.
+    await _shift(admin, 8 * 86_400.0)
+    assert await admin.fetchval("select clock_lead('7 days')") == timedelta()
+    assert await admin.fetchval("select deleted from retire_known(null)") == 1
+    await admin.execute("update settings set value = '7' where name = 'RETENTION_DEAD_DAYS'")
+    await admin.execute("select note_clock_step(1)")
+    assert await admin.fetchval("select array_agg(seconds) from clock_steps") == [1.0]
 
 
 async def test_steps_more_frequent_than_a_lease_put_recovery_off_by_three_leases_at_most(

@@ -1273,9 +1273,9 @@ CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select make_interval(secs => least(greatest(coalesce(sum(s.seconds), 0), 0), 3153600000))
-  from clock_steps s
-  where s.noticed_at > now() - clock_lead.within
+  select make_interval(secs => least(greatest(max(k.lead), 0), (select b.high from bounds() b where b.name = 'delay')::float8))
+  from known_clock_steps() k
+  where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;
 ALTER FUNCTION holdfast.clock_lead(within interval) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
@@ -2719,6 +2719,16 @@ CREATE FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integ
   limit max_keys
 $$;
 ALTER FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.known_clock_steps() RETURNS TABLE(id bigint, seconds_ago double precision, lead double precision)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.id, extract(epoch from now() - s.noticed_at)::double precision - (sum(s.seconds) over later - s.seconds),
+    sum(s.seconds) over later
+  from clock_steps s
+  window later as (order by s.id desc)
+$$;
+ALTER FUNCTION holdfast.known_clock_steps() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3310,9 +3320,10 @@ CREATE FUNCTION holdfast.note_clock_step(seconds double precision) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  update clock_steps s set noticed_at = now() where s.noticed_at > now();
-  delete from clock_steps s where s.noticed_at < now() - retention_of(true) and s.noticed_at < now() - retention_of(false);
-  insert into clock_steps (seconds) values (least(greatest(note_clock_step.seconds, -1e12), 1e12))
+  insert into clock_steps (seconds) values (least(greatest(note_clock_step.seconds, -1e12), 1e12));
+  delete from clock_steps s
+  using known_clock_steps() k
+  where k.id = s.id and k.seconds_ago > extract(epoch from greatest(retention_of(true), retention_of(false)))
 $$;
 ALTER FUNCTION holdfast.note_clock_step(seconds double precision) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) RETURNS void
@@ -6650,6 +6661,7 @@ GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.known_clock_steps() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lane_of(number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.last_cursor(job_id uuid) FROM PUBLIC;

@@ -144,24 +144,37 @@ begin
 end
 $$;
 
--- Between two renewals of leadership the clock has jumped by so many seconds, ahead, or back if negative. What the clock
--- had shown after a step ahead that is undone lies in the future: such steps count as noticed now.
+-- The steps of the clock, with the time that has really passed since each (`seconds_ago`: the later steps do not count)
+-- and with what all steps from this one on add up to (`lead`). In seconds: the sums may be longer than dates can be.
+create or replace function known_clock_steps() returns table (id bigint, seconds_ago double precision, lead double precision)
+language sql stable
+set search_path from current
+as $$
+  select s.id, extract(epoch from now() - s.noticed_at)::double precision - (sum(s.seconds) over later - s.seconds),
+    sum(s.seconds) over later
+  from clock_steps s
+  window later as (order by s.id desc)
+$$;
+
+-- Record by how many seconds the clock jumped between two renewals of leadership (negative: it was set back), and forget
+-- the steps that are longer ago than any job is kept.
 create or replace function note_clock_step(seconds double precision) returns void
 language sql
 set search_path from current
 as $$
-  update clock_steps s set noticed_at = now() where s.noticed_at > now();
-  delete from clock_steps s where s.noticed_at < now() - retention_of(true) and s.noticed_at < now() - retention_of(false);
-  insert into clock_steps (seconds) values (least(greatest(note_clock_step.seconds, -1e12), 1e12))
+  insert into clock_steps (seconds) values (least(greatest(note_clock_step.seconds, -1e12), 1e12));
+  delete from clock_steps s
+  using known_clock_steps() k
+  where k.id = s.id and k.seconds_ago > extract(epoch from greatest(retention_of(true), retention_of(false)))
 $$;
 
--- By how much the clock has been set ahead within this time. Whoever compares a moment of before with now is that much
--- too early; a step that is longer ago than the time in question does not matter any more.
+-- By how much at most the age of something is overstated because the clock was set ahead within this time. A step that is
+-- really longer ago does not matter: whatever came before it is old enough.
 create or replace function clock_lead(within interval) returns interval
 language sql stable
 set search_path from current
 as $$
-  select make_interval(secs => least(greatest(coalesce(sum(s.seconds), 0), 0), 3153600000))
-  from clock_steps s
-  where s.noticed_at > now() - clock_lead.within
+  select make_interval(secs => least(greatest(max(k.lead), 0), (select b.high from bounds() b where b.name = 'delay')::float8))
+  from known_clock_steps() k
+  where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;
