@@ -106,6 +106,23 @@ async def test_a_claim_by_id_of_a_locked_job_waits_for_nobody(conn: asyncpg.Conn
     assert await claim_by_id(conn, job_id) is not None
 
 
+@pytest.mark.parametrize("delay", [None, 60.0])
+async def test_a_claim_by_id_of_a_locked_job_takes_no_other_job(
+    conn: asyncpg.Connection, locked: Locked, delay: float | None
+) -> None:
+    asked, *others = await enqueue_copies(conn, 3, delay=delay)
+    await make_due(conn, asked, *others)
+    await promote(conn)
+    async with locked([asked]):
+        assert await claim_by_id(conn, asked) is None
+        assert await conn.fetchval("select count(*) from leases") == 0
+    lease = await claim_by_id(conn, asked)
+    assert lease is not None
+    assert lease.job_id == asked
+    assert [lease.job_id for lease in await claim(conn, limit=9)] == others
+    assert await offences(conn) == []
+
+
 async def test_a_locked_request_holds_up_no_other(conn: asyncpg.Connection, locked: Locked) -> None:
     jobs = await enqueue_copies(conn, 2)
     rows = await conn.fetch("select request_id from request('cancel', $1)", jobs)

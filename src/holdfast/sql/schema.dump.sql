@@ -880,6 +880,11 @@ begin
   if not found then
     return;
   end if;
+  -- A claim passes over a job that somebody has locked, and takes the next one.
+  perform from jobs j where j.id = job.id and j.state = 'queued' for no key update skip locked;
+  if not found then
+    return;
+  end if;
   -- Without room for its key it would be parked, and the one behind it be taken.
   if exists (
     select from key_gates(job.type, job.tenant, job.payload) g

@@ -409,6 +409,11 @@ begin
   if not found then
     return;
   end if;
+  -- A claim passes over a job that somebody has locked, and takes the next one.
+  perform from jobs j where j.id = job.id and j.state = 'queued' for no key update skip locked;
+  if not found then
+    return;
+  end if;
   -- Without room for its key it would be parked, and the one behind it be taken.
   if exists (
     select from key_gates(job.type, job.tenant, job.payload) g
@@ -416,7 +421,7 @@ begin
   ) then
     return;
   end if;
-  -- This entry, which is ours already, comes first in the range.
+  -- This entry, which is ours already as its job is, comes first in the range.
   return query
   select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
     c.claimed_at + make_interval(secs => c.lease_seconds_given)
