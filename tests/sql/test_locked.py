@@ -164,6 +164,25 @@ async def test_a_locked_target_holds_up_no_settlement_no_promotion_and_no_other_
     assert await offences(conn) == []
 
 
+@pytest.mark.parametrize("hold", ["select from heads {} for update", "update heads set seq = seq {}"])
+async def test_any_number_of_locked_targets_is_waited_for_no_longer_than_one(
+    conn: asyncpg.Connection, connect_as: ConnectAs, hold: str
+) -> None:
+    other = await connect_as("superuser")
+    targets = [f"{kind}-{number}" for kind in ("free", "locked") for number in range(10)]
+    waiting = [(await enqueue_copies(conn, 2, target=target))[1] for target in targets]
+    await elect(conn)
+    leases = await claim(conn, limit=20)
+    async with other.transaction():
+        await other.execute(hold.format("where target like 'locked%'"))
+        assert await settle(conn, "complete", leases) == ["success"] * 20
+        await elect(conn)
+        assert {lease.job_id for lease in await claim(conn, limit=20)} == set(waiting[:10])
+    await elect(conn)
+    assert {lease.job_id for lease in await claim(conn, limit=20)} == set(waiting[10:])
+    assert await offences(conn) == []
+
+
 async def test_a_locked_job_whose_time_is_over_stays_and_the_others_go(
     conn: asyncpg.Connection, locked: Locked
 ) -> None:

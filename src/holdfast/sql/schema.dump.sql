@@ -892,7 +892,7 @@ begin
   ) then
     return;
   end if;
-  -- This entry, which is ours already, comes first in the range.
+  -- This entry, which is ours already as its job is, comes first in the range.
   return query
   select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
     c.claimed_at + make_interval(secs => c.lease_seconds_given)
@@ -2994,6 +2994,22 @@ CREATE FUNCTION holdfast.live_workers() RETURNS SETOF holdfast.workers
   select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 ALTER FUNCTION holdfast.live_workers() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lock_head(tenant text, target text, patience integer) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '500ms'
+    AS $$
+begin
+  -- For the length of this call, because of the setting above.
+  perform set_config('lock_timeout', patience::text, true);
+  perform from heads h where h.tenant = lock_head.tenant and h.target = lock_head.target for update;
+  return found;
+exception
+  when lock_not_available then
+    return null;
+end
+$$;
+ALTER FUNCTION holdfast.lock_head(tenant text, target text, patience integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4977,21 +4993,34 @@ CREATE FUNCTION holdfast.seat(tenants text[], targets text[]) RETURNS void
     AS $$
 #variable_conflict use_column
 declare
-  asked record;
-  woken integer[] := '{}';
-  line  integer;
-  had   boolean;
+  asked    record;
+  patience integer := 500;
+  since    timestamptz;
+  woken    integer[] := '{}';
+  line     integer;
+  had      boolean;
 begin
   for asked in
     select distinct a.tenant, a.target
     from unnest(tenants, targets) as a (tenant, target)
     order by 1, 2
   loop
-    -- The row may be deleted between the two statements by whoever found the line empty.
+    -- The row may be deleted between two of these statements by whoever found the line empty. It is inserted only where
+    -- there is none: an insert waits for whoever is changing the row.
     loop
-      insert into heads (tenant, target) values (asked.tenant, asked.target) on conflict do nothing;
       perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update skip locked;
-      had := found or wait_for_head(asked.tenant, asked.target);
+      had := found;
+      exit when had;
+      if not exists (select from heads h where h.tenant = asked.tenant and h.target = asked.target) then
+        insert into heads (tenant, target) values (asked.tenant, asked.target) on conflict do nothing;
+        had := found;
+      elsif patience > 0 then
+        since := clock_timestamp();
+        had := lock_head(asked.tenant, asked.target, patience);
+        patience := case when had is null then 0 else patience - milliseconds(clock_timestamp() - since) end;
+      else
+        had := null;
+      end if;
       exit when had is not false;
     end loop;
     if had then
@@ -6064,20 +6093,6 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.vouch() OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.wait_for_head(tenant text, target text) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '500ms'
-    AS $$
-begin
-  perform from heads h where h.tenant = wait_for_head.tenant and h.target = wait_for_head.target for update;
-  return found;
-exception
-  when lock_not_available then
-    return null;
-end
-$$;
-ALTER FUNCTION holdfast.wait_for_head(tenant text, target text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6697,6 +6712,7 @@ GRANT ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, af
 REVOKE ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.live_workers() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lock_head(tenant text, target text, patience integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose_each(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
@@ -6846,7 +6862,6 @@ REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.vouch() FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.wait_for_head(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;

@@ -5,8 +5,9 @@
 -- the first in line follows: a paused job before all others, so that it blocks. A paused job also takes the
 -- seat of a head that is queued but not yet claimed; once it is resumed, the older one has its turn again.
 --
--- Whoever seats the same target at the same time is waited for. But a row that somebody has locked for longer must not
--- stop the others of a batch: its target is called for again, and seated by a later look.
+-- Whoever seats the same target at the same time is waited for. But rows that somebody has locked for longer must not
+-- stop the others of a batch: a call waits for half a second in all. A target whose row it does not get is called for
+-- again, and seated by a later look.
 
 create or replace function seat(tenants text[], targets text[]) returns void
 language plpgsql
@@ -17,21 +18,34 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  asked record;
-  woken integer[] := '{}';
-  line  integer;
-  had   boolean;
+  asked    record;
+  patience integer := 500;
+  since    timestamptz;
+  woken    integer[] := '{}';
+  line     integer;
+  had      boolean;
 begin
   for asked in
     select distinct a.tenant, a.target
     from unnest(tenants, targets) as a (tenant, target)
     order by 1, 2
   loop
-    -- The row may be deleted between the two statements by whoever found the line empty.
+    -- The row may be deleted between two of these statements by whoever found the line empty. It is inserted only where
+    -- there is none: an insert waits for whoever is changing the row.
     loop
-      insert into heads (tenant, target) values (asked.tenant, asked.target) on conflict do nothing;
       perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update skip locked;
-      had := found or wait_for_head(asked.tenant, asked.target);
+      had := found;
+      exit when had;
+      if not exists (select from heads h where h.tenant = asked.tenant and h.target = asked.target) then
+        insert into heads (tenant, target) values (asked.tenant, asked.target) on conflict do nothing;
+        had := found;
+      elsif patience > 0 then
+        since := clock_timestamp();
+        had := lock_head(asked.tenant, asked.target, patience);
+        patience := case when had is null then 0 else patience - milliseconds(clock_timestamp() - since) end;
+      else
+        had := null;
+      end if;
       exit when had is not false;
     end loop;
     if had then
@@ -49,14 +63,17 @@ begin
 end
 $$;
 
--- Lock the row of a target that somebody else has: null if that takes too long, false if the row has gone meanwhile.
-create or replace function wait_for_head(tenant text, target text) returns boolean
+-- Lock the row of a target that somebody else has: null if that takes longer than so many milliseconds, false if the row
+-- has gone meanwhile.
+create or replace function lock_head(tenant text, target text, patience integer) returns boolean
 language plpgsql
 set search_path from current
 set lock_timeout = '500ms'
 as $$
 begin
-  perform from heads h where h.tenant = wait_for_head.tenant and h.target = wait_for_head.target for update;
+  -- For the length of this call, because of the setting above.
+  perform set_config('lock_timeout', patience::text, true);
+  perform from heads h where h.tenant = lock_head.tenant and h.target = lock_head.target for update;
   return found;
 exception
   when lock_not_available then
