@@ -72,6 +72,13 @@ async def test_what_belongs_to_another_tenant_does_not_exist(connect_as: Connect
     assert await client.fetchval("select waiting_jobs('mine', 10)") == 0
     with pytest.raises(asyncpg.PostgresError, match="belongs to another job"):
         await client.fetch(f"select * from {CALLS['submit']}", "mine", job)
+    named = (
+        "select enqueue_many('{x}', array['{}'::jsonb], array['{\"idempotency_key\": \"k\"}'::jsonb], 'mine',"
+        " ids => array[$1::uuid])"
+    )
+    with pytest.raises(asyncpg.PostgresError, match="belongs to another job"):
+        await conn.fetch(named, job)
+    assert await conn.fetchval("select count(*) from idempotency_keys") == 0
     assert await conn.fetchrow("select * from jobs where id = $1", job) == before
     assert await client.fetchval("select waiting_jobs('theirs', 10)") == 1
 

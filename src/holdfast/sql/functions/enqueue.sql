@@ -464,7 +464,7 @@ begin
   if asked is not null then
     select k.job_id, k.fingerprint, j.state into bound_to, print, standing
     from idempotency_keys k
-    left join jobs j on j.id = k.job_id
+    left join jobs j on j.id = k.job_id and j.tenant = k.tenant
     where k.tenant = existing_job.tenant and k.key = asked;
     if standing is not null then
       return query select bound_to, standing, case

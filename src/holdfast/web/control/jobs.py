@@ -101,7 +101,7 @@ def jobs_router(state: State) -> APIRouter:
         await deadline.holds(waiting.refuse_too_many(caller))
         ref = await _record(state, caller, submission, request, deadline)
         seconds = wanted_wait(request)
-        status, code = _first_status(submission, ref), 202
+        status, code = ref.status, 202
         if seconds:
             # The job is recorded: whatever becomes of the wait, the answer says so.
             with contextlib.suppress(HoldfastError, Problem):
@@ -166,9 +166,7 @@ def jobs_router(state: State) -> APIRouter:
     return router
 
 
-async def _record(
-    state: State, caller: Caller, submission: Submission, request: Request, deadline: Deadline
-) -> JobRef:
+async def _record(state: State, caller: Caller, submission: Submission, request: Request, deadline: Deadline) -> JobRef:
     options = submission.options()
     trace = request.headers.get("traceparent")
     if trace is not None and _is_trace(trace):
@@ -190,17 +188,12 @@ async def _record_one(
         return {"problem": problem_of(fault).body(_below(request))}
     except HoldfastError as fault:
         return {"problem": translated(fault).body(_below(request))}
-    return {"jobId": str(ref.id), "status": _first_status(submission, ref).value}
+    return {"jobId": str(ref.id), "status": ref.status.value}
 
 
 def _below(request: Request) -> str:
     """The path that the app is mounted below."""
     return str(request.scope.get("root_path", ""))
-
-
-def _first_status(submission: Submission, ref: JobRef) -> Status:
-    """A repeat of a key cannot be told from the first call, whatever became of the job."""
-    return Status.PENDING if submission.idempotency_key is not None else ref.status
 
 
 def _is_trace(text: str) -> bool:
