@@ -184,6 +184,12 @@ async def test_the_budget_of_the_type_or_the_settings_tells_the_last_chance(conn
     assert dict(await claim_ahead(conn, 10, 1, records=True)) == {once: 0, more: None, default: None}
 
 
+async def test_a_count_of_failures_at_its_end_does_not_hold_up_a_claim(conn: asyncpg.Connection) -> None:
+    odd, other = await enqueue_copies(conn, 2)
+    await conn.execute("update jobs set failures = 2147483647 where id = $1", odd)
+    assert await claim_ahead(conn, 10, 1, records=True) == [(odd, 0), (other, None)]
+
+
 async def test_a_beginning_is_recorded_for_the_holder_of_the_lease_alone(
     conn: asyncpg.Connection, connect_as: ConnectAs
 ) -> None:

@@ -236,6 +236,12 @@ CREATE FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer
   limit attempts_after.max_attempts
 $$;
 ALTER FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select coalesce(of_job, of_type, by_default)
+$$;
+ALTER FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -932,6 +938,7 @@ CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds
 declare
   default_seconds  double precision := lease_length(setting('LEASE_SEC_DEFAULT')::double precision);
   default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
+  locked_by_us     boolean;
   wanted    integer := max_jobs;
   lowest    integer;
   following integer;
@@ -953,7 +960,7 @@ declare
   terms     double precision[];
   found     integer;
   budgets   integer[];
-  holding   boolean[];
+  policies  text[];
   started   integer;
   given     integer := 0;
   locked    boolean;
@@ -1040,15 +1047,15 @@ begin
     locked := false;
     if tids is not null then
       if lease_seconds is null or records then
-        select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure = 'hold')
-        into kinds, terms, budgets, holding
+        select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure)
+        into kinds, terms, budgets, policies
         from streams s
         left join lateral (
           select t.lease_seconds, t.max_attempts, t.on_failure from job_types t where t.name = s.type offset 0) t on true
         where s.id = any (array(select streams[range] from unnest(tied) as range));
       end if;
       -- Once for the jobs that nobody can have locked, and if some are left, once for those that are locked by us now.
-      for free_for_certain in 0..1 loop
+      foreach locked_by_us in array array[false, true] loop
         return query
         with entry as (
           select * from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
@@ -1060,14 +1067,16 @@ begin
             and j.id = entry.job_id
             and j.state = 'queued'
             and j.stream = entry.stream
-            and (j.xmax = '0' or free_for_certain = 1)
+            and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
           returning j.id, j.attempt, j.stream, entry.tid, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
             j.failures, j.max_attempts, j.created_at, entry.ready_at,
             coalesce(claim_jobs.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds,
-            records and (
-              j.failures + 1 >= coalesce(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts)
-              or coalesce(holding[array_position(kinds, j.stream)], false)) as last_chance
+            records and next_state(
+              'lost', null, null, coalesce(policies[array_position(kinds, j.stream)], 'retry'),
+              failures_after('lost', j.failures),
+              attempts_allowed(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts),
+              null) <> 'queued' as last_chance
         ), taken as (
           delete from ready r
           where r.ctid = any (array(select b.tid from begun b))
@@ -1092,7 +1101,7 @@ begin
         wanted := wanted - started;
         found := cardinality(tids);
         exit when started = found;
-        if free_for_certain = 1 then
+        if locked_by_us then
           perform drop_entries(tids);
           wanted := wanted - (found - started);
         else
@@ -2040,6 +2049,15 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.failures_after(outcome text, failures integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case
+    when outcome in ('failed', 'timeout', 'lost') then least(failures::bigint + 1, 2147483647)::integer
+    else failures
+  end
+$$;
+ALTER FUNCTION holdfast.failures_after(outcome text, failures integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) RETURNS TABLE(ranges integer[], seqs bigint[])
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2413,7 +2431,7 @@ CREATE VIEW holdfast.job_details AS
     j.priority,
     j.attempt,
     j.failures,
-    COALESCE(j.max_attempts, t.max_attempts, (holdfast.setting('MAX_ATTEMPTS_DEFAULT'::text))::integer) AS max_attempts,
+    holdfast.attempts_allowed(j.max_attempts, t.max_attempts, (holdfast.setting('MAX_ATTEMPTS_DEFAULT'::text))::integer) AS max_attempts,
     j.target,
     j.idempotency_key,
     j.dedup_key,
@@ -5246,11 +5264,8 @@ begin
     join jobs j on j.id = gone.job_id
     left join job_types t on t.name = j.type
     cross join lateral (
-      select
-        -- At most the largest integer: an overflow would refuse the whole batch for one odd row.
-        least(j.failures::bigint + case when gone.outcome in ('failed', 'timeout', 'lost') then 1 else 0 end,
-          2147483647)::integer as failures,
-        coalesce(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
+      select failures_after(gone.outcome, j.failures) as failures,
+        attempts_allowed(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
     cross join lateral (
       select next_state(gone.outcome, gone.kind, gone.interrupt, coalesce(t.on_failure, 'retry'),
         cost.failures, cost.max_attempts, gone.delay) as state) next
@@ -6528,6 +6543,7 @@ REVOKE ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank intege
 GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_worker;
@@ -6622,6 +6638,7 @@ REVOKE ALL ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) FROM PUBL
 GRANT ALL ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.failures_after(outcome text, failures integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;

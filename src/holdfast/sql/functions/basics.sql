@@ -41,6 +41,24 @@ as $$
   select least(max, base * power(factor, least(failures - 1, 100))) * (1 + random() * jitter)
 $$;
 
+-- How many failures end a job: its own number, else that of its type, else the default.
+create or replace function attempts_allowed(of_job integer, of_type integer, by_default integer) returns integer
+language sql immutable parallel safe
+as $$
+  select coalesce(of_job, of_type, by_default)
+$$;
+
+-- How many failures a job has once its attempt has ended like that. At most the largest integer: an overflow would refuse
+-- a whole batch for one odd row.
+create or replace function failures_after(outcome text, failures integer) returns integer
+language sql immutable parallel safe
+as $$
+  select case
+    when outcome in ('failed', 'timeout', 'lost') then least(failures::bigint + 1, 2147483647)::integer
+    else failures
+  end
+$$;
+
 -- What becomes of a running job, given what happened to its attempt. Pure; every rule is here.
 create or replace function next_state(
   outcome text, kind text, interrupt text, on_failure text,

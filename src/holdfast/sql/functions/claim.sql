@@ -57,6 +57,7 @@ as $$
 declare
   default_seconds  double precision := lease_length(setting('LEASE_SEC_DEFAULT')::double precision);
   default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
+  locked_by_us     boolean;
   wanted    integer := max_jobs;
   lowest    integer;
   following integer;
@@ -78,7 +79,7 @@ declare
   terms     double precision[];
   found     integer;
   budgets   integer[];
-  holding   boolean[];
+  policies  text[];
   started   integer;
   given     integer := 0;
   locked    boolean;
@@ -170,8 +171,8 @@ begin
     locked := false;
     if tids is not null then
       if lease_seconds is null or records then
-        select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure = 'hold')
-        into kinds, terms, budgets, holding
+        select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure)
+        into kinds, terms, budgets, policies
         from streams s
         left join lateral (
           select t.lease_seconds, t.max_attempts, t.on_failure from job_types t where t.name = s.type offset 0) t on true
@@ -179,7 +180,7 @@ begin
       end if;
 
       -- Once for the jobs that nobody can have locked, and if some are left, once for those that are locked by us now.
-      for free_for_certain in 0..1 loop
+      foreach locked_by_us in array array[false, true] loop
         return query
         with entry as (
           select * from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
@@ -191,14 +192,16 @@ begin
             and j.id = entry.job_id
             and j.state = 'queued'
             and j.stream = entry.stream
-            and (j.xmax = '0' or free_for_certain = 1)
+            and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
           returning j.id, j.attempt, j.stream, entry.tid, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
             j.failures, j.max_attempts, j.created_at, entry.ready_at,
             coalesce(claim_jobs.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds,
-            records and (
-              j.failures + 1 >= coalesce(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts)
-              or coalesce(holding[array_position(kinds, j.stream)], false)) as last_chance
+            records and next_state(
+              'lost', null, null, coalesce(policies[array_position(kinds, j.stream)], 'retry'),
+              failures_after('lost', j.failures),
+              attempts_allowed(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts),
+              null) <> 'queued' as last_chance
         ), taken as (
           delete from ready r
           where r.ctid = any (array(select b.tid from begun b))
@@ -224,7 +227,7 @@ begin
         wanted := wanted - started;
         found := cardinality(tids);
         exit when started = found;
-        if free_for_certain = 1 then
+        if locked_by_us then
           perform drop_entries(tids);
           wanted := wanted - (found - started);
         else

@@ -3,7 +3,7 @@
 create or replace view job_details as
 select
   j.id, j.type, j.queue, coalesce(t.lane, 'general') as lane, j.tenant, j.state, j.reason, j.priority, j.attempt,
-  j.failures, coalesce(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer) as max_attempts,
+  j.failures, attempts_allowed(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer) as max_attempts,
   j.target, j.idempotency_key, j.dedup_key, coalesce(j.correlation_id, j.id::text) as correlation_id,
   j.parent_id, j.retry_of, j.created_by, j.created_at, j.updated_at, j.run_at, j.started_at, j.finished_at,
   j.last_error, j.last_error_at, j.target_count, l.worker as lease_owner, l.expires_at as lease_expires_at,

@@ -268,11 +268,8 @@ begin
     join jobs j on j.id = gone.job_id
     left join job_types t on t.name = j.type
     cross join lateral (
-      select
-        -- At most the largest integer: an overflow would refuse the whole batch for one odd row.
-        least(j.failures::bigint + case when gone.outcome in ('failed', 'timeout', 'lost') then 1 else 0 end,
-          2147483647)::integer as failures,
-        coalesce(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
+      select failures_after(gone.outcome, j.failures) as failures,
+        attempts_allowed(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
     cross join lateral (
       select next_state(gone.outcome, gone.kind, gone.interrupt, coalesce(t.on_failure, 'retry'),
         cost.failures, cost.max_attempts, gone.delay) as state) next
