@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from uuid import UUID
@@ -133,10 +135,50 @@ async def test_a_locked_request_holds_up_no_other(conn: asyncpg.Connection, lock
     assert await conn.fetchval("select execute_requests()") == 1
 
 
-async def test_a_lock_that_comes_in_between_ends_a_claim_soon(conn: asyncpg.Connection) -> None:
+#: A constraint is checked after a claim has seen that nobody has the row, and before it changes it.
+_PAUSE = """
+create function public.pause(state text) returns boolean
+language plpgsql
+set lock_timeout = 0
+as $$
+begin
+  if state = 'running' then
+    perform pg_advisory_xact_lock_shared(4711);
+  end if;
+  return true;
+end
+$$;
+alter table jobs add constraint pause check (public.pause(state)) not valid
+"""
+
+
+@pytest.mark.fresh_database
+async def test_a_lock_that_comes_in_between_ends_a_claim_soon(
+    conn: asyncpg.Connection, connect_as: ConnectAs, locked: Locked
+) -> None:
     """It cannot be passed over any more; the next claim does."""
-    settings = await conn.fetchval("select proconfig from pg_proc where proname = 'claim_jobs'")
-    assert "lock_timeout=1s" in settings
+    gate = await connect_as("superuser")
+    first, second = await enqueue_copies(conn, 2)
+    await gate.execute(_PAUSE)
+    await gate.execute("select pg_advisory_lock(4711)")
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        claiming = tasks.create_task(_refused_claim(conn))
+        while not await gate.fetchval("select cardinality(pg_blocking_pids($1)) > 0", conn.get_server_pid()):
+            await asyncio.sleep(0.01)
+        async with locked([first]):
+            await gate.execute("select pg_advisory_unlock(4711)")
+            assert 1.0 <= await claiming < 4.0
+            assert [lease.job_id for lease in await claim(conn, limit=2)] == [second]
+    assert [lease.job_id for lease in await claim(conn, limit=2)] == [first]
+    assert await offences(conn) == []
+
+
+async def _refused_claim(conn: asyncpg.Connection) -> float:
+    """How long a claim takes until it fails for a lock."""
+    began = time.monotonic()
+    with pytest.raises(asyncpg.LockNotAvailableError):
+        await claim(conn)
+    return time.monotonic() - began
 
 
 async def test_a_locked_target_holds_up_no_settlement_no_promotion_and_no_other_target(
