@@ -29,6 +29,14 @@ async def test_rows_out_of_bounds_are_mended(empty_database_url: str) -> None:
                 " values ($1, 1, 1, 'infinity', now(), now(), 'infinity', 'w')",
                 job_id,
             )
+        # A finite moment that no client can read: the year 4000 BC, and the year 20000.
+        await conn.execute(
+            "update leases set lease_seconds = 30, expires_at = '20000-01-01' where job_id in (select job_id from due"
+            " where run_at = 'infinity');"
+            "update leases set lease_seconds = 30, expires_at = '4000-01-01 BC' where job_id in (select job_id from due"
+            " where run_at = '-infinity');"
+            "update jobs set started_at = '20000-01-01', last_error_at = '4000-01-01 BC' where run_at = 'infinity'"
+        )
         await conn.execute(
             "insert into job_types (name, lease_seconds, timeout_seconds, backoff_max, max_attempts)"
             " values ('work', '1e30', 'infinity', 'nan', null)"
@@ -37,6 +45,9 @@ async def test_rows_out_of_bounds_are_mended(empty_database_url: str) -> None:
         rows = await conn.fetch("select j.run_at = d.run_at as same from jobs j join due d on d.job_id = j.id")
         assert [row["same"] for row in rows] == [True] * 3
         assert await conn.fetchval("select max(lease_seconds) from leases") == 30
+        assert await conn.fetchval("select bool_and(expires_at - now() < interval '31 s') from leases")
+        assert await conn.fetchval("select max(started_at) is not null and max(last_error_at) is not null from jobs")
+        await conn.execute("alter table jobs validate constraint jobs_moments_check")
         row = await conn.fetchrow("select lease_seconds, timeout_seconds, backoff_max, max_attempts from job_types")
         assert row is not None
         assert tuple(row) == (604800, 31536000, 2592000, None)

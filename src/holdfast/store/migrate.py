@@ -1,13 +1,17 @@
 """Bring a database to this release: numbered steps, then the functions that changed, then the rights.
 
 All of it happens in one transaction under one lock, so that ten processes may start at once and a failure
-leaves nothing half done. A process older than the database's release changes nothing. Everything belongs to
+leaves nothing half done. Clients and workers go on meanwhile: the transaction is repeated if it cannot have the tables,
+because somebody has held them for long or because both wait for each other. A process
+older than the database's release changes nothing. Everything belongs to
 `<schema>_owner`; where the login may not create roles, the statements for an administrator are given.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +22,7 @@ from holdfast.config import Config
 from holdfast.errors import SchemaError
 from holdfast.store.database import connect, refuse_testing_schema
 from holdfast.store.disk import refuse_forgetful_server
-from holdfast.store.faults import CONNECTION_FAULTS, translated
+from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.servers import retire
 from holdfast.store.statements import functions, migrations, queries, script
 from holdfast.version import __version__
@@ -27,8 +31,15 @@ __all__ = ["ROLES", "Plan", "migrate", "migration_sql", "plan"]
 
 ROLES = ("owner", "api", "worker", "operator", "client")
 
-#: How long a step may wait for a table that others use; waiting for another migration has no limit.
-LOCK_TIMEOUT = "10s"
+#: How long a table that others use is waited for; those who come later wait as well. Another migration is waited for
+#: without limit.
+LOCK_TIMEOUT = "4s"
+#: How often that is tried, and how long others can go on in between, in seconds, at least and at most.
+TRIES = 5
+_PAUSE_SECONDS = 0.2, 1.0
+
+#: Function files that have triggers need the tables, too.
+_TRIGGER = "create or replace trigger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +64,21 @@ async def plan(config: Config) -> Plan:
 
 
 async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
-    """Apply what is missing; the plan that was carried out."""
+    """Apply what is missing; the plan that was carried out. DatabaseBusy if somebody holds a table all the time."""
+    async with _connection(config) as conn:
+        for last in (*(False,) * (TRIES - 1), True):
+            try:
+                return await _migrate(conn, config, up_to)
+            except (*REPEATABLE, asyncpg.LockNotAvailableError):
+                if last:
+                    raise
+            await asyncio.sleep(random.uniform(*_PAUSE_SECONDS))  # noqa: S311 - so that two do not meet again
+    raise AssertionError("the last try returns or raises")
+
+
+async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None) -> Plan:
     sql = queries(config.schema)
-    async with _connection(config) as conn, conn.transaction():
+    async with conn.transaction():
         await conn.fetchval(sql["lock_migrations"], config.schema)
         await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
         await refuse_testing_schema(conn, config)
@@ -75,6 +98,8 @@ async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
         await conn.execute("set local check_function_bodies = off")
         # A table whose rows wait for a trigger that is deferred to the commit cannot be altered.
         await conn.execute("set constraints all immediate")
+        if before.pending or any(_TRIGGER in functions()[name] for name in before.changed_functions):
+            await conn.execute(script("locks", config.schema))
         await conn.execute(script("bootstrap", config.schema))
         for step, name, text in migrations():
             if (step, name) in before.pending and (up_to is None or step <= up_to):

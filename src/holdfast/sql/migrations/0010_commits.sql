@@ -14,11 +14,6 @@ begin
 end
 $$;
 
--- All tables that get a trigger, in the order in which the engine writes to them: whoever writes now is waited for, and
--- nobody is met half-way.
-lock table idempotency_keys, leases, beginnings, job_progress, job_items, jobs, dead_letters, job_types, settings, controls,
-  api_keys, audit_log in share row exclusive mode;
-
 create constraint trigger secured_insert after insert on jobs
   deferrable initially deferred
   for each row

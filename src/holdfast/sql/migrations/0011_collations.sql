@@ -7,9 +7,6 @@
 -- The view and the functions that return its rows are made again with the functions of this release.
 drop view if exists job_details cascade;
 
-lock table idempotency_keys, leases, beginnings, job_items, heads, waiting, jobs, job_types, streams, settings, controls, workers,
-  leaders, permits, parked, repairs in access exclusive mode;
-
 alter table beginnings
   alter column worker type text collate "C";
 alter table controls

@@ -3,7 +3,8 @@
 
 update leases
 set lease_seconds = 30, expires_at = now() + interval '30 seconds'
-where not (lease_seconds between 0 and 604800) or not isfinite(expires_at);
+where not (lease_seconds between 0 and 604800)
+  or not (expires_at between '0002-01-01 00:00+00' and '9999-12-30 00:00+00');
 
 alter table leases
   add constraint leases_bounds_check check (
@@ -51,9 +52,9 @@ update jobs
 set created_at = least(greatest(created_at, '0002-01-01 00:00+00'), '9999-12-30 00:00+00'),
   updated_at = least(greatest(updated_at, '0002-01-01 00:00+00'), '9999-12-30 00:00+00'),
   run_at = least(greatest(run_at, '0002-01-01 00:00+00'), '9999-12-30 00:00+00'),
-  started_at = case when isfinite(started_at) then started_at end,
+  started_at = case when started_at is not null then least(greatest(started_at, '0002-01-01 00:00+00'), '9999-12-30 00:00+00') end,
   finished_at = case when finished_at is not null then least(greatest(finished_at, '0002-01-01 00:00+00'), '9999-12-30 00:00+00') end,
-  last_error_at = case when isfinite(last_error_at) then last_error_at end
+  last_error_at = case when last_error_at is not null then least(greatest(last_error_at, '0002-01-01 00:00+00'), '9999-12-30 00:00+00') end
 where least(created_at, updated_at, run_at, started_at, finished_at, last_error_at) < '0002-01-01 00:00+00'
   or greatest(created_at, updated_at, run_at, started_at, finished_at, last_error_at) > '9999-12-30 00:00+00';
 
