@@ -37,7 +37,7 @@ class Misfit(HoldfastError):
 
 
 class NotBegun(HoldfastError):
-    """The lease was over before the handler could begin."""
+    """The handler did not run: its lease was over before, or its beginning could not be recorded."""
 
     code = "not-begun"
 

@@ -7,7 +7,8 @@ says that it has not begun (`sql/functions/beginnings.sql`), until this has reco
    soon as it begins therefore finds no other job recorded and not begun. At any other death there is one at most.
 2. Handlers in threads and processes begin beside the event loop: the next one waits for their first moments as well.
 3. A lease that somebody has locked keeps its own job waiting, and no other. When the database is out of reach, all
-   wait, each until its lease is over.
+   wait, each until its lease is over. They try in turn, so that a fault that only one of them meets stops no other.
+4. A job whose beginning the database refuses to record is handed back: its handler has not run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.lifecycle.service import Outage
 from holdfast.store.leases import LeaseStore
@@ -39,6 +40,8 @@ class Starts:
         self._turn = asyncio.Lock()
         #: Whose turn it is: it is recorded, or about to be, and its handler does not run yet.
         self._current: Held | None = None
+        #: When the database may be asked again after it was out of reach.
+        self._next_try = 0.0
 
     async def begin(self, held: Held) -> None:
         """Return once the handler may run. It does so at once, and then passes the turn on. NotBegun if it may not."""
@@ -65,17 +68,29 @@ class Starts:
 
     async def _recorded(self, held: Held) -> bool:
         """Wait for the turn and record the beginning; False if somebody has locked the lease."""
-        if self._current is not held:
-            await self._turn.acquire()
-            self._current = held
-        while held.interrupt is None and not held.lost and held.lease_end > elapsed():
+        while True:
+            await self._take_turn(held)
+            await asyncio.sleep(self._next_try - time.monotonic())
+            if held.interrupt is not None or held.lost or held.lease_end <= elapsed():
+                break
             try:
                 recorded = await self._store.record_beginning(held.job_id, held.attempt)
-                self._outage.over()
-            except HoldfastError as fault:
-                await asyncio.sleep(self._outage.lost(fault))
+            except DatabaseUnavailable as fault:
+                self._next_try = time.monotonic() + self._outage.lost(fault)
+                self.pass_on(held)
                 continue
+            except HoldfastError as fault:
+                self.pass_on(held)
+                # A fault that lasts must not have jobs claimed and handed back at full speed.
+                await asyncio.sleep(self._outage.lost(fault))
+                raise NotBegun(f"its beginning could not be recorded: {fault}") from fault
+            self._outage.over()
             if recorded is None:
                 break
             return recorded
         raise NotBegun("the lease was over before the handler began")
+
+    async def _take_turn(self, held: Held) -> None:
+        if self._current is not held:
+            await self._turn.acquire()
+            self._current = held
