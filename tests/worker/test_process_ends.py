@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +19,10 @@ from holdfast import Holdfast
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
+from holdfast.worker.held import Held
 from holdfast.worker.processes import pool
+from holdfast.worker.processes.child import Child
+from holdfast.worker.starts import Starts
 from tests.worker import cpu_bound
 from tests.worker.children import alive, begun, children, limit, opened, run_through
 
@@ -251,6 +255,28 @@ def test_a_worker_that_inherits_orphans_reaps_what_its_child_leaves_behind() -> 
     assert done.stdout == "[]\n"
 
 
+async def test_nobody_waits_while_the_rest_of_a_group_is_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    reaping, over = threading.Event(), threading.Event()
+
+    def reap_orphans(_child: Child) -> None:
+        reaping.set()
+        over.wait(10)
+
+    monkeypatch.setattr(Child, "_reap_orphans", reap_orphans)
+    child = Child()
+    try:
+        child.kill()
+        await asyncio.to_thread(reaping.wait, 10)
+        began = time.monotonic()
+        child.kill()
+        child.interrupt()
+        assert await asyncio.wait_for(child.ended, 5) == -signal.SIGKILL
+        assert time.monotonic() - began < 5
+    finally:
+        over.set()
+        child.close()
+
+
 async def test_a_child_that_does_not_begin_in_time_fails_the_job(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "START_SECONDS", 0.05)
     job = await run_through(hf, "tell", max_attempts=1)
@@ -259,6 +285,32 @@ async def test_a_child_that_does_not_begin_in_time_fails_the_job(hf: Holdfast, m
         "ProcessDied",
         "the handler's process did not begin within 0.05 s",
     )
+
+
+async def test_a_child_that_stands_still_when_it_may_begin_costs_no_attempt_and_no_turn(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_BEGIN_SECONDS", 0.3)
+    begin, stopped = Starts.begin, asyncio.Event()
+
+    async with working(hf, lanes={"general": 2}) as worker:
+
+        async def begin_and_freeze(starts: Starts, held: Held) -> None:
+            await begin(starts, held)
+            if held.type == "tell" and not stopped.is_set():
+                (child,) = children(worker)
+                os.kill(child.pid, signal.SIGSTOP)
+                stopped.set()
+
+        monkeypatch.setattr(Starts, "begin", begin_and_freeze)
+        frozen = await hf.enqueue("tell", max_attempts=1)
+        await stopped.wait()
+        other = await hf.enqueue("quick", max_attempts=1)
+        assert (await hf.wait(other.id, timeout=15)).state == "success"
+        done = await hf.wait(frozen.id, timeout=15)
+    assert (done.state, done.failures) == ("success", 0)
+    first, _ = await hf.attempts(frozen.id)
+    assert (first.outcome, first.error_message) == ("released", "the handler's process stood still for 0.3 s")
 
 
 async def test_a_timeout_does_not_count_while_a_cold_child_starts(hf: Holdfast) -> None:

@@ -29,7 +29,7 @@ from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure
 from holdfast.worker.fence import fenced
-from holdfast.worker.held import Held
+from holdfast.worker.held import Held, Interrupt
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.processes.pool import ProcessPool
 from holdfast.worker.processes.talk import Service
@@ -114,8 +114,7 @@ class Execution:
         except Late:
             return self._interrupted(held) or Outcome.timed_out(timeout or 0)
         except LeaseOver:
-            held.lapsed()
-            return self._interrupted(held) or Outcome.released("the lease was over")
+            return self._stopped(held, held.lapsed())
         except asyncio.CancelledError as error:
             if held.late:
                 return self._interrupted(held) or Outcome.timed_out(timeout or 0)
@@ -197,7 +196,10 @@ class Execution:
 
     def _interrupted(self, held: Held) -> Outcome | None:
         """The outcome of a handler that was told to stop; None if it was not."""
-        match held.interrupt:
+        return None if held.interrupt is None else self._stopped(held, held.interrupt)
+
+    def _stopped(self, held: Held, why: Interrupt) -> Outcome:
+        match why:
             case "cancel":
                 return Outcome.canceled("canceled while running")
             case "pause":
@@ -208,7 +210,6 @@ class Execution:
                 return Outcome.released("the worker drained")
             case "lease":
                 return Outcome.released("the lease could not be renewed")
-        return None
 
     async def _in_process(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
         # Recorded as it comes: middleware has seen it in the process where the handler runs.

@@ -187,11 +187,11 @@ class Held:
             if self.running and self.started is not None:
                 self.task.cancel()  # type: ignore[union-attr]
 
-    def lapsed(self) -> None:
-        """The lease is over, and the handler has been, or is being, ended for it: this is why, if nothing else was."""
-        if self.interrupt is None:
-            self.interrupt = "lease"
+    def lapsed(self) -> Interrupt:
+        """The lease is over, and the handler has been, or is being, ended for it: why, if nothing else was before."""
+        self.interrupt = self.interrupt or "lease"
         self.stopped = True
+        return self.interrupt
 
 
 class HeldAttempts:

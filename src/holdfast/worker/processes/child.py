@@ -141,9 +141,9 @@ class Child:
             self._reaped = True
             os.close(self._stop)
             self.guard.close()
-            self._reap_orphans()
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._gone, code)
+        self._reap_orphans()
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

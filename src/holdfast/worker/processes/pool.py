@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from holdfast.definitions.job_type import JobType
 from holdfast.errors import HandlerSignal
-from holdfast.worker.endings import Late, ProcessDied
+from holdfast.worker.endings import Late, NotBegun, ProcessDied
 from holdfast.worker.held import Held
 from holdfast.worker.processes.child import Child
 from holdfast.worker.processes.talk import Service, Talk
@@ -28,6 +28,8 @@ IDLE_SECONDS = 300.0
 START_SECONDS = 120.0
 GRACE_SECONDS = 5.0
 
+#: How long a handler that may begin takes to say that it does. Meanwhile no other job at its last chance begins.
+_BEGIN_SECONDS = 10.0
 #: How long idle children may take to leave their lifespans at the end, all together.
 _LEAVE_SECONDS = 2.0
 _KILLED_SECONDS = 2.0
@@ -51,7 +53,7 @@ class ProcessPool:
         self._children: set[Child] = set()
 
     async def run(self, held: Held, job_type: JobType, timeout: float | None, service: Service) -> Any:
-        """What the handler returned; or raises what it raised, Late, Misfit, ProcessDied, or CancelledError."""
+        """What the handler returned; or raises what it raised, CancelledError, or one of `holdfast.worker.endings`."""
         child = self._take()
         self._busy.add(child)
         talk = Talk(child, held, job_type, service)
@@ -61,10 +63,16 @@ class ProcessPool:
             wait = await _first({task, talk.ready}, self._start_seconds)
             if wait == "done":
                 # At its last chance, the handler waits until it is recorded that it begins, or its lease is over.
-                wait = await _first({task, talk.began}, None)
+                wait = await _first({task, talk.cleared}, None)
+            if wait == "done":
+                wait = await _first({task, talk.began}, _BEGIN_SECONDS)
             if wait == "over":
                 await self._stop(child, task, grace_seconds=0)
-                raise ProcessDied(f"the handler's process did not begin within {self._start_seconds:g} s")
+                if not talk.cleared.done():
+                    raise ProcessDied(f"the handler's process did not begin within {self._start_seconds:g} s")
+                if not talk.began.done():
+                    raise NotBegun(f"the handler's process stood still for {_BEGIN_SECONDS:g} s")
+                raise ProcessDied(f"the handler's process did not say within {_BEGIN_SECONDS:g} s that it began")
             if wait == "done":
                 wait = await _first({task}, timeout)
             if wait != "done":

@@ -73,6 +73,8 @@ class Talk:
         self._strays = self._answered = False
         #: Done when the handler could begin.
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Done when it may.
+        self.cleared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: Done when it has begun.
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -145,12 +147,14 @@ class Talk:
             case "began" if self.began.done():
                 raise ValueError("the handler began twice")
             case "begin":
-                self._is_ready()
+                _done(self.ready)
                 if self._service.begin is not None:
                     await self._service.begin()
+                _done(self.cleared)
                 await self._child.send({"kind": "answer", "number": frame["number"]})
             case "began":
-                self._is_ready()
+                _done(self.ready)
+                _done(self.cleared)
                 if self._service.began is not None:
                     self._service.began()
                 self._held.started = time.monotonic()
@@ -165,10 +169,6 @@ class Talk:
                 await self._answer(frame, self._recorded)
             case "report":
                 await self._answer(frame, self._reported)
-
-    def _is_ready(self) -> None:
-        if not self.ready.done():
-            self.ready.set_result(None)
 
     async def _answer(self, frame: Frame, serve: Callable[[Frame], Awaitable[Frame]]) -> None:
         try:
@@ -217,6 +217,11 @@ class Talk:
             self._child.kill()
             return ProcessDied("the handler's process closed its connection to the worker")
         return ProcessDied(f"the handler's process {_cause(self._child.ended.result())}")
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _misfit(answer: Frame) -> InvalidInput:
