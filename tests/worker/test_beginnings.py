@@ -111,8 +111,9 @@ async def test_at_its_last_chance_a_job_whose_lease_is_over_does_not_begin(
     states: list[dict[UUID, str]] = []
 
     async def act(job_id: UUID) -> None:
-        await expire(owner, job_id)
-        states.append(await sweep(owner))
+        async with owner.transaction():  # or the worker's own sweep may come first
+            await expire(owner, job_id)
+            states.append(await sweep(owner))
 
     begun: list[tuple[UUID, int]] = []
     async with Holdfast(database_url, middleware=[Before(act)]) as hf:

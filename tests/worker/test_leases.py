@@ -119,7 +119,8 @@ async def test_a_lost_attempt_enqueues_nothing_any_more(hf: Holdfast, conn: asyn
     job = await work.enqueue()
     async with working(hf):
         await reached(hf, job, "running")
-        await until(lambda: conn.fetchval("select count(*) from jobs where type = 'child'"), what="a child")
+        ended = "select count(*) from jobs where type = 'child' and state = 'success'"
+        await until(lambda: conn.fetchval(ended), what="the child has a lease no more")
         await lapse(conn)
         assert (await hf.wait(job.id, timeout=30)).state == "success"
     assert faults == ["the lease is lost, and the job somebody else's: nothing is enqueued for this attempt any more"]
