@@ -28,6 +28,9 @@ from tests.lines import Line, over_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 3 * CHAOS_SECONDS)]
 
+#: How much of the time that a connection took is excused, where nothing but the machine can be slow.
+SLOWEST_SECONDS = 0.5
+
 SETTINGS: dict[str, dict[str, str]] = {
     "limits": {
         "statement_timeout": "'2s'",
@@ -195,7 +198,7 @@ async def test_a_storm_of_cuts_does_not_stall(database_url: str, conn: asyncpg.C
     accepted = len(gaps)
     gaps.append(end - last)
     deeds.say(f"{accepted} of {number} jobs accepted, sessions cut {cuts} times, {max(gaps):.2f} s in between at most")
-    assert max(gaps) < 0.8 + 4 * slowest, (slowest, sorted(gaps)[-5:])
+    assert max(gaps) < 0.8 + 4 * min(slowest, SLOWEST_SECONDS), (slowest, sorted(gaps)[-5:])
 
 
 async def test_a_black_hole_is_answered_in_time_and_got_over(
