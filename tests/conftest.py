@@ -27,7 +27,7 @@ from holdfast.testing.databases import SERVER_SETTINGS
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
 from tests.harness.order import is_long, spread
-from tests.harness.slowness import Slowness, slowness
+from tests.harness.slowness import Slowness
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
@@ -124,7 +124,7 @@ def databases(server_url: str) -> Iterator[Databases]:
 @pytest.fixture
 def slow() -> Iterator[Slowness]:
     """How much slower than a quiet machine this one is during the test; limits of durations are multiplied by it."""
-    with slowness() as slow:
+    with Slowness() as slow:
         yield slow
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
@@ -21,6 +20,7 @@ from holdfast.worker import intake
 from tests.conftest import ConnectAs
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
+from tests.harness.stalls import Stalls
 from tests.maintenance.test_starvation import make_sick
 
 #: In the short form on a machine that does other things as well; the leader itself looks for nothing unasked, so that a
@@ -201,42 +201,24 @@ async def test_a_permit_of_a_type_that_another_worker_gives_back(
 async def _prompt(pair: Pair, deeds: Deeds, pairs: int = PAIRS) -> None:
     """None of many pairs is late, on a system that is idle in between.
 
-    A pair during which this process stood still says nothing; only few of them may.
+    A pair during which the machine stood still says nothing; only few of them may. Whether it did, another process
+    tells: in this one runs the worker, and what that does for too long is a fault.
     """
     waits: list[float] = []
     void = 0
-    for number in range(pairs + MOST_VOID):
-        async with _stalls() as stalls:
+    with Stalls() as stalls:
+        for number in range(pairs + MOST_VOID):
             found = await pair(number)
-        if max(stalls, default=0.0) > STALL_SECONDS and void < MOST_VOID:
-            void += 1
-            continue
-        waits += found
-        if number - void >= pairs - 1:
-            break
+            if stalls.longest > STALL_SECONDS and void < MOST_VOID:
+                void += 1
+                continue
+            waits += found
+            if number - void >= pairs - 1:
+                break
     median, latest = sorted(waits)[len(waits) // 2], sorted(waits)[-5:]
     figures = f"median {median * 1000:.1f} ms, latest {latest[-1] * 1000:.0f} ms"
     deeds.say(f"{len(waits)} wake-ups: {figures}; {void} pairs void")
     assert latest[-1] <= LATEST_SECONDS, latest
-
-
-@asynccontextmanager
-async def _stalls() -> AsyncIterator[list[float]]:
-    """For how long this process stood still meanwhile, each time that it did."""
-    stalls: list[float] = []
-
-    async def watch() -> None:
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.005)
-            stalls.append(time.monotonic() - before - 0.005)
-
-    task = asyncio.create_task(watch())
-    try:
-        yield stalls
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _led(hf: Holdfast) -> bool:
