@@ -1517,8 +1517,7 @@ declare
   tids tid[];
 begin
   select
-    array_agg(v.tid) filter (where not exists (
-      select from jobs j where j.id = v.job_id and j.run_at = v.run_at and j.state in ('scheduled', 'retry'))),
+    array_agg(v.tid) filter (where not due_fits(v.run_at, v.job_id)),
     max(array[v.run_at::text, v.job_id::text]) filter (where v.number = max_rows)
   into tids, reached
   from (
@@ -1532,15 +1531,10 @@ begin
   mended := 0;
   if tids is not null then
     tids := array(select d.ctid from due d where d.ctid = any (tids) for update skip locked);
-    delete from due d
-    where d.ctid = any (tids)
-      and not exists (
-        select from jobs j where j.id = d.job_id and j.run_at = d.run_at and j.state in ('scheduled', 'retry'));
+    delete from due d where d.ctid = any (tids) and not due_fits(d.run_at, d.job_id);
     get diagnostics mended = row_count;
   end if;
-  if mended > 0 then
-    perform note_repair('due-dropped', mended);
-  end if;
+  perform note_repair('due-dropped', mended);
   return next;
 end
 $$;
@@ -1575,9 +1569,7 @@ begin
     delete from ready r where r.ctid = any (tids) and not entry_fits(r.stream, r.rank, r.seq, r.job_id);
     get diagnostics mended = row_count;
   end if;
-  if mended > 0 then
-    perform note_repair('ready-dropped', mended);
-  end if;
+  perform note_repair('ready-dropped', mended);
   return next;
 end
 $$;
@@ -1608,9 +1600,7 @@ begin
       and not exists (select from jobs j where j.id = s.job_id and j.state = 'running' and j.attempt = s.attempt)
     for update skip locked));
   get diagnostics mended = row_count;
-  if mended > 0 then
-    perform note_repair('lease-dropped', mended);
-  end if;
+  perform note_repair('lease-dropped', mended);
   if cardinality(ids) = max_rows then
     reached := array[ids[max_rows]::text];
   end if;
@@ -1648,6 +1638,16 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_strays(max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+  select exists (
+    select from jobs j where j.id = due_fits.job_id and j.run_at = due_fits.run_at and j.state in ('scheduled', 'retry'))
+$$;
+ALTER FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3384,7 +3384,8 @@ CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   insert into repairs as r (kind, count)
-  values (note_repair.kind, times)
+  select note_repair.kind, times
+  where times > 0
   on conflict on constraint repairs_pkey do update
     set count = r.count + excluded.count, last_at = now()
 $$;
@@ -3716,9 +3717,7 @@ begin
     using unnest(ids, times) as entry (job_id, run_at)
     where d.run_at = entry.run_at and d.job_id = entry.job_id;
     get diagnostics strays = row_count;
-    if strays > 0 then
-      perform note_repair('due-dropped', strays);
-    end if;
+    perform note_repair('due-dropped', strays);
   end if;
   return query
   select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
@@ -3791,9 +3790,7 @@ begin
     (select count(*) from gone) - count(*)
   into woken, tenants, targets, dropped
   from moved;
-  if dropped > 0 then
-    perform note_repair('due-dropped', dropped);
-  end if;
+  perform note_repair('due-dropped', dropped);
   if targets is not null then
     perform seat(tenants, targets);
   end if;
@@ -5412,9 +5409,7 @@ begin
     on conflict do nothing
   )
   select count(*) into mended from taken;
-  if mended > 0 then
-    perform note_repair('parked-for-nothing', mended);
-  end if;
+  perform note_repair('parked-for-nothing', mended);
   return next;
 end
 $$;
@@ -6606,6 +6601,7 @@ REVOKE ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer
 GRANT ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.elect(max_targets integer) TO holdfast_worker;

@@ -143,13 +143,14 @@ as $$
       and l.objsubid = 2)
 $$;
 
--- Count what was found inconsistent.
+-- Count what was found inconsistent, if anything was.
 create or replace function note_repair(kind text, times bigint) returns void
 language sql
 set search_path from current
 as $$
   insert into repairs as r (kind, count)
-  values (note_repair.kind, times)
+  select note_repair.kind, times
+  where times > 0
   on conflict on constraint repairs_pkey do update
     set count = r.count + excluded.count, last_at = now()
 $$;

@@ -40,9 +40,7 @@ begin
     using unnest(ids, times) as entry (job_id, run_at)
     where d.run_at = entry.run_at and d.job_id = entry.job_id;
     get diagnostics strays = row_count;
-    if strays > 0 then
-      perform note_repair('due-dropped', strays);
-    end if;
+    perform note_repair('due-dropped', strays);
   end if;
   return query
   select coalesce(cardinality(ids), 0), extract(epoch from following.run_at - clock_timestamp())::double precision,
@@ -130,9 +128,7 @@ begin
   into woken, tenants, targets, dropped
   from moved;
 
-  if dropped > 0 then
-    perform note_repair('due-dropped', dropped);
-  end if;
+  perform note_repair('due-dropped', dropped);
   if targets is not null then
     perform seat(tenants, targets);
   end if;

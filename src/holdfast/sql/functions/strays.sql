@@ -32,9 +32,7 @@ begin
       and not exists (select from jobs j where j.id = s.job_id and j.state = 'running' and j.attempt = s.attempt)
     for update skip locked));
   get diagnostics mended = row_count;
-  if mended > 0 then
-    perform note_repair('lease-dropped', mended);
-  end if;
+  perform note_repair('lease-dropped', mended);
   if cardinality(ids) = max_rows then
     reached := array[ids[max_rows]::text];
   end if;
@@ -75,9 +73,7 @@ begin
     delete from ready r where r.ctid = any (tids) and not entry_fits(r.stream, r.rank, r.seq, r.job_id);
     get diagnostics mended = row_count;
   end if;
-  if mended > 0 then
-    perform note_repair('ready-dropped', mended);
-  end if;
+  perform note_repair('ready-dropped', mended);
   return next;
 end
 $$;
@@ -127,8 +123,7 @@ declare
   tids tid[];
 begin
   select
-    array_agg(v.tid) filter (where not exists (
-      select from jobs j where j.id = v.job_id and j.run_at = v.run_at and j.state in ('scheduled', 'retry'))),
+    array_agg(v.tid) filter (where not due_fits(v.run_at, v.job_id)),
     max(array[v.run_at::text, v.job_id::text]) filter (where v.number = max_rows)
   into tids, reached
   from (
@@ -142,17 +137,23 @@ begin
   mended := 0;
   if tids is not null then
     tids := array(select d.ctid from due d where d.ctid = any (tids) for update skip locked);
-    delete from due d
-    where d.ctid = any (tids)
-      and not exists (
-        select from jobs j where j.id = d.job_id and j.run_at = d.run_at and j.state in ('scheduled', 'retry'));
+    delete from due d where d.ctid = any (tids) and not due_fits(d.run_at, d.job_id);
     get diagnostics mended = row_count;
   end if;
-  if mended > 0 then
-    perform note_repair('due-dropped', mended);
-  end if;
+  perform note_repair('due-dropped', mended);
   return next;
 end
+$$;
+
+-- Whether the job of an entry waits for that moment.
+create or replace function due_fits(run_at timestamptz, job_id uuid) returns boolean
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+  select exists (
+    select from jobs j where j.id = due_fits.job_id and j.run_at = due_fits.run_at and j.state in ('scheduled', 'retry'))
 $$;
 
 -- What is hidden from claims without being parked comes back.
@@ -200,9 +201,7 @@ begin
     on conflict do nothing
   )
   select count(*) into mended from taken;
-  if mended > 0 then
-    perform note_repair('parked-for-nothing', mended);
-  end if;
+  perform note_repair('parked-for-nothing', mended);
   return next;
 end
 $$;
