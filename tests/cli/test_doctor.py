@@ -67,6 +67,17 @@ async def test_a_guard_that_is_off_or_missing_is_named(cli: Cli, conn: asyncpg.C
     assert found["detail"] == "durable on controls is off; durable on leases is missing; guard_update on jobs is off"
 
 
+async def test_every_guard_of_a_fresh_schema_would_be_missed(cli: Cli, conn: asyncpg.Connection) -> None:
+    triggers = await conn.fetch(
+        "select t.tgname as name, c.relname as owner from pg_trigger t join pg_class c on c.oid = t.tgrelid"
+        " where c.relnamespace = 'holdfast'::regnamespace and not t.tgisinternal"
+    )
+    for trigger in triggers:
+        await conn.execute(f"drop trigger {trigger['name']} on {trigger['owner']}")
+    missed = (await diagnosis(cli))["guards"]["detail"].split("; ")
+    assert missed == sorted(f"{trigger['name']} on {trigger['owner']} is missing" for trigger in triggers)
+
+
 async def test_another_version_of_the_collation_is_worth_a_look(
     cli: Cli, database_url: str, conn: asyncpg.Connection
 ) -> None:

@@ -776,10 +776,7 @@ declare
 begin
   select bounds_fault(
     what, bound,
-    case when bound = 'delay' and length between -3153600000 and 0 then 0
-      -- Not every number of 15 digits is short, and bounds are.
-      when length = 'infinity' then 'infinity'::numeric when length = '-infinity' then '-infinity'::numeric
-      else length::numeric end) into fault
+    case when bound = 'delay' and length between -highest('delay') and 0 then 0 else length::numeric end) into fault
   from unnest(lengths) as length
   where length is not null
   order by 1 nulls last
@@ -1287,7 +1284,7 @@ CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select make_interval(secs => least(greatest(max(k.lead), 0), (select b.high from bounds() b where b.name = 'delay')::float8))
+  select make_interval(secs => least(greatest(max(k.lead), 0), highest('delay')))
   from known_clock_steps() k
   where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;
@@ -2595,6 +2592,13 @@ CREATE FUNCTION holdfast.held_outside(gate text, capacity integer) RETURNS bigin
   where p.gate = held_outside.gate and p.slot > capacity
 $$;
 ALTER FUNCTION holdfast.held_outside(gate text, capacity integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.highest(bound text) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select b.high::double precision from bounds() b where b.name = bound
+$$;
+ALTER FUNCTION holdfast.highest(bound text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, interrupt text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4750,7 +4754,8 @@ CREATE FUNCTION holdfast.retention_of(dead boolean) RETURNS interval
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select make_interval(secs => 86400 * least(
-    setting(case when dead then 'RETENTION_DEAD_DAYS' else 'RETENTION_DAYS' end)::double precision, 36500))
+    setting(case when dead then 'RETENTION_DEAD_DAYS' else 'RETENTION_DAYS' end)::double precision,
+    highest('retention_days')))
 $$;
 ALTER FUNCTION holdfast.retention_of(dead boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 500) RETURNS TABLE(deleted integer, reached uuid)
@@ -6677,6 +6682,7 @@ REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.held_outside(gate text, capacity integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.highest(bound text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;

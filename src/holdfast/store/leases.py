@@ -57,7 +57,7 @@ class LeaseStore:
     ) -> list[Claim]:
         """Lease up to `limit` jobs. Those beyond the first `at_once` are numbered from `next_number` on.
 
-        With `records`, jobs at their last chance are none of them: each has its beginning recorded by itself.
+        With `records`, jobs at their last chance get no such number: the beginning of each is recorded separately.
         """
         at_once = limit if at_once is None else at_once
         rows = await self._database.rows(

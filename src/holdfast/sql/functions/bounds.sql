@@ -1,6 +1,6 @@
--- How large the numbers may be that users give; holdfast.bounds has the same in Python, and a test proves them
--- equal. The constraints of the tables repeat them. Infinity and NaN lie outside of all of them: PostgreSQL orders NaN
--- after every number. Moves: none.
+-- How large the numbers may be that users give; holdfast.bounds has the same in Python, and a test proves them equal. The
+-- constraints of tables, `enqueue` (the hot path) and `set_limit` write some of them out again. Infinity and NaN lie outside
+-- of all of them: PostgreSQL orders NaN after every number. Moves: none.
 
 create or replace function bounds() returns table (name text, low numeric, high numeric, whole boolean)
 language sql immutable parallel safe
@@ -24,6 +24,13 @@ as $$
     ('key_lifetime', 0.001, 3153600000, false)
 $$;
 
+create or replace function highest(bound text) returns double precision
+language sql immutable parallel safe
+set search_path from current
+as $$
+  select b.high::double precision from bounds() b where b.name = bound
+$$;
+
 -- What is wrong with a number, in words; null if nothing is, or if there is none.
 create or replace function bounds_fault(what text, bound text, value numeric) returns text
 language sql immutable parallel safe
@@ -44,10 +51,7 @@ declare
 begin
   select bounds_fault(
     what, bound,
-    case when bound = 'delay' and length between -3153600000 and 0 then 0
-      -- Not every number of 15 digits is short, and bounds are.
-      when length = 'infinity' then 'infinity'::numeric when length = '-infinity' then '-infinity'::numeric
-      else length::numeric end) into fault
+    case when bound = 'delay' and length between -highest('delay') and 0 then 0 else length::numeric end) into fault
   from unnest(lengths) as length
   where length is not null
   order by 1 nulls last

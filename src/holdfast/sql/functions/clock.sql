@@ -174,7 +174,7 @@ create or replace function clock_lead(within interval) returns interval
 language sql stable
 set search_path from current
 as $$
-  select make_interval(secs => least(greatest(max(k.lead), 0), (select b.high from bounds() b where b.name = 'delay')::float8))
+  select make_interval(secs => least(greatest(max(k.lead), 0), highest('delay')))
   from known_clock_steps() k
   where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;

@@ -185,11 +185,11 @@ $$;
 
 -- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock. An expiry further
 -- ahead than a whole term was written before the clock was set back: nobody waits for it longer than one term.
--- Where somebody has locked the row, nothing can be written down, but the duties must go on: who leads by the last word
--- goes on leading, and if that one is gone, whoever asks leads. Two leaders are harmless.
--- With each call the candidate tells for how long it has been in touch and what goes wrong, and learns what it judges the
--- database by: the clock, when the server started, and whether somebody may have something to be done without having
--- sent a notification (see `wake`).
+-- While somebody else has the row locked, nothing can be written, but the duties must go on: the holder that the row names
+-- goes on leading, and once its term has been over for two more, every candidate leads. Several leaders are harmless.
+-- With each call the candidate reports for how long it has been in touch and what goes wrong. The answer says how the
+-- database is doing: the clock, when the server started, and whether there may be work that no notification was sent for
+-- (see `wake`).
 create or replace function preside(
   name text, candidate text, seconds double precision, patience_seconds double precision default 0,
   report jsonb default null

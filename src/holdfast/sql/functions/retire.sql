@@ -107,7 +107,8 @@ language sql stable
 set search_path from current
 as $$
   select make_interval(secs => 86400 * least(
-    setting(case when dead then 'RETENTION_DEAD_DAYS' else 'RETENTION_DAYS' end)::double precision, 36500))
+    setting(case when dead then 'RETENTION_DEAD_DAYS' else 'RETENTION_DAYS' end)::double precision,
+    highest('retention_days')))
 $$;
 
 -- For leaders of older releases, which do not tell when they looked at the clock.

@@ -14,7 +14,15 @@ where d.datname = current_database();
 -- Triggers by which the database refuses what must not be, and makes commits durable: those that are off or missing.
 with needed (relation, trigger) as (
   values ('jobs', 'guard_insert'), ('jobs', 'guard_update'), ('jobs', 'guard_delete'), ('jobs', 'guard_truncate'),
-    ('jobs', 'durable'), ('leases', 'durable'), ('idempotency_keys', 'durable'), ('audit_log', 'audit_append_only')
+    ('jobs', 'secured_insert'), ('jobs', 'secured_update'), ('audit_log', 'audit_append_only'),
+    ('controls', 'controls_begin_limit'), ('job_types', 'job_types_begin_limit')
+  union all
+  select unnest(array[
+    'jobs', 'leases', 'beginnings', 'idempotency_keys', 'job_progress', 'job_items', 'dead_letters', 'job_types', 'settings',
+    'controls', 'api_keys', 'audit_log', 'clock_steps']), 'durable'
+  union all
+  select unnest(array[
+    'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'api_keys', 'audit_log']), 'secured'
 ), found as (
   select c.relname::text as relation, t.tgname::text as trigger, t.tgenabled in ('D', 'R') as off
   from pg_trigger t

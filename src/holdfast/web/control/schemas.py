@@ -72,9 +72,9 @@ class Submission(_Model):
     correlation_id: _text(255) | None = None  # type: ignore[valid-type]
     target: _text(255) | None = None  # type: ignore[valid-type]
     queue: _text(200) | None = None  # type: ignore[valid-type]
-    priority: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
-    max_attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    target_count: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+    priority: Annotated[int, Field(ge=0, le=BOUNDS["priority"].high)] | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=BOUNDS["max_attempts"].high)] | None = None
+    target_count: Annotated[int, Field(ge=1, le=BOUNDS["target_count"].high)] | None = None
     run_at: AwareDatetime | None = None
     delay: Annotated[float, Field(ge=0, le=BOUNDS["delay"].high)] | None = None
     parent_id: UUID | None = None
