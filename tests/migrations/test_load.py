@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Context, Holdfast
 from holdfast.config import Config
-from holdfast.errors import DatabaseBusy, HoldfastError
+from holdfast.errors import DatabaseBusy
 from holdfast.store import migrate as module
 from holdfast.store.migrate import migrate, plan
 from holdfast.testing.harness import until
@@ -59,7 +59,7 @@ async def test_steps_are_taken_beside_a_busy_worker_and_producers(empty_database
 
         async def read() -> None:
             while True:
-                with suppress(HoldfastError):  # whoever waits for the view while it is replaced misses its row type
+                with suppress(DatabaseBusy):  # whoever waits for the view while it is replaced misses its row type
                     await hf.find(limit=5)
 
         worker = asyncio.create_task(hf.run_worker())
@@ -95,7 +95,7 @@ async def set_back(admin: asyncpg.Connection) -> str:
 async def test_whoever_holds_a_table_is_waited_for_more_than_once(
     empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(module, "LOCK_TIMEOUTS", ("100ms",) * 3)
     monkeypatch.setattr(module, "_PAUSE_SECONDS", (0.0, 0.1))
     config = Config.load(environment={}, database_url=empty_database_url)
     await migrate(config)
@@ -106,7 +106,7 @@ async def test_whoever_holds_a_table_is_waited_for_more_than_once(
     await admin.execute("select holdfast.enqueue('count')")
     with pytest.raises(DatabaseBusy):
         await migrate(config)
-    monkeypatch.setattr(module, "TRIES", 100)
+    monkeypatch.setattr(module, "LOCK_TIMEOUTS", ("100ms",) * 100)
     migration = asyncio.create_task(migrate(config))
     assert not (await asyncio.wait([migration], timeout=0.5))[0]
     await open_one.commit()

@@ -117,7 +117,7 @@ async def test_a_failure_leaves_nothing_half_done(
 async def test_waiting_for_another_migration_is_not_cut_short(
     empty_database_url: str, admin: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOCK_TIMEOUT", "300ms")
+    monkeypatch.setattr(module, "LOCK_TIMEOUTS", ("300ms",))
     async with admin.transaction():
         await admin.execute("select pg_advisory_xact_lock(hashtext('holdfast migrations'), hashtext('holdfast'))")
         waiting = asyncio.create_task(migrate(config_of(empty_database_url)))

@@ -122,6 +122,8 @@ def _told(state: str | None, text: str) -> HoldfastError | None:
             return InvalidInput(text)
         case "55P03" | "40P01" | "40001":
             return DatabaseBusy(f"somebody else holds what is needed: {text}")
+        case "XX000" if text.startswith("cache lookup failed"):
+            return DatabaseBusy(f"the schema was migrated while the statement waited; try again ({text})")
         case "53100":
             return DatabaseUnavailable(f"PostgreSQL's disk is full: {text}", reason="disk-full")
         case "53200" | "53300" | "57P03" | "55000" | "58030":

@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import asyncpg
@@ -31,12 +31,13 @@ __all__ = ["ROLES", "Plan", "migrate", "migration_sql", "plan"]
 
 ROLES = ("owner", "api", "worker", "operator", "client")
 
-#: How long a table that others use is waited for; those who come later wait as well. Another migration is waited for
-#: without limit.
-LOCK_TIMEOUT = "4s"
-#: How often that is tried, and how long others can go on in between, in seconds, at least and at most.
-TRIES = 5
-_PAUSE_SECONDS = 0.2, 1.0
+#: How long each try waits for a table that others use; those who come later wait as well. No order of locks suits
+#: everybody (a list reads `jobs` before the view, a single job the view before `jobs`), so most tries end before the
+#: server looks for deadlocks, and others go on. The last tries are for a transaction that takes long. Another
+#: migration is waited for without limit.
+LOCK_TIMEOUTS = ("300ms",) * 25 + ("4s",) * 3
+#: How long others can go on between two tries, in seconds, at least and at most.
+_PAUSE_SECONDS = 0.1, 0.5
 
 #: Function files that have triggers need the tables, too.
 _TRIGGER = "create or replace trigger"
@@ -66,21 +67,18 @@ async def plan(config: Config) -> Plan:
 async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
     """Apply what is missing; the plan that was carried out. DatabaseBusy if somebody holds a table all the time."""
     async with _connection(config) as conn:
-        for last in (*(False,) * (TRIES - 1), True):
-            try:
-                return await _migrate(conn, config, up_to)
-            except (*REPEATABLE, asyncpg.LockNotAvailableError):
-                if last:
-                    raise
+        for lock_timeout in LOCK_TIMEOUTS[:-1]:
+            with suppress(*REPEATABLE, asyncpg.LockNotAvailableError):
+                return await _migrate(conn, config, up_to, lock_timeout)
             await asyncio.sleep(random.uniform(*_PAUSE_SECONDS))  # noqa: S311 - so that two do not meet again
-    raise AssertionError("the last try returns or raises")
+        return await _migrate(conn, config, up_to, LOCK_TIMEOUTS[-1])
 
 
-async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None) -> Plan:
+async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None, lock_timeout: str) -> Plan:
     sql = queries(config.schema)
     async with conn.transaction():
         await conn.fetchval(sql["lock_migrations"], config.schema)
-        await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+        await conn.execute(f"set local lock_timeout = '{lock_timeout}'")
         await refuse_testing_schema(conn, config)
         await refuse_forgetful_server(conn, config)
         before = await _plan(conn, config)
