@@ -122,7 +122,8 @@ class History:
         for path in sorted(self.folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
-                lines = file.readlines()
+                # The last one may still be under way.
+                lines = [line for line in file.readlines() if line.endswith(b"\n")]
             self._read[path] = self._read.get(path, 0) + sum(map(len, lines))
             found += [_fact(line, path.name) for line in lines]
         if found:
