@@ -81,8 +81,10 @@ async def put_target(name: str, target: Target, tenant: Tenant, targets: Known) 
 @service.get("/targets/{name}")
 async def get_target(name: str, tenant: Tenant, targets: Known, app: CurrentHoldfast) -> TargetWithRuns:
     """A target and how its runs stand."""
-    target = await _existing(targets, tenant, name)
+    await _existing(targets, tenant, name)
     jobs = await app.find(tenant=tenant, target=name, types=[run.name], limit=20)
+    # Read afterwards: what a run has paid is gone from the tokens beside it.
+    target = await _existing(targets, tenant, name)
     runs = [Run(id=job.id, status=job.status, message=await _message(app, job)) for job in reversed(jobs)]
     return TargetWithRuns(**target.model_dump(), runs=runs)
 

@@ -200,7 +200,7 @@ def _become(wish: dict[str, Any]) -> NoReturn:
         warnings.simplefilter("error")
         arguments = arguments[2:]
     given = os.environ.get("PYTHONPATH", "")
-    sys.path[1:1] = [folder for folder in given.split(os.pathsep) if folder and folder not in sys.path]
+    sys.path[1:1] = [folder for folder in given.split(os.pathsep) if folder and folder not in sys.path[1:]]
     code: int | None = 0
     try:
         if arguments[0] == "-m":
