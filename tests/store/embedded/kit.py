@@ -24,10 +24,12 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 
 USER_SCRIPT = """
-import asyncio, sys
+import asyncio, signal, sys
 from pathlib import Path
 import asyncpg
 from holdfast.store.embedded import EmbeddedError, EmbeddedPostgres
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it, and so would we
 
 async def ask(url):
     connection = await asyncpg.connect(url)
