@@ -29,17 +29,14 @@ GENERAL = 1 << 48
 
 
 async def claim_ahead(
-    conn: asyncpg.Connection, at_once: int, next_number: int | None, limit: int = 10, *, records: bool | None = None
+    conn: asyncpg.Connection, at_once: int, next_number: int | None, limit: int = 10, *, records: bool = False
 ) -> list[tuple[UUID, int | None]]:
-    """(job, its number) in the order in which they are to begin, as w1 claims them; as an older worker, by default."""
+    """(job, the number of its lease) in the order in which they are to begin, as w1 claims them."""
     streams = [row["id"] for row in await conn.fetch("select id from streams")]
-    statement = "select job_id from claim_ahead('w1', $1, null, $2, $3, $4, $5, $6, $7)"
-    more: list[bool] = []
-    if records is not None:
-        statement = "select job_id from claim_jobs('w1', $1, null, $2, $3, $4, $5, $6, $7, $8)"
-        more = [records]
-    rows = await conn.fetch(statement, limit, *Hints.everything(streams), at_once, next_number, *more)
+    statement = "select job_id, number from claim_jobs('w1', $1, null, $2, $3, $4, $5, $6, $7, $8)"
+    rows = await conn.fetch(statement, limit, *Hints.everything(streams), at_once, next_number, records)
     numbers = {row["job_id"]: row["number"] for row in await conn.fetch("select job_id, number from leases")}
+    assert all(row["number"] == (numbers[row["job_id"]] or None) for row in rows)
     return [(row["job_id"], numbers[row["job_id"]]) for row in rows]
 
 

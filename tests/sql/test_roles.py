@@ -23,7 +23,7 @@ WORKERS = EVERYBODY | {
     "publish_types", "lead", "preside", "unheard", "recover", "clamp_leases", "clamp_rates", "clamp_backoff", "resign",
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor", "result_limit",
-    "claim_ahead", "claim_jobs", "may_begin", "record_beginnings",
+    "claim_jobs", "may_begin", "record_beginnings",
     "promote_due", "elect_from", "age_from", "reconcile_pages", "retire_from", "retire_known", "drop_stray_leases",
     "drop_stray_entries", "drop_stray_due", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits",

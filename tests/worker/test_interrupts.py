@@ -11,6 +11,7 @@ import pytest
 from holdfast import Context, Hold, Holdfast, RetryPolicy
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
+from holdfast.worker.held import Held
 
 
 class Gate:
@@ -168,11 +169,11 @@ async def test_a_job_canceled_before_its_handler_began_frees_its_slot(hf: Holdfa
 
     async with working(hf, lanes={"general": 1}) as worker:
         await reached(hf, await quick.enqueue(0), "success")
-        held_back = worker._start
+        held_back = worker._intake._start
 
-        def stop_first(held: object) -> None:
-            held.stop("cancel")  # type: ignore[attr-defined]
-            held_back(held)  # type: ignore[arg-type]
+        def stop_first(held: Held) -> None:
+            held.stop("cancel")
+            held_back(held)
 
         worker._intake._start = stop_first
         job = await quick.enqueue(-1)

@@ -112,7 +112,7 @@ class Payload:
     def call_arguments(self, text: str) -> dict[str, Any]:
         """Read a stored payload and make the handler's keyword arguments of it."""
         try:
-            value = self._adapter.validate_json(text)
+            value = self._adapter.validator.validate_json(text)
         except ValidationError as fault:
             raise InvalidPayload(
                 f"the stored payload does not fit the handler of {self._job_type}: {_readable(fault)}"
@@ -123,7 +123,8 @@ class Payload:
             ) from fault
         if self._single is not None:
             return {self._single: value}
-        return {**{name: getattr(value, name) for name in self._names or []}, **(value.model_extra or {})}
+        arguments = {name: getattr(value, name) for name in self._names or []}
+        return arguments | value.model_extra if value.model_extra else arguments
 
 
 def encode_plain(job_type: str, payload: Any) -> str:

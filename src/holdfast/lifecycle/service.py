@@ -90,6 +90,11 @@ class Service(ABC):
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
 
+    @property
+    def woken(self) -> bool:
+        """Whether it is about to look."""
+        return self._woken.is_set()
+
     def wake(self) -> None:
         """Look now."""
         self._woken.set()

@@ -1,8 +1,8 @@
 """Does the duties, each in a task of its own, while this process leads.
 
 No duty waits for another: the urgent ones have a connection each whenever they need one, the others share a few
-slots, and begin a moment after the urgent ones. A duty that fails comes again after a pause that grows up to its
-interval; one whose time limit strikes also does less at once.
+slots, and begin a moment after the urgent ones, one after the other. A duty that fails comes again after a pause that
+grows up to its interval; one whose time limit strikes also does less at once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _LONGEST_PAUSE_SECONDS = 15.0
 _GRACE_SECONDS = 2.0
 #: How long an urgent statement that is under way is waited for when maintenance stops.
 _STOP_SECONDS = 2.0
-#: A worker that lives for a moment, as one in a burst does, has no time to mend: it would only delay its own end.
+#: A worker that lives for a moment, as one in a burst does, has no time to mend: it would only delay its own end. And
+#: a leader that has just begun has a backlog to see to: the first looks of those that can wait come one by one.
 _SETTLING_SECONDS = 0.5
+_APART_SECONDS = 0.4
 
 
 class Crew:
@@ -38,6 +40,8 @@ class Crew:
     def __init__(self, duties: Iterable[Duty], database: UpkeepDatabase, bus: Bus) -> None:
         self._database, self._bus = database, bus
         self._posts = [_Post(duty) for duty in duties]
+        for place, post in enumerate(post for post in self._posts if not post.is_urgent):
+            post.settling_seconds = _SETTLING_SECONDS + place * _APART_SECONDS
         self._slots = asyncio.Semaphore(SLOTS)
         self._leading = asyncio.Event()
         #: How many times this process has begun to lead.
@@ -94,9 +98,9 @@ class Crew:
     async def _serve(self, post: _Post) -> None:
         while True:
             await self._leading.wait()
-            if post.term != self._term and not post.is_urgent:
+            if post.term != self._term and post.settling_seconds:
                 post.term = self._term
-                await asyncio.sleep(_SETTLING_SECONDS)
+                await asyncio.sleep(post.settling_seconds)
                 continue
             post.told.clear()
             seconds = await self._do(post)
@@ -148,8 +152,9 @@ class _Post:
         self.duty = duty
         self.is_urgent = duty.urgency is Urgency.URGENT
         self.told = asyncio.Event()
-        #: Since which of the process's terms it has been at work.
+        #: Since which of the process's terms it has been at work, and how long it waits when one begins.
         self.term = 0
+        self.settling_seconds = 0.0
         #: Where it works just now.
         self.desk: Limited | None = None
         self.fault: str | None = None

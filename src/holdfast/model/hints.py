@@ -33,12 +33,13 @@ class Hints:
 
     def learn(self, claims: Iterable[Claim]) -> None:
         """Remember what a claim took."""
-        for claim in claims:
-            ranks = self._now.setdefault(claim.stream.id, {})
-            if claim.seq > ranks.get(claim.rank, 0):
-                ranks[claim.rank] = claim.seq
+        # Of each stream and rank, the last one: a claim returns them in their order.
+        for (stream, rank), seq in {(claim.stream.id, claim.rank): claim.seq for claim in claims}.items():
+            ranks = self._now.setdefault(stream, {})
+            if seq > ranks.get(rank, 0):
+                ranks[rank] = seq
             if len(ranks) > _RANKS_KEPT:
-                del self._now[claim.stream.id]
+                del self._now[stream]
 
     def forget(self, streams: Iterable[int]) -> None:
         """Know nothing of these streams any more."""

@@ -14,7 +14,7 @@ to holdfast_api, holdfast_worker, holdfast_operator;
 
 -- Only workers move jobs, and do maintenance.
 grant execute on function
-  holdfast.claim, holdfast.claim_from, holdfast.claim_ahead, holdfast.claim_jobs, holdfast.claim_by_id,
+  holdfast.claim, holdfast.claim_from, holdfast.claim_jobs, holdfast.claim_by_id,
   holdfast.may_begin, holdfast.record_beginnings, holdfast.renew, holdfast.interrupted,
   holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.release, holdfast.release_unknown, holdfast.stop,
   holdfast.report, holdfast.last_cursor, holdfast.result_limit,

@@ -59,9 +59,15 @@ class LeaseStore:
 
         With `records`, jobs at their last chance get no such number: the beginning of each is recorded separately.
         """
-        at_once = limit if at_once is None else at_once
         rows = await self._database.rows(
-            "claim_jobs", self._worker, limit, lease_seconds, *ranges, at_once, next_number, records
+            "claim_jobs",
+            self._worker,
+            limit,
+            lease_seconds,
+            *ranges,
+            limit if at_once is None else at_once,
+            next_number,
+            records,
         )
         return [
             Claim(
@@ -79,9 +85,9 @@ class LeaseStore:
                 lease_seconds=row[11],
                 cursor=row[12],
                 last_chance=row[13],
-                number=None if next_number is None or place < at_once or row[13] else next_number + place - at_once,
+                number=row[14],
             )
-            for place, row in enumerate(rows)
+            for row in rows
         ]
 
     async def may_begin(self, numbers: Sequence[int]) -> None:
@@ -134,8 +140,10 @@ class LeaseStore:
                 [entry[3] for entry in done],
                 excerpts if any(excerpts) else None,
             )
-            states |= {(entry[0], entry[1]): "success" for entry in done}
+            states = {(entry[0], entry[1]): "success" for entry in done}
             states |= {(row[0], row[1]): row[2] for row in rows}
+        if len(done) == len(batch):
+            return states
         for kinds, statement in (
             (("failed", "timeout"), self._fail),
             (("snoozed",), self._snooze),

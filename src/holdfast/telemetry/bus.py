@@ -38,7 +38,10 @@ class Bus:
         askable = self._askable.get(kind)
         if askable is None:
             askable = self._askable[kind] = [r for _, kinds, r in self._subscribers if issubclass(kind, kinds)]
-        return bool(askable) and any(routine() for routine in askable)
+        for routine in askable:  # noqa: SIM110 - a generator would cost more than the answer
+            if routine():
+                return True
+        return False
 
     def emit(self, event: Event) -> None:
         """Tell everybody who wants to hear of it."""

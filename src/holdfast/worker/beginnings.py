@@ -46,11 +46,11 @@ class Beginnings(Service):
         """The number of the next job that is claimed ahead."""
         return self._lanes[lane].last + 1
 
-    def claimed(self, lane: str, first: int | None, last: int) -> None:
-        """Numbers up to this one are used up. The first that a job was given, if any, may be wanted soon."""
+    def claimed(self, lane: str, first: int, last: int) -> None:
+        """Jobs were given numbers from the first of these, which may be wanted soon, to the last."""
         numbers = self._lanes[lane]
         numbers.last = max(numbers.last, last)
-        if first is not None and numbers.cleared < first:
+        if numbers.cleared < first:
             self._want(numbers, first)
 
     def at_once(self, lane: str, mean_seconds: float, *, free: int, waiting: int) -> int:

@@ -33,78 +33,50 @@ def whole_ms(seconds: float) -> int:
 class Held:
     """One attempt in this worker's hands."""
 
-    __slots__ = (
-        "_ending",
-        "_later",
-        "claim",
-        "completed",
-        "deadline",
-        "duration",
-        "ended",
-        "interrupt",
-        "lane",
-        "late",
-        "lease_end",
-        "log",
-        "lost",
-        "noticed",
-        "renewed",
-        "reports",
-        "result",
-        "returned",
-        "started",
-        "stopped",
-        "stuck",
-        "stuck_at",
-        "task",
-        "timer",
-        "transacting",
-        "waited",
-    )
+    #: Told of every renewal: who ends the handler with its lease where the event loop cannot.
+    renewed: Callable[[float], None] | None = None
+    started: float | None = None
+    duration = 0.0
+    #: How long it had a slot before its handler could begin (see holdfast.worker.starts).
+    waited = 0.0
+    #: The task that its handler runs in, which may run others after it.
+    task: asyncio.Task[None] | None = None
+    #: Its handler is over, and its outcome is on the way, or settled.
+    ended = False
+    interrupt: Interrupt | None = None
+    #: The handler is to stop.
+    stopped = False
+    #: When its time is over, and that it was (see holdfast.worker.deadlines).
+    deadline: float | None = None
+    timer: asyncio.TimerHandle | None = None
+    late = False
+    stuck = False
+    #: When an async handler that ignores its cancellation is called stuck.
+    stuck_at: float | None = None
+    #: The handler has seen that it should stop.
+    noticed = False
+    #: The last lines that the handler logged through its context.
+    log: deque[str] | None = None
+    #: The database has said that the lease is gone.
+    lost = False
+    #: How many reports the handler has sent.
+    reports = 0
+    #: What the handler has set as its result, apart from what it returns.
+    result: Any = None
+    #: It has returned one as well.
+    returned = False
+    #: The handler's own transaction is open, is about to end the job, and has (see holdfast.worker.transaction).
+    transacting = False
+    _ending = False
+    completed = False
+    #: What the handler was told to stop for while its job was ending.
+    _later: Interrupt | None = None
 
     def __init__(self, claim: Claim, lane: str, asked_at: float) -> None:
         self.claim = claim
         self.lane = lane
         #: By the clock for leases, counted from before the claim was sent: never later than the database's.
         self.lease_end = asked_at + claim.lease_seconds
-        #: Told of every renewal: who ends the handler with its lease where the event loop cannot.
-        self.renewed: Callable[[float], None] | None = None
-        self.started: float | None = None
-        self.duration = 0.0
-        #: How long it had a slot before its handler could begin (see holdfast.worker.starts).
-        self.waited = 0.0
-        #: The task that its handler runs in, which may run others after it.
-        self.task: asyncio.Task[None] | None = None
-        #: Its handler is over, and its outcome is on the way, or settled.
-        self.ended = False
-        self.interrupt: Interrupt | None = None
-        #: The handler is to stop.
-        self.stopped = False
-        #: When its time is over, and that it was (see holdfast.worker.deadlines).
-        self.deadline: float | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.late = False
-        self.stuck = False
-        #: When an async handler that ignores its cancellation is called stuck.
-        self.stuck_at: float | None = None
-        #: The handler has seen that it should stop.
-        self.noticed = False
-        #: The last lines that the handler logged through its context.
-        self.log: deque[str] | None = None
-        #: The database has said that the lease is gone.
-        self.lost = False
-        #: How many reports the handler has sent.
-        self.reports = 0
-        #: What the handler has set as its result, apart from what it returns.
-        self.result: Any = None
-        #: It has returned one as well.
-        self.returned = False
-        #: The handler's own transaction is open, is about to end the job, and has (see holdfast.worker.transaction).
-        self.transacting = False
-        self._ending = False
-        self.completed = False
-        #: What the handler was told to stop for while its job was ending.
-        self._later: Interrupt | None = None
 
     @property
     def job_id(self) -> UUID:

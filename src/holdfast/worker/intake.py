@@ -79,6 +79,7 @@ class Intake(Service):
         batch_size: int,
         poll_interval: float,
         start: Callable[[Held], None],
+        keep: Callable[[float], None],
         hand_back: Callable[[Held], None],
         held_already: Callable[[Held, Held], None],
         idle: Callable[[], None] | None = None,
@@ -88,7 +89,7 @@ class Intake(Service):
         self._types, self._queues, self._tenants = types, queues, tenants
         self._offer = Offer(fast_types)
         self._batch_size, self._poll_interval = batch_size, poll_interval
-        self._start, self._hand_back, self._idle = start, hand_back, idle
+        self._start, self._keep, self._hand_back, self._idle = start, keep, hand_back, idle
         #: How many jobs of each lane may be held beyond its slots.
         self._share = {lane: AHEAD * batch_size * n // max(1, slots.total) for lane, n in slots.capacity.items()}
         self._held_already = held_already
@@ -131,8 +132,11 @@ class Intake(Service):
         self._slots.give_back(lane)
         self._mean_seconds[lane] += (held.waited + held.duration - self._mean_seconds[lane]) * 0.05
         self._ended_at[lane] = time.monotonic()
-        self._fill(lane)
-        if len(self._ahead[lane]) <= self._wanted_ahead(lane) // 2:
+        ahead = self._ahead[lane]
+        if ahead:
+            self._fill(lane)
+        # Asked for every job: what it would come to is looked at only where it can matter.
+        if len(ahead) <= self._share[lane] // 2 and not self.woken and len(ahead) <= self._wanted_ahead(lane) // 2:
             self.wake()
 
     def settled(self) -> None:
@@ -245,12 +249,13 @@ class Intake(Service):
             # The claim may have been granted, now or in a moment: ask what came of it, and once more later.
             self._unanswered = [0.0, time.monotonic() + 5.0]
             raise
-        self._hints.learn([claim for claim in claims if not claim.stream.keyed])
-        for claim in claims:
-            self._active[claim.stream.id] = asked_at
-            self._offer.served(claim.stream, asked_at)
-            if claim.stream.limited:
+        self._hints.learn(claim for claim in claims if not claim.stream.keyed)
+        for stream in {claim.stream.id: claim.stream for claim in claims}.values():
+            self._active[stream.id] = asked_at
+            self._offer.served(stream, asked_at)
+            if stream.limited:
                 self._limited_at = asked_at
+        for claim in claims:
             held = Held(claim, lane, lease_begins)
             earlier = self._held.get(claim.job_id)
             # An attempt that has ended may only wait for the answer to its settlement.
@@ -266,9 +271,11 @@ class Intake(Service):
                 self._ahead[lane].appendleft((asked_at, held))
             else:
                 self._ahead[lane].append((asked_at, held))
-        if len(claims) > at_once:
-            first = next((claim.number for claim in claims if claim.number is not None), None)
-            self.beginnings.claimed(lane, first, next_number + len(claims) - at_once - 1)
+        if claims:
+            self._keep(min(claim.lease_seconds for claim in claims))
+        numbers = [claim.number for claim in claims if claim.number is not None]
+        if numbers:
+            self.beginnings.claimed(lane, numbers[0], numbers[-1])
         self._fill(lane)
         return len(claims)
 
@@ -304,12 +311,13 @@ class Intake(Service):
 
     def _fill(self, lane: str) -> None:
         """Start what was claimed ahead, as far as slots are free and it may begin."""
-        ahead = self._ahead[lane]
-        while ahead and self._slots.free(lane) > 0 and not self.stopping.is_set():
+        ahead, free = self._ahead[lane], self._slots.free(lane)
+        while free > 0 and ahead and not self.stopping.is_set():
             number = ahead[0][1].claim.number
             if number is not None and not self.beginnings.may_begin(lane, number):
                 return
             self._begin(ahead.popleft()[1])
+            free -= 1
 
     def _begin(self, held: Held) -> None:
         self._slots.take(held.lane)

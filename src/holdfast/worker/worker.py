@@ -139,7 +139,6 @@ class Worker:
                 result_limit=self._result_limit,
                 starts=Starts(self._store, self._bus),
             )
-            self._intake = self._new_intake()
             self._keeper = LeaseKeeper(
                 self._config,
                 self.id,
@@ -149,6 +148,8 @@ class Worker:
                 on_lost=self._on_lost,
                 on_unknown=lambda: self._spawn(self._register()),
             )
+            self._runners = Runners(self._attempt)
+            self._intake = self._new_intake()
             self._settlement = SettlementService(
                 self._store,
                 self._held,
@@ -157,7 +158,6 @@ class Worker:
                 on_settled=self._intake.settled,
                 on_refused=self._keeper.look,
             )
-            self._runners = Runners(self._attempt)
             await self._work()
 
     def _result_limit(self) -> int:
@@ -260,7 +260,8 @@ class Worker:
             tenants=self._tenants,
             batch_size=self._batch_size,
             poll_interval=self._poll_interval,
-            start=self._start,
+            start=self._runners.start,
+            keep=self._keeper.expect,
             hand_back=self._hand_back,
             held_already=self._on_claimed_again,
             idle=self.drain if self._burst else None,
@@ -269,10 +270,6 @@ class Worker:
     def _hand_back(self, held: Held) -> None:
         held.ended = True  # it may come again before the answer to this
         self._settlement.add(held, Outcome.released("claimed ahead and not needed"))
-
-    def _start(self, held: Held) -> None:
-        self._runners.start(held)
-        self._keeper.expect(held.claim.lease_seconds)
 
     async def _attempt(self, held: Held) -> None:
         try:

@@ -23,9 +23,10 @@
 -- permits for what has limits (see limits.sql). Where more heads are tied than can be served, tenants take turns.
 --
 -- Where a worker has no slot for a job yet, it is claimed ahead, and its lease has a number: see beginnings.sql. The first
--- `at_once` jobs of a claim begin at once; those behind them are numbered from `next_number` on, if one is given, in the
--- order in which they are returned. For a worker that `records` beginnings, a job that one more lost lease would end or
--- hold (`last_chance`) has the number 0 instead, wherever it stands: it has not begun until the worker says so.
+-- `at_once` places of a claim begin at once; those behind them are numbered from `next_number` on, if one is given, in
+-- the order in which they are returned; the number of a place whose job does not fit stays unused. For a worker that
+-- `records` beginnings, a job that one more lost lease would end or hold (`last_chance`) has the number 0 in its lease
+-- instead, wherever it stands: it has not begun until the worker says so.
 
 create or replace function claim_jobs(
   worker        text,
@@ -41,7 +42,7 @@ create or replace function claim_jobs(
 ) returns table (
   job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
   target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
-  claimed_at timestamptz, lease_seconds_given double precision, last_chance boolean)
+  claimed_at timestamptz, lease_seconds_given double precision, last_chance boolean, number bigint)
 language plpgsql security definer
 set search_path from current
 set jit = off
@@ -81,7 +82,7 @@ declare
   budgets   integer[];
   policies  text[];
   started   integer;
-  given     integer := 0;
+  placed    integer := 0;
   locked    boolean;
   free      record;
   guarded   boolean := exists (select from controls)
@@ -166,7 +167,7 @@ begin
       select array_agg(tids[p]), array_agg(ids[p]), array_agg(ranks[p]), array_agg(seqs[p]), array_agg(times[p]),
         array_agg(lines[p])
       into tids, ids, ranks, seqs, times, lines
-      from unnest(granted.passed) p;
+      from (select p from unnest(granted.passed) p order by p) p;
     end if;
     locked := false;
     if tids is not null then
@@ -179,11 +180,23 @@ begin
         where s.id = any (array(select streams[range] from unnest(tied) as range));
       end if;
 
+      if ties > 1 then
+        select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
+          array_agg(e.ready_at)
+        into tids, ids, lines, ranks, seqs, times
+        from (
+          select *
+          from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
+          order by e.rank, e.seq, e.job_id) e;
+      end if;
+
       -- Once for the jobs that nobody can have locked, and if some are left, once for those that are locked by us now.
       foreach locked_by_us in array array[false, true] loop
         return query
         with entry as (
-          select * from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
+          select *
+          from unnest(tids, ids, lines, ranks, seqs, times) with ordinality
+            as e (tid, job_id, stream, rank, seq, ready_at, place)
         ), begun as (
           update jobs j
           set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
@@ -194,14 +207,17 @@ begin
             and j.stream = entry.stream
             and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
-          returning j.id, j.attempt, j.stream, entry.tid, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
+          returning j.id, j.attempt, j.stream, entry.tid, entry.place, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
             j.failures, j.max_attempts, j.created_at, entry.ready_at,
             coalesce(claim_jobs.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds,
             records and next_state(
               'lost', null, null, coalesce(policies[array_position(kinds, j.stream)], 'retry'),
               failures_after('lost', j.failures),
               attempts_allowed(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts),
-              null) <> 'queued' as last_chance
+              null) <> 'queued' as last_chance,
+            case
+              when placed + entry.place > at_once then next_number - 1 + placed + entry.place - at_once
+            end as number
         ), taken as (
           delete from ready r
           where r.ctid = any (array(select b.tid from begun b))
@@ -209,23 +225,19 @@ begin
           insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
           select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
             claim_jobs.worker,
-            case
-              when b.last_chance then 0
-              else
-                nullif(greatest(0, row_number() over (order by b.rank, b.seq, b.id) + given - at_once), 0)
-                + next_number - 1
-            end
+            case when b.last_chance then 0 else b.number end
           from begun b
         )
         select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
-          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds, b.last_chance
+          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds, b.last_chance,
+          case when not b.last_chance then b.number end
         from begun b
-        order by b.rank, b.seq, b.id;
+        order by b.place;
 
         get diagnostics started = row_count;
-        given := given + started;
         wanted := wanted - started;
         found := cardinality(tids);
+        placed := placed + found;
         exit when started = found;
         if locked_by_us then
           perform drop_entries(tids);
@@ -263,37 +275,9 @@ begin
   end loop;
 
   -- With the first number of a lane: none has begun.
-  if given > at_once and number_in_lane(next_number) = 1 then
+  if placed > at_once and number_in_lane(next_number) = 1 then
     perform may_begin(worker, array[next_number - 1]);
   end if;
-end
-$$;
-
--- The same for a worker that does not record beginnings: what is not claimed ahead counts as begun.
-create or replace function claim_ahead(
-  worker        text,
-  max_jobs      integer,
-  lease_seconds double precision,
-  streams       integer[],
-  from_ranks    integer[],
-  from_seqs     bigint[],
-  to_ranks      integer[],
-  at_once       integer,
-  next_number   bigint
-) returns table (
-  job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
-  target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
-  claimed_at timestamptz, lease_seconds_given double precision)
-language plpgsql security definer
-set search_path from current
-as $$
-#variable_conflict use_column
-begin
-  return query
-  select c.job_id, c.attempt, c.stream, c.rank, c.seq, c.payload, c.correlation_id, c.target, c.failures, c.max_attempts,
-    c.created_at, c.ready_at, c.claimed_at, c.lease_seconds_given
-  from claim_jobs(
-    worker, max_jobs, claim_ahead.lease_seconds, streams, from_ranks, from_seqs, to_ranks, at_once, next_number, false) c;
 end
 $$;
 

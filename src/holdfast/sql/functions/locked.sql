@@ -23,7 +23,8 @@ as $$
     left join lateral (
       select j.id from jobs j where j.id = r.job_id for no key update skip locked) free on true
     where r.ctid = any (entries)
-      and (free.id is not null or not exists (select from jobs j where j.id = r.job_id))) r
+      and (free.id is not null or not exists (select from jobs j where j.id = r.job_id))
+    order by r.rank, r.seq, r.job_id) r
 $$;
 
 -- Drop what is left of entries: their jobs do not fit.

@@ -1,7 +1,8 @@
 -- name: claim_jobs
 -- Lease jobs from ranges of streams; those beyond the free slots have numbers.
 select job_id, attempt, stream, rank, seq, payload, correlation_id, target, failures, ready_at, claimed_at,
-  lease_seconds_given, case when attempt > 1 then holdfast.last_cursor(job_id)::text end as cursor, last_chance
+  lease_seconds_given, case when attempt > 1 then holdfast.last_cursor(job_id)::text end as cursor, last_chance,
+  number
 from holdfast.claim_jobs($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[], $8, $9, $10);
 
 -- name: may_begin
