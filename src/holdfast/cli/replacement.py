@@ -84,12 +84,11 @@ async def settle(hf: Holdfast, remains: Remains) -> None:
             if time.monotonic() > end:
                 raise
             await asyncio.sleep(pause.seconds())
-    for job_id, attempt, outcome, *_ in remains.attempts:
-        state = states.get((job_id, attempt), "lease-lost")
+    for (job_id, attempt, outcome, *_), state in zip(remains.attempts, states, strict=True):
         _log.warning("stuck thread ended with its process: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state)
 
 
-async def _settle(hf: Holdfast, remains: Remains) -> dict[tuple[UUID, int], str]:
+async def _settle(hf: Holdfast, remains: Remains) -> list[str]:
     async with hf:
         database = Database(hf.config, role="worker", size=1)
         await database.open()

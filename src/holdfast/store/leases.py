@@ -115,18 +115,24 @@ class LeaseStore:
         """Hand back what this worker was given without learning of it."""
         return int(await self._database.value("release_unknown", self._worker, list(known)))
 
-    async def settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+    async def settle(self, batch: Sequence[Settlement]) -> list[str]:
         """Say how attempts ended; the resulting state of each, or `lease-lost`. Refusal where that was not taken."""
         try:
-            return await self._settle(batch)
+            told = await self._settle(batch)
         except (InvalidInput, Conflict) as fault:
             raise Refusal(fault, lasting=True) from fault
         except HoldfastError as fault:
             if str(getattr(fault.__cause__, "sqlstate", None)).startswith(_PASSING):
                 raise Refusal(fault, lasting=False) from fault
             raise
+        if not told and all(entry[2].kind == "success" for entry in batch):
+            return ["success"] * len(batch)
+        return [
+            told.get((entry[0], entry[1]), "success" if entry[2].kind == "success" else "lease-lost") for entry in batch
+        ]
 
     async def _settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+        """What the engine says of them. Of attempts that succeeded, it names only those that did not count."""
         states: dict[tuple[UUID, int], str] = {}
         done = [entry for entry in batch if entry[2].kind == "success"]
         if done:
@@ -140,8 +146,7 @@ class LeaseStore:
                 [entry[3] for entry in done],
                 excerpts if any(excerpts) else None,
             )
-            states = {(entry[0], entry[1]): "success" for entry in done}
-            states |= {(row[0], row[1]): row[2] for row in rows}
+            states = {(row[0], row[1]): row[2] for row in rows}
         if len(done) == len(batch):
             return states
         for kinds, statement in (

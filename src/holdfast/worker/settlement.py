@@ -176,8 +176,7 @@ class SettlementService(Service):
         if len(batch.entries) >= self._most:
             self._most = min(_BATCH, self._most + 1 + self._most // 8)
         told = self._bus.hears(AttemptEnded)
-        for held, outcome in batch.entries:
-            state = states.get((held.claim.job_id, held.claim.attempt), "lease-lost")
+        for (held, outcome), state in zip(batch.entries, states, strict=True):
             if state == "success" and not told:
                 self._held.remove(held)
             else:
