@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections import Counter
@@ -9,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Holdfast, JobRef
+from holdfast import Conflict, Holdfast, JobRef
 from holdfast.model.states import State
 from holdfast.testing.harness import Fleet, judge, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
@@ -176,8 +177,10 @@ async def _kept_busy(hf: Holdfast, fleet: Fleet, pid: int, lengths: dict[UUID, f
 
 async def _resume_all(hf: Holdfast, fleet: Fleet) -> None:
     for job in await hf.find(states=["paused"], limit=1000):
-        fleet.history.note("resumed", job_id=job.id)
-        await hf.resume(job.id)
+        # One that was asked for before may have been resumed between the list and this.
+        with contextlib.suppress(Conflict):
+            await hf.resume(job.id)
+            fleet.history.note("resumed", job_id=job.id)
 
 
 async def _nothing_left(hf: Holdfast, fleet: Fleet) -> bool:

@@ -54,6 +54,8 @@ from holdfast.store.embedded_sessions import login_of
 __all__ = ["EmbeddedError", "EmbeddedPostgres", "EmbeddedStatus", "status"]
 
 PATIENCE_SECONDS = 120.0
+#: How often a keeper is told to stop until it does.
+TOLD_AGAIN_SECONDS = 0.5
 LAUNCHES = 3
 #: How long a server that runs in another container may fail to answer here.
 UNSEEN_SECONDS = 5.0
@@ -318,25 +320,27 @@ class EmbeddedPostgres:
 
     def _stop_keeper(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        number = "?"
-        if is_locked(self._keeper_lock):
-            number = self._keeper_lock.read_text().strip()
-            # The number may be that of a stranger here: the keeper may run in another container.
-            keeper = find_holder(int(number), self._keeper_lock) if number.isdigit() else None
-            if keeper is None and is_locked(self._keeper_lock):
-                raise EmbeddedError(
-                    f"The keeper of PostgreSQL in {self._folder} (process {number}) is not seen from here: "
-                    "stop it in the container, or as the user, that started it."
-                )
-            if keeper is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(keeper, signal.SIGINT)
+        told_at, number, unseen = 0.0, "?", 0
         while is_locked(self._keeper_lock):
             if time.monotonic() > deadline:
                 raise EmbeddedError(
                     f"PostgreSQL in {self._folder} does not stop, see {self._log}. "
                     f"Is its keeper, process {number}, suspended?"
                 )
+            # Again and again: one that has just begun is not what it was a moment ago, and may not listen yet.
+            if time.monotonic() >= told_at + TOLD_AGAIN_SECONDS:
+                told_at, number = time.monotonic(), self._keeper_lock.read_text().strip()
+                # The number may be that of a stranger here: the keeper may run in another container.
+                keeper = find_holder(int(number), self._keeper_lock) if number.isdigit() else None
+                unseen = unseen + 1 if keeper is None else 0
+                if keeper is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(keeper, signal.SIGINT)
+                elif unseen > 1 and is_locked(self._keeper_lock):
+                    raise EmbeddedError(
+                        f"The keeper of PostgreSQL in {self._folder} (process {number}) is not seen from here: "
+                        "stop it in the container, or as the user, that started it."
+                    )
             time.sleep(0.01)
 
     @contextlib.contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,24 @@ def _refusal_after(mount: str, home: Path) -> str:
     assert os.path.ismount(home) is False
     assert "Traceback" not in refusal
     return refusal
+
+
+def test_a_keeper_that_did_not_hear_is_told_again_to_stop(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has just begun does not listen yet, and started in the background of a shell it ignores the signal."""
+    told: list[int] = []
+
+    def deaf_at_first(pid: int, number: int) -> None:
+        if number == signal.SIGINT:
+            told.append(pid)
+        if len(told) != 1:
+            kill(pid, number)
+
+    with server_for(home), server_for(home) as server:
+        query(server.url, "select 1")
+        kill = os.kill
+        monkeypatch.setattr("holdfast.store.embedded.os.kill", deaf_at_first)
+        began = time.monotonic()
+        server.stop()
+    assert len(told) >= 2
+    assert time.monotonic() - began < 30
+    assert not list(server_processes(home))
