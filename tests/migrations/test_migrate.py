@@ -6,6 +6,8 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -129,3 +131,21 @@ async def test_waiting_for_another_migration_is_not_cut_short(
 def test_every_function_file_is_packaged() -> None:
     folder = Path(module.__file__).parents[1] / "sql" / "functions"
     assert set(functions()) == {path.stem for path in folder.glob("*.sql")}
+
+
+async def test_a_database_that_takes_any_bytes_for_text_is_refused(
+    empty_database_url: str, conn: asyncpg.Connection
+) -> None:
+    """A text that was no UTF-8 stopped every worker that met it."""
+    name = f"ascii_{uuid4().hex[:8]}"
+    await conn.execute(f"create database {name} template template0 encoding 'SQL_ASCII' locale 'C'")
+    try:
+        config = Config.load(environment={}, database_url=_named(empty_database_url, name))
+        with pytest.raises(SchemaError, match=r"encoding SQL_ASCII, and Holdfast needs UTF8"):
+            await migrate(config)
+    finally:
+        await conn.execute(f"drop database {name} with (force)")
+
+
+def _named(url: str, database: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))

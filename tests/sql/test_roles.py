@@ -18,7 +18,8 @@ EVERYBODY = {
 }  # fmt: skip
 WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
-    "release_unknown", "stop", "eligible_streams", "open_streams", "work_left", "register_worker",
+    "release_unknown", "release_unheard", "claim_time",
+    "stop", "eligible_streams", "open_streams", "work_left", "register_worker",
     "enlist_worker", "beat", "unregister_worker", "admit", "forget_permits",
     "publish_types", "lead", "preside", "unheard", "recover", "clamp_leases", "clamp_rates", "clamp_backoff", "resign",
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",

@@ -255,12 +255,16 @@ async def test_unknown_endings_are_refused(conn: asyncpg.Connection, verb: str, 
 
 
 async def test_what_a_worker_was_given_unknowingly_is_handed_back(conn: asyncpg.Connection) -> None:
-    await enqueue_copies(conn, 4)
+    await enqueue_copies(conn, 5)
     known, *unknown = await claim(conn, limit=3)
     (foreign,) = await claim(conn, worker="w2")
-    assert await conn.fetchval("select release_unknown('w1', $1)", [known.job_id]) == 2
+    now = await conn.fetchval("select claim_time()")
+    (later,) = await claim(conn, limit=1)
+    assert await conn.fetchval("select release_unheard('w1', $1, $2)", [known.job_id], now) == 2
+    assert await state_of(conn, later.job_id) == "running", "it was claimed after the call was made"
     states = [await state_of(conn, lease.job_id) for lease in (known, *unknown, foreign)]
     assert states == ["running", "queued", "queued", "running"]
+    assert await conn.fetchval("select release_unknown('w1', $1)", [known.job_id]) == 1, "as workers of 0.2.0 call it"
     assert await conn.fetchval("select sum(failures) from jobs") == 0
 
 

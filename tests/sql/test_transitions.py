@@ -130,3 +130,15 @@ async def test_every_state_can_be_reached_by_the_engine(conn: asyncpg.Connection
         job = await job_row(conn, await job_in(conn, state, str(state)))
         assert job["state"] == state
     assert await offences(conn) == []
+
+
+async def test_tenant_queue_type_and_stream_are_fixed(conn: asyncpg.Connection) -> None:
+    """Side tables know them by the stream: a job that was renamed by hand stayed queued for ever."""
+    job = await job_in(conn, State.QUEUED)
+    for change in ("type = 'other'", "queue = 'other'", "tenant = 'other'", "stream = stream + 1"):
+        with pytest.raises(asyncpg.PostgresError, match="cannot be changed"):
+            await conn.execute(f"update jobs set {change} where id = $1", job)
+    await conn.execute("update jobs set type = type, stream = stream where id = $1", job)
+    for statement in ("update streams set type = 'other'", "delete from streams"):
+        with pytest.raises(asyncpg.PostgresError, match=r"cannot be changed|has open jobs"):
+            await conn.execute(statement)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -357,3 +358,13 @@ async def test_a_child_brings_its_own_connection(hf: Holdfast, conn: asyncpg.Con
     assert await conn.fetchval("select array_agg(job_id) from public.effects") == [job.id]
     (child,) = await hf.find(types=["next"])
     assert child.parent_id == job.id
+
+
+async def test_they_run_though_sigchld_is_ignored(hf: Holdfast) -> None:
+    """As under a supervisor that does so: every handler in a process died of it."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        done = await run_through(hf, "tell")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert done.state == "success"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import asyncpg
 
-from holdfast import Context, Holdfast, RetryPolicy
+from holdfast import Context, Holdfast, RetryPolicy, SyncContext
+from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
 from tests.conftest import ConnectAs
 
@@ -177,3 +179,56 @@ async def test_an_exception_that_cannot_say_what_it_is_fails_its_job(hf: Holdfas
     async with working(hf):
         job = await reached(hf, await mute.enqueue(), "dead")
     assert job.last_error == "Mute, which cannot say what it is"
+
+
+async def test_a_worker_that_the_database_forgot_enlists_again(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    async with working(hf) as worker:
+        await until(lambda: _known(conn, worker.id), what="it is known")
+        await conn.execute("delete from workers")
+        worker._keeper.look()
+        await until(lambda: _known(conn, worker.id), seconds=20, what="it is known again")
+
+
+async def _known(conn: asyncpg.Connection, worker: str) -> bool:
+    return bool(await conn.fetchval("select true from workers where id = $1", worker))
+
+
+async def test_a_late_release_takes_nothing_that_was_claimed_after_it(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    """Sent after a claim whose answer was lost, given up, and delivered when the worker had gone on."""
+    go_on = asyncio.Event()
+
+    @hf.job("wait")
+    async def wait(ctx: Context) -> None:
+        await go_on.wait()
+
+    async with working(hf) as worker:
+        store = worker._store
+        known, until_then = [held.claim.job_id for held in worker._held.all()], await store.claim_time()
+        job = await wait.enqueue()
+        await reached(hf, job, "running")
+        assert await store.release_unheard(known, until_then) == 0
+        assert (await hf.get(job.id)).state == "running"
+        assert await store.release_unheard(known, await store.claim_time()) == 1, "it would have been handed back"
+        go_on.set()
+    first, *_ = await hf.attempts(job.id)
+    assert first.outcome == "released"
+
+
+async def test_a_thread_learns_that_its_worker_was_cancelled(hf: Holdfast) -> None:
+    begun, told = threading.Event(), threading.Event()
+
+    @hf.job("look")
+    def look(ctx: SyncContext) -> None:
+        begun.set()
+        deadline = time.monotonic() + 20
+        while not ctx.cancelled and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if ctx.cancelled:
+            told.set()
+
+    await look.enqueue()
+    worker = asyncio.create_task(hf.run_worker())
+    await until(begun.is_set, what="the handler runs")
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+    await until(told.is_set, seconds=10, what="the handler has seen that it is to stop")

@@ -227,7 +227,8 @@ def _leaders_report(report: dict[str, Any]) -> Iterator[Finding]:
     yield _judged(
         "lease recovery",
         spared > 0 and sum(breaks.values()) > 0,
-        f"{spared} lapsed leases are spared for now; {report.get('last_break')} ({others} silences and restarts lately)"
+        f"{spared} lapsed leases are spared for now; {report.get('last_break') or 'a session holds their rows'}"
+        f" ({others} silences and restarts lately)"
         if spared
         else "up to date",
         "recovery waits for one full lease after each break, and for three at most; end what interrupts the database",

@@ -17,6 +17,7 @@ grant execute on function
   holdfast.claim, holdfast.claim_from, holdfast.claim_jobs, holdfast.claim_by_id,
   holdfast.may_begin, holdfast.record_beginnings, holdfast.renew, holdfast.interrupted,
   holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.release, holdfast.release_unknown, holdfast.stop,
+  holdfast.release_unheard, holdfast.claim_time,
   holdfast.report, holdfast.last_cursor, holdfast.result_limit,
   holdfast.eligible_streams, holdfast.open_streams, holdfast.work_left, holdfast.register_worker,
   holdfast.enlist_worker, holdfast.beat,

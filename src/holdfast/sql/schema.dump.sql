@@ -1146,6 +1146,13 @@ CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs 
     array_fill(2147483647, array[cardinality(streams)]))
 $$;
 ALTER FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_time() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select now()
+$$;
+ALTER FUNCTION holdfast.claim_time() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, after_job uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_run_at timestamp with time zone, reached_job uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4367,6 +4374,25 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_no_tenant(tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.refuse_renaming() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if tg_op = 'DELETE' then
+    if not exists (
+      select from jobs j where j.stream = old.id and j.state not in ('success', 'dead', 'canceled')
+    ) then
+      return old;
+    end if;
+    raise exception 'stream % has open jobs', old.id using errcode = 'HF001';
+  end if;
+  raise exception 'tenant, queue and type of % % cannot be changed',
+    case tg_table_name when 'jobs' then 'job' else 'stream' end, old.id
+    using errcode = 'HF001', hint = 'Cancel the job and enqueue another one.';
+end
+$$;
+ALTER FUNCTION holdfast.refuse_renaming() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4456,7 +4482,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) RETURNS integer
+CREATE FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -4466,13 +4492,20 @@ declare
 begin
   select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
   from leases l
-  where l.worker = release_unknown.worker and l.job_id <> all (job_ids);
+  where l.worker = release_unheard.worker and l.job_id <> all (job_ids) and l.claimed_at <= claimed_until;
   if ids is null then
     return 0;
   end if;
-  perform from release(release_unknown.worker, ids, numbers, 'the answer to the claim was lost');
+  perform from release(release_unheard.worker, ids, numbers, 'the answer to the claim was lost');
   return cardinality(ids);
 end
+$$;
+ALTER FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select release_unheard(worker, job_ids, 'infinity')
 $$;
 ALTER FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
@@ -6478,7 +6511,10 @@ CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.jobs FOR EA
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.leases FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.settings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.jobs FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['success'::text, 'dead'::text, 'canceled'::text]))) EXECUTE FUNCTION holdfast.refuse_move();
+CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.streams FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_renaming();
 CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['queued'::text, 'scheduled'::text, 'created'::text])) OR (new.attempt <> 0) OR (new.fingerprint IS NOT NULL))) EXECUTE FUNCTION holdfast.refuse_move();
+CREATE TRIGGER guard_names AFTER UPDATE OF tenant, queue, type, stream ON holdfast.jobs FOR EACH ROW WHEN (((((old.tenant IS DISTINCT FROM new.tenant) OR (old.queue IS DISTINCT FROM new.queue)) OR (old.type IS DISTINCT FROM new.type)) OR (old.stream IS DISTINCT FROM new.stream))) EXECUTE FUNCTION holdfast.refuse_renaming();
+CREATE TRIGGER guard_names BEFORE UPDATE OF tenant, queue, type ON holdfast.streams FOR EACH ROW WHEN ((((old.tenant IS DISTINCT FROM new.tenant) OR (old.queue IS DISTINCT FROM new.queue)) OR (old.type IS DISTINCT FROM new.type))) EXECUTE FUNCTION holdfast.refuse_renaming();
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW WHEN (((new.limit_count IS NOT NULL) AND (new.limit_key IS NULL))) EXECUTE FUNCTION holdfast.begin_limit();
@@ -6575,6 +6611,8 @@ GRANT ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_s
 REVOKE ALL ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claim_time() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim_time() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM PUBLIC;
@@ -6782,6 +6820,7 @@ GRANT ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_ab
 REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_no_tenant(tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_renaming() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) FROM PUBLIC;
@@ -6790,6 +6829,8 @@ REVOKE ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenan
 GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;

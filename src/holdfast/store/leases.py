@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
@@ -111,9 +112,13 @@ class LeaseStore:
         """Whether anything could still be done for these streams."""
         return bool(await self._database.value("work_left", list(streams)))
 
-    async def release_unknown(self, known: Sequence[UUID]) -> int:
-        """Hand back what this worker was given without learning of it."""
-        return int(await self._database.value("release_unknown", self._worker, list(known)))
+    async def claim_time(self) -> datetime:
+        """The database's time of a claim that would be made now."""
+        return await self._database.value("claim_time")  # type: ignore[no-any-return]
+
+    async def release_unheard(self, known: Sequence[UUID], claimed_until: datetime) -> int:
+        """Hand back what this worker was given up to that time without learning of it."""
+        return int(await self._database.value("release_unheard", self._worker, list(known), claimed_until))
 
     async def settle(self, batch: Sequence[Settlement]) -> list[str]:
         """Say how attempts ended; the resulting state of each, or `lease-lost`. Refusal where that was not taken."""

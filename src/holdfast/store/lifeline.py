@@ -86,7 +86,8 @@ class Lifeline:
 
     async def beat(self, *, draining: bool) -> bool:
         """Say that the worker is alive; False if the database does not know it (any more)."""
-        return bool(await self._rows("beat", self._worker, draining))
+        ((known,),) = await self._rows("beat", self._worker, draining)
+        return known is True
 
     async def close(self) -> None:
         """Close, without waiting long."""

@@ -89,6 +89,8 @@ async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None, 
             )
         if before.current:
             return before
+        if not before.applied:
+            await _refuse_encoding(conn)
         await _roles(conn, config)
         await conn.execute(f'create schema if not exists "{config.schema}" authorization "{config.schema}_owner"')
         await conn.execute(f'set local role "{config.schema}_owner"')
@@ -111,6 +113,16 @@ async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None, 
                 await conn.execute(sql["record_function"], name, _checksum(text), __version__)
         await conn.execute(script("rights", config.schema))
         return before
+
+
+async def _refuse_encoding(conn: asyncpg.Connection) -> None:
+    """Text that is no UTF-8 could be stored, and would stop every worker that reads it."""
+    encoding = await conn.fetchval("show server_encoding")
+    if encoding != "UTF8":
+        raise SchemaError(
+            f"the database has the encoding {encoding}, and Holdfast needs UTF8: "
+            "create database … encoding 'UTF8' template template0"
+        )
 
 
 def migration_sql(config: Config) -> str:

@@ -76,7 +76,7 @@ class Transactions:
         """End the job within the transaction; raises LeaseLost where it belongs to somebody else by now."""
         await lender_of(conn).flush(conn)
         rows = await Foreign(conn, self._config.schema, self._disk).rows(
-            "complete",
+            "complete_and_commit",
             self._worker,
             [job_id],
             [attempt],

@@ -115,7 +115,12 @@ class Held:
 
     @property
     def told_to_stop(self) -> bool:
-        """Whether the handler is to stop. Whoever asks, and hears that it is, has noticed."""
+        """Whether the handler is to stop. Whoever asks, and hears that it is, has noticed.
+
+        With a target it is once the lease is over, though nobody is left who would say so.
+        """
+        if self.claim.target is not None and not self.stopped and not self.completed and self.lease_end < elapsed():
+            self.lapsed()
         self.noticed = self.stopped
         return self.noticed
 

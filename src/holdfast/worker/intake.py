@@ -159,7 +159,9 @@ class Intake(Service):
     async def _look(self) -> float:
         now = time.monotonic()
         if self._unanswered and now >= self._unanswered[0]:
-            await self._store.release_unknown([h.claim.job_id for h in self._held.all()])
+            # No claim is under way: what was claimed by this time is held, or was never heard of.
+            claimed_until = await self._store.claim_time()
+            await self._store.release_unheard([h.claim.job_id for h in self._held.all()], claimed_until)
             del self._unanswered[0]
         if now - self._streams_at >= _STREAMS_EVERY:
             # What is heard of while this reads may be newer than the answer: it is judged by the next one.

@@ -186,6 +186,8 @@ class Worker:
             drained.cancel()
             await self._shut_down(intake, services)
         finally:
+            for held in self._held.all():
+                held.stop("drain")  # threads go on when this is cancelled, and are to know
             watch.cancel()
             self._settlement.stop()
             for service in (*self._services, self._intake, self._intake.beginnings):

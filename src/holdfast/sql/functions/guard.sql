@@ -66,6 +66,41 @@ create or replace trigger guard_update after update on jobs
     or old.state = 'running' and new.state = 'success' and new.attempt = old.attempt))
   execute function refuse_move();
 
+-- Whose job it is, of which type and queue, is known to side tables by its stream. None of the engine's own functions
+-- changes that, so that it costs them nothing; before an update of jobs, it would cost each of them a lock.
+create or replace function refuse_renaming() returns trigger
+language plpgsql
+set search_path from current
+as $$
+begin
+  if tg_op = 'DELETE' then
+    if not exists (
+      select from jobs j where j.stream = old.id and j.state not in ('success', 'dead', 'canceled')
+    ) then
+      return old;
+    end if;
+    raise exception 'stream % has open jobs', old.id using errcode = 'HF001';
+  end if;
+  raise exception 'tenant, queue and type of % % cannot be changed',
+    case tg_table_name when 'jobs' then 'job' else 'stream' end, old.id
+    using errcode = 'HF001', hint = 'Cancel the job and enqueue another one.';
+end
+$$;
+
+create or replace trigger guard_names after update of tenant, queue, type, stream on jobs
+  for each row
+  when ((old.tenant, old.queue, old.type, old.stream) is distinct from (new.tenant, new.queue, new.type, new.stream))
+  execute function refuse_renaming();
+
+create or replace trigger guard_names before update of tenant, queue, type on streams
+  for each row
+  when ((old.tenant, old.queue, old.type) is distinct from (new.tenant, new.queue, new.type))
+  execute function refuse_renaming();
+
+create or replace trigger guard_delete before delete on streams
+  for each row
+  execute function refuse_renaming();
+
 create or replace trigger guard_delete before delete on jobs
   for each row
   when (old.state not in ('success', 'dead', 'canceled'))

@@ -380,9 +380,10 @@ as $$
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 
--- A worker whose claim broke off cannot know what it was given. It names what it holds; its other leases
--- are handed back. Moves: running → queued | paused | canceled. Roles: worker.
-create or replace function release_unknown(worker text, job_ids uuid[]) returns integer
+-- A worker whose claim broke off cannot know what it was given. It asks for the time, and then names what it holds: its
+-- other leases from before that time are handed back. This call may arrive late, when the worker has given it up and
+-- claimed more, which it cannot name; hence the time. Moves: running → queued | paused | canceled. Roles: worker.
+create or replace function release_unheard(worker text, job_ids uuid[], claimed_until timestamptz) returns integer
 language plpgsql security definer
 set search_path from current
 as $$
@@ -392,11 +393,27 @@ declare
 begin
   select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
   from leases l
-  where l.worker = release_unknown.worker and l.job_id <> all (job_ids);
+  where l.worker = release_unheard.worker and l.job_id <> all (job_ids) and l.claimed_at <= claimed_until;
   if ids is null then
     return 0;
   end if;
-  perform from release(release_unknown.worker, ids, numbers, 'the answer to the claim was lost');
+  perform from release(release_unheard.worker, ids, numbers, 'the answer to the claim was lost');
   return cardinality(ids);
 end
+$$;
+
+-- The time of a claim that would be made now. Roles: worker.
+create or replace function claim_time() returns timestamptz
+language sql stable security definer
+set search_path from current
+as $$
+  select now()
+$$;
+
+-- The same for workers of 0.2.0, which give no time.
+create or replace function release_unknown(worker text, job_ids uuid[]) returns integer
+language sql security definer
+set search_path from current
+as $$
+  select release_unheard(worker, job_ids, 'infinity')
 $$;

@@ -38,6 +38,13 @@ select job_id, attempt, interrupt from holdfast.interrupted($1, $2::uuid[], $3::
 select job_id, attempt, state
 from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[]);
 
+-- name: complete_and_commit
+-- running → success, in a transaction whose commit is next: one that does not come is not waited for, because neither is
+-- the lease there any more, nor is it gone for others.
+select job_id, attempt, state
+from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[])
+cross join set_config('idle_in_transaction_session_timeout', '20s', true);
+
 -- name: complete_many
 -- running → success; only what did not come to that is answered.
 select job_id, attempt, state
@@ -84,6 +91,10 @@ select holdfast.unregister_worker($1);
 -- Tell the database what is known of job types.
 select holdfast.publish_types($1::text::jsonb);
 
--- name: release_unknown
+-- name: claim_time
+-- The time of a claim that would be made now.
+select holdfast.claim_time();
+
+-- name: release_unheard
 -- Hand back leases whose claim was never answered.
-select holdfast.release_unknown($1, $2::uuid[]);
+select holdfast.release_unheard($1, $2::uuid[], $3);

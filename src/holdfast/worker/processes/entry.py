@@ -80,7 +80,8 @@ def _start_guard(pipe: int, *, not_for_it: tuple[int, int]) -> None:
                 _guard(pipe, child)
         finally:
             os._exit(0)
-    os.waitpid(between, 0)
+    with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored, it is reaped at once
+        os.waitpid(between, 0)
     os.close(pipe)
 
 
