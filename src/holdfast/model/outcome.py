@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import traceback as tracebacks
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["EXCERPT_LIMIT", "MESSAGE_LIMIT", "TRACEBACK_LIMIT", "FailureKind", "Outcome", "clean", "message_of"]
+from holdfast.model.foreign import message_of, name_of, traceback_of
+
+__all__ = ["EXCERPT_LIMIT", "MESSAGE_LIMIT", "TRACEBACK_LIMIT", "FailureKind", "Outcome", "clean"]
 
 Kind = Literal["success", "failed", "timeout", "snoozed", "released", "canceled", "paused"]
 FailureKind = Literal["retryable", "retry", "fatal", "hold"]
@@ -46,13 +47,13 @@ class Outcome:
         traceback: str | None = None,
     ) -> Outcome:
         """The handler raised; in another process, if type and traceback are given as text."""
-        error_type = clean(error_type or type(error).__name__, NAME_LIMIT)
+        error_type = clean(error_type or name_of(error), NAME_LIMIT)
         return cls(
             kind="failed",
             failure=failure,
             error_type=error_type,
             message=clean(message_of(error) or error_type, MESSAGE_LIMIT),
-            traceback=clean(traceback or "".join(tracebacks.format_exception(error)), TRACEBACK_LIMIT),
+            traceback=clean(traceback or traceback_of(error), TRACEBACK_LIMIT),
             delay_seconds=delay_seconds,
         )
 
@@ -91,14 +92,6 @@ class Outcome:
     def paused(cls, note: str) -> Outcome:
         """The handler ended because the job was paused, or its worker drained."""
         return cls(kind="paused", message=note)
-
-
-def message_of(error: BaseException) -> str:
-    """What an exception says, if it can."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - foreign exceptions may fail in any way
-        return f"{type(error).__name__}, which cannot say what it is"
 
 
 def clean(text: str, limit: int) -> str:

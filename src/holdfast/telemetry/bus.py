@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.model.foreign import traceback_of
 from holdfast.telemetry.events import Event
 
 __all__ = ["Bus"]
@@ -49,5 +51,13 @@ class Bus:
             if isinstance(event, kinds):
                 try:
                     subscriber(event)
-                except Exception:  # noqa: BLE001 - foreign code runs here
-                    _log.exception("a subscriber failed")
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
+                    _tell(error)
+
+
+def _tell(error: BaseException) -> None:
+    # As text: whoever formats log lines could fail by the error as well.
+    with contextlib.suppress(Exception, SystemExit):
+        _log.error("a subscriber failed: %s", traceback_of(error))

@@ -15,6 +15,7 @@ from holdfast.client.job_ref import JobRef
 from holdfast.definitions.items import encode_cursor, encode_items
 from holdfast.errors import HoldfastError, InvalidInput, LeaseLost
 from holdfast.lifecycle.portal import immediately
+from holdfast.model.foreign import message_of, name_of
 from holdfast.model.names import refuse_unknown
 from holdfast.model.options import Options
 from holdfast.model.progress import DONE_REASONS, DoneReason, Report, Reported
@@ -43,9 +44,13 @@ class _JobLogger(logging.LoggerAdapter[logging.Logger]):
         self._held = held
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
-        """Log one line."""
+        """Log one line. One that cannot be formatted says so: nobody loses a job by it."""
         if self.isEnabledFor(level):
-            text = logging.LogRecord("", level, "", 0, msg, args, None).getMessage()
+            try:
+                text = "".join([logging.LogRecord("", level, "", 0, msg, args, None).getMessage()])
+            except Exception as error:  # noqa: BLE001 - arguments that do not fit, or that cannot say what they are
+                text = f"(a line that cannot be formatted: {name_of(error)}: {message_of(error)})"
+                msg, args = "%s", (text,)
             self._held.kept(f"{logging.getLevelName(level)} {text[:500]}")
             super().log(level, msg, *args, **kwargs)
 

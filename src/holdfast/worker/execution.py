@@ -23,7 +23,8 @@ from holdfast.definitions.job_type import JobType
 from holdfast.definitions.payload import encode_result
 from holdfast.errors import Fatal, HandlerSignal, Hold, InvalidInput, Retry, Snooze
 from holdfast.lifecycle.elapsed import elapsed
-from holdfast.model.outcome import FailureKind, Outcome, message_of
+from holdfast.model.foreign import message_of
+from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.deadlines import Deadlines

@@ -43,6 +43,8 @@ class Held:
     task: asyncio.Task[None] | None = None
     #: Its handler is over, and its outcome is on the way, or settled.
     ended = False
+    #: Its outcome was given to those who settle.
+    settling = False
     interrupt: Interrupt | None = None
     #: The handler is to stop.
     stopped = False
@@ -203,6 +205,10 @@ class HeldAttempts:
     def all(self) -> list[Held]:
         """A copy, safe to walk in any thread."""
         return list(self._held.values())
+
+    def adrift(self) -> set[Held]:
+        """Those whose handler is over, or whose task is, and whose outcome nobody was given."""
+        return {h for h in self.all() if not h.settling and (h.ended or (h.task is not None and h.task.done()))}
 
     def overdue(self) -> list[Held]:
         """Running attempts of jobs with a target whose lease is over by our own clock.

@@ -81,5 +81,5 @@ class Runners:
         """Whether the handlers of this task have left its context as it was; quick if nothing was ever set."""
         try:
             return contextvars.copy_context() == self._context
-        except Exception:  # noqa: BLE001 - foreign values are compared, if any was set
+        except BaseException:  # noqa: BLE001 - foreign values are compared, if any was set
             return False

@@ -90,6 +90,7 @@ class SettlementService(Service):
 
     def add(self, held: Held, outcome: Outcome) -> None:
         """An attempt has ended; one whose own transaction completed it is settled already."""
+        held.settling = True
         if held.completed:
             self._settled(held, outcome, "success")
             return

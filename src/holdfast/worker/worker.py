@@ -53,6 +53,8 @@ _LAST_CLAIM_SECONDS = 3.0
 _LAST_OUTCOMES_SECONDS = 5.0
 _GOODBYE_SECONDS = 1.0
 _STUCK_AFTER_SECONDS = 30.0
+_ADRIFT = Outcome.released("the worker lost track of it")
+_INTERRUPTED = Outcome.released("the worker was interrupted")
 
 
 def new_worker_id() -> str:
@@ -274,6 +276,7 @@ class Worker:
         self._settlement.add(held, Outcome.released("claimed ahead and not needed"))
 
     async def _attempt(self, held: Held) -> None:
+        outcome = _INTERRUPTED
         try:
             job_type = self._types[held.claim.stream.type]
             timeout = self._timeouts[job_type.name]
@@ -282,13 +285,17 @@ class Worker:
             if self._bus.hears(AttemptStarted):
                 self._tell_start(held)
             outcome = await self._execution.run(held, job_type, timeout)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave a job running for ever
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a fault of ours must not leave a job running for ever
             outcome = Outcome.failed(error)
         finally:
             held.stuck_at, held.ended = None, True
-            self._intake.ended(held)
-            self._an_end.set()
-        self._settlement.add(held, outcome)
+            try:
+                self._intake.ended(held)
+                self._an_end.set()
+            finally:
+                self._settlement.add(held, outcome)
 
     def _tell_start(self, held: Held) -> None:
         claim = held.claim
@@ -330,8 +337,10 @@ class Worker:
     async def _watch_leases(self) -> None:
         """Handlers with a target end with their lease, by our own clock, when it could not be renewed.
 
-        A handler that goes on long after its timeout is stuck, wherever it runs.
+        A handler that goes on long after its timeout is stuck, wherever it runs. And what is held without a handler and
+        without an outcome would be held for ever.
         """
+        adrift: set[Held] = set()
         while True:
             await asyncio.sleep(0.25 if len(self._held) else 0.5)
             self._keeper.loop_answers()
@@ -341,6 +350,10 @@ class Worker:
                 if held.stuck_at is not None and time.monotonic() > held.stuck_at and not held.stuck:
                     held.stuck = True
                     self._on_stuck(held)
+            again, adrift = adrift, self._held.adrift()
+            for held in adrift & again:
+                self._tell("found an attempt without a handler", f"{held.type} {held.job_id}")
+                self._settlement.add(held, _ADRIFT)
             if not self._keeper.alive:
                 self._tell("lost its lease keeper and drains")
                 self._drain.set()

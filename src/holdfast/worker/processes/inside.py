@@ -11,7 +11,6 @@ import dataclasses
 import os
 import socket
 import sys
-import traceback
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -19,7 +18,8 @@ from typing import Any, NoReturn
 from holdfast.definitions.payload import encode_result
 from holdfast.errors import Fatal, HandlerSignal, Hold, Interrupted, InvalidInput, Retry, Snooze
 from holdfast.lifecycle.portal import Portal
-from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, clean, message_of
+from holdfast.model.foreign import message_of, name_of, traceback_of
+from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.store.transactions import Transactions
 from holdfast.worker.endings import Misfit
 from holdfast.worker.processes.addresses import Address, find
@@ -147,7 +147,7 @@ def _end_copy(error: BaseException | None) -> NoReturn:
             sys.stderr.write(f"{code}\n")
             code = 1
     elif error is not None:
-        traceback.print_exception(error)
+        sys.stderr.write(traceback_of(error))
     with suppress(OSError, ValueError, AttributeError):  # closed, or taken away
         sys.stdout.flush()
         sys.stderr.flush()
@@ -165,8 +165,8 @@ def _raised(error: BaseException) -> Frame:
     return {
         "kind": "raised",
         "meaning": None if meaning is None else meaning.__name__,
-        "type": type(error).__name__,
+        "type": name_of(error),
         "message": clean(message_of(error), MESSAGE_LIMIT),
-        "traceback": clean("".join(traceback.format_exception(error)), TRACEBACK_LIMIT),
+        "traceback": clean(traceback_of(error), TRACEBACK_LIMIT),
         "delay_seconds": getattr(error, "delay_seconds", None) if isinstance(error, HandlerSignal) else None,
     }

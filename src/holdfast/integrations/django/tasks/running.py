@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +23,7 @@ from holdfast.integrations.django.tasks.framework import (
 )
 from holdfast.integrations.django.tasks.naming import NotATask, UnknownTask, find_task
 from holdfast.integrations.django.tasks.results import TaskFailed, TaskFailedForGood, as_asked, result_of
+from holdfast.model.foreign import message_of, traceback_of
 
 __all__ = ["JOB_TYPE", "declare"]
 
@@ -88,10 +88,10 @@ def _run(backend: type, result: Any, call: TaskCall, *, last: bool) -> Any:
         raise
     except BaseException as error:  # Ctrl-C is not among them: it reaches the main thread only
         path = f"{type(error).__module__}.{type(error).__qualname__}"
-        failure = (TaskFailedForGood if last else TaskFailed)(f"{path}: {error}")
+        failure = (TaskFailedForGood if last else TaskFailed)(f"{path}: {message_of(error)}")
         if last:
             _end(result, TaskResultStatus.FAILED)
-            result.errors.append(TaskError(exception_class_path=path, traceback=_traceback(error)))
+            result.errors.append(TaskError(exception_class_path=path, traceback=traceback_of(error)))
             task_finished.send_robust(sender=backend, task_result=result)
         raise failure from error
     _end(result, TaskResultStatus.SUCCESSFUL)
@@ -105,5 +105,3 @@ def _end(result: Any, status: Any) -> None:
     object.__setattr__(result, "finished_at", timezone.now())
 
 
-def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
