@@ -52,7 +52,21 @@ async def test_any_json_value_is_a_result(hf: Holdfast, value: Any) -> None:
     assert (await hf.get(job.id)).result == (None if value == math.inf else value)
 
 
-@pytest.mark.parametrize("value", [object(), "\x00", "\ud800"])
+@pytest.mark.parametrize("value", ["\\u0000", "\\\\u0000", "C:\\u0000 and more", "7" * 5000, 10**4200], ids=range(5))
+async def test_what_only_looks_like_something_else_is_stored_as_it_is(hf: Holdfast, value: Any) -> None:
+    @hf.job("give")
+    async def give(ctx: Context, same: Any) -> Any:
+        return value
+
+    job = await give.enqueue(value)
+    await hf.run_worker(burst=True)
+    done = await hf.get(job.id)
+    assert (done.state, done.result, done.payload) == ("success", value, {"same": value})
+
+
+@pytest.mark.parametrize(
+    "value", [object(), "\x00", "\\\x00", "\ud800", 10**5000, [{"deep": -(10**4300)}]], ids=range(6)
+)
 async def test_a_result_that_cannot_be_stored_is_fatal_and_says_so(hf: Holdfast, value: Any) -> None:
     @hf.job("give", retry=SOON)
     async def give(ctx: Context) -> Any:

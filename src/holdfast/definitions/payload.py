@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, get_origin, get_type_hints, is_typeddict
@@ -22,6 +23,11 @@ __all__ = ["Payload", "encode_plain", "encode_result"]
 
 #: JSON writes NUL as \u0000, which PostgreSQL's jsonb cannot hold.
 _NUL = "\\u0000"
+#: That, and not a backslash that is itself written as two, with the letters behind it.
+_NUL_ITSELF = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+#: Longer whole numbers PostgreSQL stores, and Python does not read.
+_DIGITS = 4300
+_LONG_NUMBER = re.compile(rf"[0-9]{{{_DIGITS + 1}}}")
 
 #: What pydantic writes for a SecretStr.
 _MASKED = '"**********"'
@@ -163,9 +169,21 @@ def encode_value(value: Any, what: str) -> str:
 
 
 def _storable(text: str, what: str) -> str:
-    if _NUL in text and "\x00" in json.dumps(json.loads(text), ensure_ascii=False).replace(_NUL, "\x00"):
+    if _NUL in text and _NUL_ITSELF.search(text):
         raise InvalidPayload(f"{what} contains a NUL character, which PostgreSQL cannot store")
+    if len(text) > _DIGITS and _has_long_number(text):
+        raise InvalidPayload(f"{what} contains a number of more than {_DIGITS} digits, which nobody could read again")
     return text
+
+
+def _has_long_number(text: str) -> bool:
+    if not _LONG_NUMBER.search(text):
+        return False
+    try:
+        json.loads(text)  # a text may have that many digits
+    except ValueError:
+        return True
+    return False
 
 
 def _hints(job_type: str, handler: Callable[..., Any], names: list[str]) -> dict[str, Any]:
