@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, cre
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from holdfast import Context, Fatal, Holdfast, InvalidInput, JobRef, LeaseLost, RetryPolicy, SyncContext, events
+from holdfast.errors import HoldfastError
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
 from holdfast.worker.held import Held
@@ -471,3 +472,84 @@ async def closed(conn: asyncpg.Connection) -> bool:
         return bool(conn.is_closed())
     except asyncpg.InterfaceError:
         return True  # it has left its pool
+
+
+async def test_a_transaction_that_is_never_left_ends_with_its_handler(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    """It used to keep its connection, until no later job could have one."""
+    kept: list[Any] = []
+
+    @hf.job("forget", retry=ONCE)
+    async def forget(ctx: Context) -> None:
+        block = ctx.transaction()
+        kept.append(block)
+        mine = await block.__aenter__()
+        await mine.execute(INSERT, ctx.job_id)
+
+    @hf.job("forget-in-thread", retry=ONCE)
+    def forget_in_thread(ctx: SyncContext) -> None:
+        block = ctx.transaction()
+        kept.append(block)
+        block.__enter__().execute(INSERT, ctx.job_id)
+
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            await mine.execute(INSERT, ctx.job_id)
+
+    forgotten = [await handler.enqueue() for handler in (forget, forget_in_thread) for _ in range(4)]
+    async with working(hf, lanes={"general": 2}):
+        for job in forgotten:
+            dead = await hf.wait(job, timeout=30)
+            assert (dead.state, await written(conn, job)) == ("dead", 0)
+            assert "returned while its transaction was open" in (dead.last_error or "")
+        job = await write.enqueue()
+        assert (await hf.wait(job, timeout=30)).state == "success"
+    assert await written(conn, job) == 1
+
+
+@pytest.mark.parametrize("brings", [False, True], ids=["ours", "its own"])
+async def test_a_transaction_left_to_a_task_commits_nothing_after_its_handler(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, brings: bool
+) -> None:
+    left: list[asyncio.Task[None]] = []
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    @hf.job("leave", retry=ONCE)
+    async def leave(ctx: Context) -> None:
+        async def later() -> None:
+            own = await asyncpg.connect(database_url) if brings else None
+            try:
+                async with ctx.transaction(own) as mine:
+                    await mine.execute(INSERT, ctx.job_id)
+                    inside.set()
+                    await go_on.wait()
+            finally:
+                if own is not None:
+                    await own.close()
+
+        left.append(asyncio.create_task(later()))
+        await inside.wait()
+
+    job = await leave.enqueue()
+    async with working(hf):
+        assert (await hf.wait(job, timeout=30)).state == "dead"
+        go_on.set()
+        (task,) = left
+        with pytest.raises((HoldfastError, asyncpg.InterfaceError)):
+            await task
+    assert await written(conn, job) == 0
+
+
+async def test_no_transaction_begins_after_the_handler(hf: Holdfast) -> None:
+    contexts: list[Context] = []
+
+    @hf.job("keep")
+    async def keep(ctx: Context) -> None:
+        contexts.append(ctx)
+
+    job = await keep.enqueue()
+    async with working(hf):
+        await reached(hf, job, "success")
+        with pytest.raises(HoldfastError, match="no transaction can begin"):
+            async with contexts[0].transaction():
+                pass

@@ -35,6 +35,7 @@ from holdfast.worker.middleware import Middleware
 from holdfast.worker.processes.pool import ProcessPool
 from holdfast.worker.processes.talk import Service
 from holdfast.worker.starts import Starts
+from holdfast.worker.transaction import refuse_open
 
 __all__ = ["DRAINED", "Execution"]
 
@@ -102,6 +103,7 @@ class Execution:
             self._deadlines.watch(held, timeout)
             run = self._within_middleware if self._middleware else self.call
             value = await run(held, job_type, timeout)
+            refuse_open(held)
             held.returned = value is not None
             result = held.result if value is None else value
             if result is None:
@@ -125,6 +127,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
             return self._raised(held, error)
         finally:
+            held.leave()
             self._deadlines.forget(held)
             if held.claim.last_chance and self._starts is not None:
                 self._starts.pass_on(held)

@@ -69,6 +69,9 @@ class Held:
     returned = False
     #: The handler's own transaction is open, is about to end the job, and has (see holdfast.worker.transaction).
     transacting = False
+    cut_transaction: Callable[[], None] | None = None
+    #: The handler has returned or raised; whatever it left behind has no part in the attempt.
+    over = False
     _ending = False
     completed = False
     #: What the handler was told to stop for while its job was ending.
@@ -165,6 +168,12 @@ class Held:
             # A task that is cancelled before its first step never runs, and would never be settled.
             if self.running and self.started is not None:
                 self.task.cancel()  # type: ignore[union-attr]
+
+    def leave(self) -> None:
+        """The handler has returned or raised: its transaction ends with it."""
+        self.over = True
+        if self.cut_transaction is not None:
+            self.cut_transaction()
 
     def lapsed(self) -> Interrupt:
         """The lease is over, and the handler has been, or is being, ended for it: why, if nothing else was before."""

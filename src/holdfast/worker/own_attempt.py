@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -15,11 +16,15 @@ class OwnAttempt(Protocol):
     #: The database has said that the lease is gone.
     lost: bool
     transacting: bool
+    #: Ends the connection of the open transaction, where it is one of ours.
+    cut_transaction: Callable[[], None] | None
     ending: bool
     completed: bool
     #: How many reports were sent.
     reports: int
 
+    @property
+    def over(self) -> bool: ...  # noqa: D102 - see Held
     @property
     def job_id(self) -> UUID: ...  # noqa: D102 - see Held
     @property

@@ -3,6 +3,9 @@
 From the moment the completion is sent until the transaction has ended, the attempt is not interrupted and not
 missed by the lease keeper: its lease goes with that very commit. If the commit's answer is lost, nothing is
 guessed: the handler fails, and the settlement of that failure finds out what the database says.
+
+A transaction ends with its handler. One that is still open then, because its block was never left or because a task or
+thread that the handler left behind is in it, is rolled back, and the handler has failed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from holdfast.store.transactions import Transactions
 from holdfast.worker.endings import Misfit
 from holdfast.worker.own_attempt import OwnAttempt
 
-__all__ = ["BlockingConnection", "blocking_transaction", "transaction"]
+__all__ = ["BlockingConnection", "blocking_transaction", "refuse_open", "transaction"]
 
 T = TypeVar("T")
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -29,6 +32,8 @@ Wait = Callable[[Coroutine[Any, Any, Any]], Any]
 @asynccontextmanager
 async def transaction(held: OwnAttempt, transactions: Transactions, conn: Any) -> AsyncIterator[Any]:
     """A transaction whose commit completes the job of this attempt."""
+    if held.over:
+        raise HoldfastError("the handler of this attempt has ended; no transaction can begin for it any more")
     if held.completed:
         raise HoldfastError("this job was completed by an earlier transaction")
     if held.transacting:
@@ -36,7 +41,11 @@ async def transaction(held: OwnAttempt, transactions: Transactions, conn: Any) -
     held.transacting = True
     try:
         async with transactions.begin(conn) as lent:
+            if conn is None:
+                held.cut_transaction = lent.terminate
             yield lent
+            if held.over:
+                raise HoldfastError("the handler of this attempt has ended; nothing is committed for it any more")
             held.ending = True
             try:
                 result = encode_result(held.result, held.type, transactions.result_limit())
@@ -53,8 +62,15 @@ async def transaction(held: OwnAttempt, transactions: Transactions, conn: Any) -
         held.completed = True
     finally:
         held.transacting = False
+        held.cut_transaction = None
         if not held.completed:
             held.ending = False
+
+
+def refuse_open(held: OwnAttempt) -> None:
+    """Raise if a handler that has returned left its transaction open: what it wrote there is not committed."""
+    if held.transacting:
+        raise HoldfastError("the handler returned while its transaction was open; it is rolled back")
 
 
 @contextmanager
@@ -73,6 +89,9 @@ def blocking_transaction(
     lent = wait(_entered(block))
     try:
         yield BlockingConnection(lent, in_loop) if conn is None else lent
+    except GeneratorExit:
+        # Nobody has left the block, and nobody will: it is collected, in any thread, the event loop's own perhaps.
+        raise
     except BaseException as error:
         if not wait(_left(block, error)):
             raise

@@ -98,7 +98,8 @@ class ChildAttempt:
         self.result: Any = None
         self._log: deque[str] = deque(maxlen=50)
         self._started = time.monotonic()
-        self._transacting = self._ending = self._completed = self._ended = False
+        self.cut_transaction: Callable[[], None] | None = None  # the whole process ends instead
+        self.transacting = self._ending = self._completed = self.over = False
 
     @property
     def told_to_stop(self) -> bool:
@@ -115,21 +116,10 @@ class ChildAttempt:
         """What is kept of the handler's log."""
         return clean("\n".join(self._log), EXCERPT_LIMIT) if self._log else None
 
-    @property
-    def transacting(self) -> bool:
-        """Whether the handler's own transaction is open."""
-        return self._transacting
-
-    @transacting.setter
-    def transacting(self, value: bool) -> None:
-        self._transacting = value
-        if value and self._ended:
-            raise HoldfastError("the handler of this attempt has ended; no transaction can begin for it any more")
-
     def ended(self) -> bool:
         """Its handler has ended; whether a thread that it left behind has a transaction open."""
-        self._ended = True
-        return self._transacting
+        self.over = True
+        return self.transacting
 
     def kept(self, line: str) -> None:
         """Keep a line that the handler logged; the worker keeps it, too."""

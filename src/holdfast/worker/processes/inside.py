@@ -34,6 +34,7 @@ from holdfast.worker.processes.context import (
 from holdfast.worker.processes.frames import Frame
 from holdfast.worker.processes.interruption import Interruption
 from holdfast.worker.processes.line import Line
+from holdfast.worker.transaction import refuse_open
 
 __all__ = ["serve"]
 
@@ -88,6 +89,7 @@ class _Child:
                 value = handler.job_type.handler(context, **arguments)
                 if self._line.copied:
                     _end_copy(None)
+                refuse_open(attempt)
                 result = context.result if value is None else value
                 try:
                     text = encode_result(result, handler.job_type.name, order["result_limit"])
