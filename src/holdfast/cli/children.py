@@ -17,6 +17,8 @@ from holdfast.cli.shutdown import DRAIN, HURRY, LEASH
 __all__ = ["Child"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+#: How long one that is to hurry may take, and how long what it wrote last is waited for.
+_HURRY_SECONDS, _LAST_WORDS_SECONDS = 45.0, 1.0
 _log = logging.getLogger("holdfast")
 
 
@@ -25,7 +27,9 @@ class Child:
 
     1. A child that ends by itself is started again, with growing pauses;
     2. unless its exit code says that another start would end alike (`final_codes`);
-    3. what it writes to standard error goes to `hear`, line by line, or to our own.
+    3. what it writes to standard error goes to `hear`, line by line, or to our own;
+    4. once it was told to drain, it is killed if it has not ended long after its grace; sooner if it is
+       to hurry.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class Child:
         descriptors: Sequence[int] = (),
         final_codes: Collection[int] = (Exit.USAGE,),
         hear: Callable[[str], None] | None = None,
+        grace_seconds: float,
     ) -> None:
         self.name = name
         self._command = [sys.executable, "-m", "holdfast", *arguments]
@@ -45,8 +50,13 @@ class Child:
         self._final_codes = final_codes
         self._hear = hear
         self._leash: int | None = None
+        self._number: int | None = None
         self._told = asyncio.Event()
         self._words: list[bytes] = []
+        self._patience_seconds = grace_seconds + _HURRY_SECONDS
+        #: When it is killed, once it was told to end; and that this has changed.
+        self._until: float | None = None
+        self._news = asyncio.Event()
 
     def drain(self) -> None:
         """Let it finish what it does, and end."""
@@ -83,15 +93,37 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE if self._hear else None,
             )
+            self._number = process.pid
             os.close(reader)
             for word in self._words:
                 os.write(self._leash, word)
+            listening = None
             if self._hear is not None and process.stderr is not None:
-                await self._listen(process.stderr, self._hear)
-            return await process.wait()
+                listening = asyncio.create_task(self._listen(process.stderr, self._hear))
+            code = await self._ended(process)
+            if listening is not None:
+                # Its own children may have what it wrote to open, and never end.
+                await asyncio.wait({listening}, timeout=_LAST_WORDS_SECONDS)
+                listening.cancel()
+            return code
         finally:
-            leash, self._leash = self._leash, None
+            leash, self._leash, self._number = self._leash, None, None
             os.close(leash)
+
+    async def _ended(self, process: asyncio.subprocess.Process) -> int:
+        """Wait for its end. One that was told to end and does not, stopped perhaps, is killed in the end."""
+        waiting = asyncio.create_task(process.wait())
+        while not waiting.done():
+            left = None if self._until is None else self._until - time.monotonic()
+            if left is not None and left <= 0:
+                _log.warning("the %s does not end and is killed", self.name)
+                process.kill()
+                break
+            self._news.clear()
+            news = asyncio.create_task(self._news.wait())
+            await asyncio.wait({waiting, news}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            news.cancel()
+        return await waiting
 
     @staticmethod
     async def _listen(stream: asyncio.StreamReader, hear: Callable[[str], None]) -> None:
@@ -104,13 +136,29 @@ class Child:
                 return
             hear(line.decode(errors="replace").rstrip("\n"))
 
+    def kill(self) -> None:
+        """End it now, whatever it does. A signal handler may call this."""
+        if self._number is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._number, signal.SIGKILL)
+
+    def _end_by(self, seconds: float) -> None:
+        self._until = min(self._until or float("inf"), time.monotonic() + seconds)
+        self._news.set()
+
     def _tell(self, word: bytes) -> None:
         self._words.append(word)
         self._told.set()
+        self._end_by(self._patience_seconds if word == DRAIN else _HURRY_SECONDS)
         if self._leash is not None:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._leash, word)
 
 
 def _ending(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # real-time signals have no names
+        return f"was killed by signal {-code}"

@@ -1,16 +1,21 @@
 """When a process is to stop, whoever says so: a signal, or the parent that holds its leash.
 
-A process on its own drains at the first SIGTERM or SIGINT and hurries at the second. One on a leash obeys
-its parent: a Ctrl-C reaches every process of the terminal and a service manager's SIGTERM every process of
-the unit, and neither must count twice or stop things out of order. The leash is a pipe whose other end only
-the parent holds: when the parent dies, however it dies, the pipe ends and the child drains.
+A process on its own drains at the first SIGTERM, SIGINT or SIGHUP, hurries at the second, and ends at once at the
+third, even if its event loop is blocked. One on a leash obeys its parent: a Ctrl-C reaches every process of the
+terminal and a service manager's SIGTERM every process of the unit, and neither must count twice or stop things out of
+order. The leash is a pipe whose other end only the parent holds: when the parent dies, however it dies, the pipe ends
+and the child drains.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -21,6 +26,12 @@ __all__ = ["DRAIN", "HURRY", "LEASH", "Shutdown", "run_until_told"]
 #: The environment variable that tells a child the number of the pipe's descriptor.
 LEASH = "HOLDFAST_LEASH"
 DRAIN, HURRY = b"d", b"h"
+_LAST_LEVEL = 2
+#: How long what is left behind may take at the end: tasks that ignore being cancelled, threads.
+_EXIT_SECONDS = 10.0
+
+
+_log = logging.getLogger("holdfast")
 
 
 class Shutdown:
@@ -33,12 +44,15 @@ class Shutdown:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - made inside a coroutine
         self._stop: Callable[[], object] = task.cancel
+        #: What is done before this process ends at once: kill its children.
+        self.at_last: list[Callable[[], object]] = []
         #: 0 run, 1 drain, 2 hurry.
         self.level = 0
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self._leash = int(leash) if (leash := os.environ.get(LEASH)) else None
-        loop.add_signal_handler(signal.SIGTERM, self._signalled, signal.SIGTERM)
-        loop.add_signal_handler(signal.SIGINT, self._signalled, signal.SIGINT)
+        self._signals = 0
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._interrupted)
         if self._leash is not None:
             loop.add_reader(self._leash, self._heard, self._leash)
 
@@ -53,10 +67,20 @@ class Shutdown:
         for _ in range(self.level):
             stop()
 
-    def _signalled(self, number: signal.Signals) -> None:
+    def _interrupted(self, number: int, _frame: object) -> None:
+        """Called between any two steps of the main thread, whether or not its event loop turns."""
+        self._signals += 1
+        if self._leash is None and self._signals > _LAST_LEVEL:
+            for kill in self.at_last:
+                kill()
+            os._exit(128 + number)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._signalled, number)
+
+    def _signalled(self, number: int) -> None:
         if self._leash is None:
             self._raise_to(self.level + 1)
-        elif number == signal.SIGTERM:
+        elif number != signal.SIGINT:
             self._raise_to(1)
 
     def _heard(self, leash: int) -> None:
@@ -66,7 +90,7 @@ class Shutdown:
         self._raise_to(2 if HURRY in words else 1)
 
     def _raise_to(self, level: int) -> None:
-        while self.level < min(level, 2):
+        while self.level < min(level, _LAST_LEVEL):
             self.level += 1
             self._stop()
 
@@ -76,11 +100,23 @@ def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]], event_l
 
     async def main() -> int:
         shutdown = Shutdown()
+        code = 1
         try:
-            return await work(shutdown)
+            code = await work(shutdown)
         except asyncio.CancelledError:
             if not shutdown.asked:
                 raise
-            return 0
+            code = 0
+        finally:
+            threading.Thread(target=_exit_soon, args=(code,), name="holdfast-exit", daemon=True).start()
+        return code
 
     return run(main(), event_loop)
+
+
+def _exit_soon(code: int) -> None:
+    """End the process, should something that was left behind keep it from ending."""
+    time.sleep(_EXIT_SECONDS)
+    _log.warning("something that was left behind does not end; the process does")
+    logging.shutdown()
+    os._exit(code)

@@ -70,8 +70,15 @@ class _Everything:
             environment=environment,
             descriptors=[number],
             hear=hear,
+            grace_seconds=hf.config.shutdown_grace_period_seconds,
         )
-        self._worker = Child("worker", ["worker", "--app", app_name or _DEMO], environment=environment, hear=hear)
+        self._worker = Child(
+            "worker",
+            ["worker", "--app", app_name or _DEMO],
+            environment=environment,
+            hear=hear,
+            grace_seconds=hf.config.shutdown_grace_period_seconds,
+        )
 
     async def run(self, shutdown: Shutdown) -> int:
         """Start all, wait until told to stop or a child gives up, stop all."""
@@ -84,6 +91,7 @@ class _Everything:
         async with self._hf:
             told = asyncio.Event()
             shutdown.attach(lambda: self._hurry() if told.is_set() else told.set())
+            shutdown.at_last += [self._worker.kill, self._server.kill]
             return await self._run_children(told)
 
     async def _run_children(self, told: asyncio.Event) -> int:

@@ -54,7 +54,8 @@ def worker(app_name: str, processes: int, *, no_maintenance: bool, stuck_after: 
     set_up_logging(hf.config.log_format, hf.config.log_level)
     options |= {"maintenance": not no_maintenance, "stuck_after_seconds": stuck_after}
     if processes > 1:
-        return run_until_told(lambda shutdown: _supervise(shutdown, processes, burst=options["burst"]))
+        grace = hf.config.shutdown_grace_period_seconds
+        return run_until_told(lambda shutdown: _supervise(shutdown, processes, grace, burst=options["burst"]))
     return run_until_told(lambda shutdown: _work(hf, shutdown, remains, options), hf.config.event_loop)
 
 
@@ -83,12 +84,15 @@ def _progress(hf: Holdfast) -> AbstractContextManager[None]:
     return burst_progress(hf)
 
 
-async def _supervise(shutdown: Shutdown, processes: int, *, burst: bool) -> int:
+async def _supervise(shutdown: Shutdown, processes: int, grace: float, *, burst: bool) -> int:
     """Keep so many children alive, each a run of this very command with one process."""
     # In a burst a child that ended in good order is done, and one without database will not find any.
     final_codes = (Exit.OK, Exit.USAGE, Exit.UNREACHABLE) if burst else (Exit.USAGE,)
     arguments = [*sys.argv[1:], "--processes", "1"]
-    children = [Child(f"worker {n}", arguments, final_codes=final_codes) for n in range(1, processes + 1)]
+    children = [
+        Child(f"worker {n}", arguments, final_codes=final_codes, grace_seconds=grace) for n in range(1, processes + 1)
+    ]
+    shutdown.at_last.extend(child.kill for child in children)
 
     def stop() -> None:
         for child in children:

@@ -174,11 +174,11 @@ class Execution:
     def _context(self, held: Held) -> Context:
         return Context(held, self._client, self._resources, self._transactions, send=self._send)
 
-    def given_up(self, held: Held) -> Outcome:
+    def given_up(self, held: Held, timeout: float) -> Outcome:
         """The outcome of a handler in a thread that does not return, once its process has been replaced."""
         wanted_away = held.interrupt in ("cancel", "pause")
         outcome = self._interrupted(held) if wanted_away or not held.stuck else None
-        return outcome or Outcome.timed_out(held.running_ms / 1000)
+        return outcome or Outcome.timed_out(timeout)
 
     def shutdown(self) -> None:
         """No more threads and processes. Threads still running are left to themselves, processes are ended."""

@@ -36,6 +36,7 @@ from holdfast.worker.execution import Execution
 from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
+from holdfast.worker.lifespan import StoppedEarly, inside
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.processes.addresses import check_addresses
 from holdfast.worker.runners import Runners
@@ -118,8 +119,12 @@ class Worker:
 
     async def run(self) -> None:
         """Work until drained, or in a burst until nothing is left."""
+        with contextlib.suppress(StoppedEarly):
+            await self._run()
+
+    async def _run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            resources = await stack.enter_async_context(self._lifespan()) if self._lifespan else None
+            resources = await stack.enter_async_context(inside(self._lifespan, self._drain, self._hurry))
             await self._register()
             transactions = Transactions(self._config, self.id, size=self._slots.total)
             stack.push_async_callback(transactions.close)
@@ -226,7 +231,7 @@ class Worker:
             held.stop("drain")
         await self._idle(time.monotonic() + _CLEAN_UP_SECONDS, or_hurry=False)
         self.stuck = [
-            (h.claim.job_id, h.claim.attempt, self._execution.given_up(h), h.running_ms, None)
+            (h.claim.job_id, h.claim.attempt, self._execution.given_up(h, self._timeouts[h.type]), h.running_ms, None)
             for h in self._held.all()
             if h.running
         ]

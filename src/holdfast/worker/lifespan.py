@@ -1,0 +1,106 @@
+"""An app's lifespan around a worker: whoever hangs in it, the worker can be told to stop.
+
+1. It is entered and left by one task of its own, as task groups and cancel scopes inside it need it.
+2. Until it is entered it may take any time; told to stop meanwhile, the worker does not begin.
+3. Leaving it has a limit, and a second word to stop shortens that. Then it is cancelled, and left behind if even that
+   does not end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+__all__ = ["StoppedEarly", "inside"]
+
+_LEAVE_SECONDS = 30.0
+_CANCEL_SECONDS = 2.0
+
+_log = logging.getLogger("holdfast")
+
+
+class StoppedEarly(HoldfastError):
+    """The worker was told to stop before its lifespan was entered."""
+
+    code = "stopped-early"
+
+
+@asynccontextmanager
+async def inside(
+    lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None, stop: asyncio.Event, hurry: asyncio.Event
+) -> AsyncIterator[Any]:
+    """What the lifespan yields, for the length of a block; StoppedEarly if `stop` comes first."""
+    if lifespan is None:
+        yield None
+        return
+    hold = _Hold(lifespan, hurry)
+    resources = await hold.entered(stop)
+    try:
+        yield resources
+    except Exception as error:
+        await hold.leave(error)
+        raise
+    except BaseException:
+        await hold.leave()
+        raise
+    await hold.leave()
+
+
+class _Hold:
+    """The task that is inside."""
+
+    def __init__(self, lifespan: Callable[[], AbstractAsyncContextManager[Any]], hurry: asyncio.Event) -> None:
+        self._lifespan, self._hurry = lifespan, hurry
+        loop = asyncio.get_running_loop()
+        self._entered: asyncio.Future[Any] = loop.create_future()
+        self._leave: asyncio.Future[None] = loop.create_future()
+        self._context = contextvars.copy_context()
+        self._task = loop.create_task(self._hold(), name="lifespan", context=self._context)
+
+    async def _hold(self) -> None:
+        async with self._lifespan() as resources:
+            self._entered.set_result(resources)
+            await self._leave
+
+    async def entered(self, stop: asyncio.Event) -> Any:
+        try:
+            await _first(self._task, self._entered, stop=stop)
+            if self._entered.done():
+                for variable, value in self._context.items():
+                    variable.set(value)  # as if it had been entered here
+                return self._entered.result()
+            if self._task.done():
+                self._task.result()
+            raise StoppedEarly("the worker was told to stop before its lifespan was entered")
+        except BaseException:
+            await self._end()
+            raise
+
+    async def leave(self, error: Exception | None = None) -> None:
+        if not self._leave.done():
+            self._leave.set_exception(error) if error is not None else self._leave.set_result(None)
+        await _first(self._task, stop=self._hurry, seconds=_LEAVE_SECONDS)
+        await self._end()
+        if self._task.done() and not self._task.cancelled() and self._task.exception() not in (None, error):
+            self._task.result()
+
+    async def _end(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task}, timeout=_CANCEL_SECONDS)
+        if not self._task.done():
+            _log.warning("the app's lifespan does not end, not even when it is cancelled; it is left behind")
+
+
+async def _first(*awaited: asyncio.Future[Any], stop: asyncio.Event, seconds: float | None = None) -> None:
+    """Wait for one of these, for `stop`, or for so long."""
+    told = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({told, *awaited}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        told.cancel()

@@ -1,0 +1,108 @@
+"""Whatever hangs, a worker can be told to stop: the first signal drains, the second hurries, the third ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, State
+from holdfast.testing.harness import until
+from tests.cli.conftest import TASKS, Start, alive
+
+APP = """
+import asyncio, contextlib, time
+from holdfast import Holdfast
+
+async def deaf():
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+@contextlib.asynccontextmanager
+async def lifespan(hf):
+    print("begins to start", flush=True)
+    {start}
+    yield
+    print("begins to stop", flush=True)
+    {stop}
+
+hf = Holdfast(lifespan=lifespan)
+
+@hf.job("nothing")
+async def nothing(ctx): pass
+"""
+
+
+def app(folder: Path, start: str = "pass", stop: str = "pass") -> str:
+    (folder / "hanging.py").write_text(APP.format(start=start, stop=stop))
+    return "hanging:hf"
+
+
+@pytest.mark.parametrize("hangs", ["await asyncio.sleep(3600)", "await deaf()"], ids=["asleep", "deaf"])
+async def test_a_lifespan_that_hangs_on_start_is_given_up_at_the_first_signal(
+    start: Start, tmp_path: Path, hangs: str
+) -> None:
+    worker = start("worker", "--app", app(tmp_path, start=hangs), folder=tmp_path)
+    await worker.wrote("begins to start")
+    worker.process.send_signal(signal.SIGTERM)
+    assert await worker.ended(seconds=25) == 0
+
+
+@pytest.mark.parametrize("hangs", ["await asyncio.sleep(3600)", "await deaf()"], ids=["asleep", "deaf"])
+async def test_a_lifespan_that_hangs_on_stop_is_given_up_at_the_second_signal(
+    start: Start, hf: Holdfast, tmp_path: Path, hangs: str
+) -> None:
+    worker = start("worker", "--app", app(tmp_path, stop=hangs), folder=tmp_path)
+    await until(lambda: len(worker.lines("started")) == 1)
+    worker.process.send_signal(signal.SIGTERM)
+    await worker.wrote("begins to stop")
+    worker.process.send_signal(signal.SIGINT)
+    assert await worker.ended(seconds=25) == 0
+
+
+async def test_a_third_signal_ends_a_worker_whose_event_loop_is_blocked(start: Start, tmp_path: Path) -> None:
+    blocked = "[time.sleep(1) for _ in range(3600)]"
+    worker = start("worker", "--app", app(tmp_path, start=blocked), folder=tmp_path)
+    await worker.wrote("begins to start")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+        assert worker.process.poll() is None
+        worker.process.send_signal(number)
+        await asyncio.sleep(0.2)  # two signals at once may be one
+    assert await worker.ended(seconds=5) == 128 + signal.SIGTERM
+
+
+async def test_a_hangup_drains(start: Start, hf: Holdfast) -> None:
+    worker = start("worker", "--app", TASKS)
+    job = await hf.enqueue("nap", {"seconds": 0.5})
+    await worker.wrote("begins to nap")
+    worker.process.send_signal(signal.SIGHUP)
+    assert await worker.ended() == 0
+    assert (await hf.get(job)).state is State.SUCCESS
+
+
+async def test_a_process_ended_by_a_real_time_signal_is_started_again(start: Start) -> None:
+    workers = start("worker", "--app", TASKS, "--processes", 2)
+    await until(lambda: len(workers.lines("started")) == 2)
+    os.kill(workers.children()[0], signal.SIGRTMIN + 2)
+    await until(lambda: len(workers.lines("started")) == 3)
+    assert f"was killed by signal {signal.SIGRTMIN + 2} and is started again" in workers.text
+    workers.process.send_signal(signal.SIGTERM)
+    assert await workers.ended() == 0
+
+
+async def test_a_third_signal_ends_processes_that_stand_still(start: Start) -> None:
+    workers = start("worker", "--app", TASKS, "--processes", 2)
+    await until(lambda: len(workers.lines("started")) == 2)
+    children = workers.children()
+    os.kill(children[0], signal.SIGSTOP)
+    workers.process.send_signal(signal.SIGTERM)
+    await until(lambda: not alive(children[1]), what="the other one has drained")
+    workers.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.2)  # two signals at once may be one
+    workers.process.send_signal(signal.SIGTERM)
+    assert await workers.ended(seconds=5) == 128 + signal.SIGTERM
+    await until(lambda: not alive(children[0]), what="the one that stood still is gone")
