@@ -162,3 +162,12 @@ async def _none_open(conn: asyncpg.Connection) -> bool:
             "where datname = current_database() and state like 'idle in transaction%'"
         )
     )
+
+
+@pytest.mark.parametrize("what", ["nothing", "timer", "handler", "mask", "umask"])
+async def test_what_a_handler_leaves_in_its_process_does_not_meet_the_next(hf: Holdfast, what: str) -> None:
+    async with working(hf, lanes=ONE):
+        first = await hf.wait((await hf.enqueue("leave", {"what": what})).id, timeout=30)
+        second = await hf.wait((await hf.enqueue("rest")).id, timeout=30)
+    assert (first.state, second.state) == ("success", "success")
+    assert (first.result == second.result) is (what == "nothing"), "a child in which something was left is not kept"

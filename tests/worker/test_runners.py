@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast
+from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.store import upkeep
 from holdfast.telemetry.events import AttemptEnded
 from holdfast.testing.harness import until
@@ -300,3 +300,32 @@ async def test_a_lane_whose_slots_are_all_busy_claims_nothing_ahead(hf: Holdfast
             await asyncio.sleep(0.01)
         go_on.set()
     assert most == 4
+
+
+async def test_a_cancellation_that_a_job_left_behind_does_not_fail_the_next(hf: Holdfast) -> None:
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    @hf.job("leave")
+    async def leave(ctx: Context) -> None:
+        task = asyncio.current_task()
+        tasks.append(task)
+        asyncio.get_running_loop().call_later(0.05, task.cancel)  # type: ignore[union-attr]
+
+    @hf.job("wait")
+    async def wait(ctx: Context) -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(0.2)
+
+    @hf.job("cancel", retry=RetryPolicy(max_attempts=1))
+    async def cancel(ctx: Context) -> None:
+        raise asyncio.CancelledError("by itself")
+
+    await leave.enqueue()
+    second = await wait.enqueue()
+    others = [await cancel.enqueue() for _ in range(3)]
+    await asyncio.wait_for(hf.run_worker(burst=True, lanes={"general": 8}), 30)
+    assert tasks[0] is tasks[1], "they shared a task"
+    assert (await hf.get(second.id)).state == "success"
+    assert [attempt.outcome for attempt in await hf.attempts(second.id)] == ["released", "success"]
+    for job in others:
+        assert (await hf.get(job.id)).state == "dead", "what cancels itself is not run for ever"

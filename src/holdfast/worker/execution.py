@@ -37,7 +37,7 @@ from holdfast.worker.processes.talk import Service
 from holdfast.worker.starts import Starts
 from holdfast.worker.transaction import refuse_open
 
-__all__ = ["DRAINED", "Execution"]
+__all__ = ["DRAINED", "STRUCK", "Execution"]
 
 T = TypeVar("T")
 
@@ -47,6 +47,8 @@ _log = logging.getLogger("holdfast")
 DRAINED = "Job was interrupted by user"
 
 #: What most attempts come to.
+#: Cancelled by nobody of ours, in a task that other handlers had before.
+STRUCK = Outcome.released("its task was cancelled, perhaps by what another job had left behind")
 _DONE = Outcome.success(None)
 
 
@@ -121,7 +123,7 @@ class Execution:
         except asyncio.CancelledError as error:
             if held.late:
                 return self._interrupted(held) or Outcome.timed_out(timeout or 0)
-            return self._interrupted(held) or Outcome.failed(error)
+            return self._interrupted(held) or (STRUCK if held.shares_task else Outcome.failed(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()

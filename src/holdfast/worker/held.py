@@ -41,6 +41,7 @@ class Held:
     waited = 0.0
     #: The task that its handler runs in, which may run others after it.
     task: asyncio.Task[None] | None = None
+    shares_task = False
     #: Its handler is over, and its outcome is on the way, or settled.
     ended = False
     #: Its outcome was given to those who settle.

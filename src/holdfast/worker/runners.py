@@ -3,7 +3,8 @@
 A task is started for an attempt, and another one right behind it for the next, in case the handler waits for
 something. A handler that never waits is over before that second task has begun, so the first one goes on with
 the next attempt: a thousand such handlers cost a task or two and not a thousand. Only they share one: a task
-whose handler has waited, was cancelled, or has left a context variable changed, is not used again.
+whose handler has waited, was cancelled, or has left a context variable changed, is not used again. A handler that
+has left behind something that cancels its task later hits another one: that one is run again, in a task of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from uuid import UUID
 
 from holdfast.worker.held import Held
 
@@ -20,6 +22,7 @@ __all__ = ["Runners"]
 
 #: How long a task may go on without letting others have the event loop.
 _TURN_SECONDS = 0.005
+_MOST_APART = 1000
 
 
 class Runners:
@@ -34,12 +37,20 @@ class Runners:
         #: Counts how often the event loop came round, as long as attempts run.
         self._rounds = 0
         self._counting = False
+        #: Jobs that are to have a task of their own the next time.
+        self._apart: dict[UUID, None] = {}
 
     def start(self, held: Held) -> None:
         """Run this attempt."""
         self._given.append(held)
         if not self._coming:
             self._another()
+
+    def keep_apart(self, held: Held) -> None:
+        """Give this job a task of its own when it comes again."""
+        self._apart[held.claim.job_id] = None
+        if len(self._apart) > _MOST_APART:
+            del self._apart[next(iter(self._apart))]
 
     def _another(self) -> None:
         self._coming = True
@@ -50,8 +61,14 @@ class Runners:
     async def _run(self) -> None:
         self._coming = False
         task, until = asyncio.current_task(), time.monotonic() + _TURN_SECONDS
+        shared = False
         while self._given:
+            if shared and self._given[0].claim.job_id in self._apart:
+                return  # another task is on its way
             held = self._given.popleft()
+            held.shares_task, shared = shared, True
+            if self._apart:
+                self._apart.pop(held.claim.job_id, None)
             if self._given and not self._coming:
                 self._another()
             held.task = task

@@ -32,7 +32,7 @@ from holdfast.store.transactions import Transactions
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptStarted, LeaseLost, WorkerChanged
 from holdfast.version import __version__
-from holdfast.worker.execution import Execution
+from holdfast.worker.execution import STRUCK, Execution
 from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
@@ -290,6 +290,8 @@ class Worker:
             if self._bus.hears(AttemptStarted):
                 self._tell_start(held)
             outcome = await self._execution.run(held, job_type, timeout)
+            if outcome is STRUCK:
+                self._runners.keep_apart(held)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a fault of ours must not leave a job running for ever

@@ -33,6 +33,7 @@ from holdfast.worker.processes.context import (
 )
 from holdfast.worker.processes.frames import Frame
 from holdfast.worker.processes.interruption import Interruption
+from holdfast.worker.processes.leftovers import Leftovers
 from holdfast.worker.processes.line import Line
 from holdfast.worker.transaction import refuse_open
 
@@ -57,12 +58,14 @@ class _Child:
 
     def serve(self) -> None:
         forward_lines(self._line)
+        leftovers = Leftovers(Interruption.SIGNALS)
         self._line.open()
         while (order := self._line.next_order())["kind"] != "leave":
             attempt = ChildAttempt(order, self._interruption, self._line)
             answer = self._run(order, attempt)
             # A transaction that outlives its handler holds locks and the connection: it ends with the child.
-            self._line.answer(attempt.order, {**answer, "reusable": not attempt.ended()})
+            is_left = [attempt.ended(), leftovers.found()]
+            self._line.answer(attempt.order, {**answer, "reusable": not any(is_left)})
         if self._portal is not None:
             if self._lifespan is not None:
                 self._portal.run(self._left(self._lifespan))

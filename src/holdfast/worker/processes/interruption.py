@@ -20,11 +20,10 @@ from holdfast.errors import Interrupted
 
 __all__ = ["Interruption"]
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
 class Interruption:
     """Raises `Interrupted` in the main thread, at most once, while a handler runs there."""
+
+    SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
     def __init__(self, pipe: int) -> None:
         self._pid = os.getpid()
@@ -45,7 +44,7 @@ class Interruption:
     @contextmanager
     def armed(self) -> Iterator[None]:
         """For as long as a handler runs; it may have changed the signals' handlers, so they are set each time."""
-        for number in _SIGNALS:
+        for number in self.SIGNALS:
             signal.signal(number, self._on_signal)
         self._armed = True
         try:
@@ -77,7 +76,7 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():
             self._shields += 1
         # A signal that reaches a copy before its handlers are set is forgotten there, so it has to wait.
-        self._at_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._at_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self.SIGNALS)
 
     def _after_fork(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._at_fork.mask)
@@ -89,7 +88,7 @@ class Interruption:
 
     def _after_fork_in_copy(self) -> None:
         self._armed = False
-        for number in _SIGNALS:
+        for number in self.SIGNALS:
             # Unless the handler has put it to a use of its own.
             if signal.getsignal(number) == self._on_signal:
                 signal.signal(number, signal.SIG_DFL)
