@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, State
 from holdfast.testing.harness import until
-from tests.cli.conftest import TASKS, Start, alive
+from tests.cli.conftest import ROOT, TASKS, Start, alive
 
 APP = """
 import asyncio, contextlib, time
@@ -106,3 +107,13 @@ async def test_a_third_signal_ends_processes_that_stand_still(start: Start) -> N
     workers.process.send_signal(signal.SIGTERM)
     assert await workers.ended(seconds=5) == 128 + signal.SIGTERM
     await until(lambda: not alive(children[0]), what="the one that stood still is gone")
+
+
+async def test_a_worker_starts_though_standard_error_is_closed(hf: Holdfast, database_url: str) -> None:
+    job = await hf.enqueue("add", {"a": 1, "b": 1})
+    command = f"exec {sys.executable} -m holdfast worker --app {TASKS} --burst <&- >&- 2>&-"
+    worker = await asyncio.create_subprocess_shell(
+        command, cwd=ROOT, env={**os.environ, "HOLDFAST_DATABASE_URL": database_url}
+    )
+    assert await asyncio.wait_for(worker.wait(), 30) == 0
+    assert (await hf.get(job)).state is State.SUCCESS
