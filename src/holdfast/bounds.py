@@ -47,6 +47,8 @@ BOUNDS = {
     "priority": Bound(0, 10**9, whole=True),
     "target_count": Bound(1, 2**63 - 1, whole=True),
     "retention_days": Bound(0, 36_500),
+    "ageing": Bound(0, 36_500 * _DAY),
+    "result_bytes": Bound(1, 100 * 2**20, whole=True),
     "requests_per_second": Bound(0.001, 1_000_000),
     "key_lifetime": Bound(0.001, 36_500 * _DAY),
 }

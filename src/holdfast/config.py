@@ -198,7 +198,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="ageing_seconds",
         default=900.0,
-        parse=_number(0),
+        parse=_number(*BOUNDS["ageing"][:2]),
         description="a job that waited longer goes first",
         engine=True,
     ),

@@ -144,6 +144,7 @@ async def test_no_lease_is_endless_whoever_writes_it(conn: asyncpg.Connection, s
 
 
 async def test_a_setting_out_of_bounds_stops_neither_claims_nor_duties(conn: asyncpg.Connection) -> None:
+    await conn.execute("alter table settings disable trigger usable")
     await conn.execute(
         "update settings set value = 'infinity' where name in "
         "('LEASE_SEC_DEFAULT', 'RETENTION_DAYS', 'RETENTION_DEAD_DAYS', 'AGEING_SECONDS')"
@@ -215,3 +216,36 @@ async def _insert(conn: asyncpg.Connection, field: str, value: float) -> None:
     await conn.execute(
         f"insert into job_types (name, {field}{count}) values ('work', '{value}'::float8{', 1' if count else ''})"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LEASE_SEC_DEFAULT", "30s"),
+        ("LEASE_SEC_DEFAULT", "NaN"),
+        ("LEASE_SEC_DEFAULT", "0"),
+        ("LEASE_SEC_DEFAULT", ""),
+        ("MAX_ATTEMPTS_DEFAULT", "2.5"),
+        ("MAX_ATTEMPTS_DEFAULT", "99999999999"),
+        ("AGEING_SECONDS", "-1"),
+        ("RESULT_MAX_BYTES", "1e9"),
+        ("RETENTION_DAYS", "infinity"),
+    ],
+)
+async def test_the_database_refuses_a_setting_that_the_engine_cannot_use(
+    conn: asyncpg.Connection, name: str, value: str
+) -> None:
+    for column in ("value", "default_value"):
+        with pytest.raises(asyncpg.PostgresError, match=f"{name} must be"):
+            await conn.execute(f"update settings set {column} = $2 where name = $1", name, value)
+    # In the caller's own configuration it is passed over.
+    job = await enqueue(conn)
+    await conn.execute("select set_config($1, $2, false)", f"holdfast.{name.lower()}", value)
+    assert [lease.job_id for lease in await claim(conn)] == [job]
+
+
+async def test_a_setting_that_fits_is_used(conn: asyncpg.Connection) -> None:
+    await conn.execute("update settings set value = ' 12.5 ' where name = 'LEASE_SEC_DEFAULT'")
+    await enqueue(conn)
+    await claim(conn)
+    assert await conn.fetchval("select lease_seconds from leases") == 12.5

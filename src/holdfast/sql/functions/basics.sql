@@ -20,8 +20,9 @@ create or replace function setting(name text) returns text
 language sql stable parallel safe
 set search_path from current
 as $$
-  select coalesce(s.value, nullif(current_setting('holdfast.' || lower(s.name), true), ''), s.default_value)
+  select coalesce(s.value, case when setting_fault(s.name, own.value) is null then own.value end, s.default_value)
   from settings s
+  cross join lateral (select nullif(current_setting('holdfast.' || lower(s.name), true), '') as value) own
   where s.name = setting.name
 $$;
 

@@ -20,6 +20,8 @@ as $$
     ('priority', 0, 1000000000, true),
     ('target_count', 1, 9223372036854775807, true),
     ('retention_days', 0, 36500, false),
+    ('ageing', 0, 3153600000, false),
+    ('result_bytes', 1, 104857600, true),
     ('requests_per_second', 0.001, 1000000, false),
     ('key_lifetime', 0.001, 3153600000, false)
 $$;

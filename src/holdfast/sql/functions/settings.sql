@@ -1,0 +1,45 @@
+-- Settings of the installation. A value that the engine cannot use would fail every claim: the table refuses it, and one
+-- that a role or database has in its own configuration is passed over. Moves: none.
+
+-- What is wrong with a setting, in words; null if nothing is.
+create or replace function setting_fault(name text, value text) returns text
+language plpgsql immutable strict parallel safe
+set search_path from current
+as $$
+declare
+  bound text := case name
+    when 'LEASE_SEC_DEFAULT' then 'lease'
+    when 'MAX_ATTEMPTS_DEFAULT' then 'max_attempts'
+    when 'AGEING_SECONDS' then 'ageing'
+    when 'RESULT_MAX_BYTES' then 'result_bytes'
+    when 'RETENTION_DAYS' then 'retention_days'
+    when 'RETENTION_DEAD_DAYS' then 'retention_days'
+  end;
+begin
+  if bound is null then
+    return null;
+  end if;
+  if value !~ '^ *[0-9]+(\.[0-9]+)? *$' or length(value) > 20 then
+    return format('%s must be a number, not %s', name, quote_literal(left(value, 40)));
+  end if;
+  return bounds_fault(name, bound, value::numeric);
+end
+$$;
+
+create or replace function refuse_setting() returns trigger
+language plpgsql
+set search_path from current
+as $$
+declare
+  fault text := coalesce(setting_fault(new.name, new.value), setting_fault(new.name, new.default_value));
+begin
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+  return new;
+end
+$$;
+
+create or replace trigger usable before insert or update on settings
+  for each row
+  execute function refuse_setting();

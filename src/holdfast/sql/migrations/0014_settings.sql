@@ -1,0 +1,6 @@
+-- A setting that the engine cannot use is refused (see functions/settings.sql). What is unusable by now is forgotten: the
+-- default takes its place.
+
+update settings
+set value = null, updated_at = now(), updated_by = 'migration'
+where value is not null and (value !~ '^ *[0-9]+(\.[0-9]+)? *$' or length(value) > 20);
