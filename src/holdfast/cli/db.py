@@ -7,6 +7,7 @@ import asyncio
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.output import echo
 from holdfast.config import Config
 from holdfast.errors import SchemaError
 from holdfast.store.embedded import EmbeddedPostgres, status
@@ -31,16 +32,16 @@ def url() -> None:
     """
     config = Config.load()
     if config.database_url is not None:
-        click.echo(config.database_url)
+        echo(config.database_url)
         return
     was_running = status(config.home).running
     with EmbeddedPostgres(config.home) as server:
         if not was_running:
             asyncio.run(_open_once())
         server.stay(_STAY_SECONDS)
-        click.echo(server.url)
+        echo(server.url)
     if not was_running:
-        click.echo("started; it stays while it is used and for an hour after, or until `holdfast db stop`", err=True)
+        echo("started; it stays while it is used and for an hour after, or until `holdfast db stop`", err=True)
 
 
 @db.command()
@@ -51,10 +52,10 @@ def stop() -> None:
         raise click.UsageError("HOLDFAST_DATABASE_URL is set: that server is not Holdfast's to stop")
     found = status(config.home)
     if not found.running:
-        click.echo(f"no server runs in {config.home.resolve()}")
+        echo(f"no server runs in {config.home.resolve()}")
         return
     EmbeddedPostgres(config.home).stop()
-    click.echo(f"stopped the server in {config.home.resolve()}")
+    echo(f"stopped the server in {config.home.resolve()}")
 
 
 async def _open_once() -> None:
@@ -63,4 +64,4 @@ async def _open_once() -> None:
         async with Holdfast():
             pass
     except SchemaError as fault:
-        click.echo(str(fault), err=True)
+        echo(str(fault), err=True)

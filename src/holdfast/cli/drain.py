@@ -13,7 +13,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
 from holdfast.cli.operator import operator
-from holdfast.cli.output import age
+from holdfast.cli.output import age, echo
 from holdfast.cli.scopes import asked
 
 __all__ = ["drain"]
@@ -34,7 +34,7 @@ def drain(reason: str | None, *, resume: bool, wait: bool, yes: bool) -> int:
     """
     if resume:
         changed = asked(lambda ops: ops.resume("everything", by=operator(), reason=reason))
-        click.echo("work goes on" if changed else "nothing was drained")
+        echo("work goes on" if changed else "nothing was drained")
         return Exit.OK
     if not yes:
         if not sys.stdin.isatty():
@@ -47,7 +47,7 @@ def drain(reason: str | None, *, resume: bool, wait: bool, yes: bool) -> int:
         told = (
             "no longer waiting, but still drained" if draining.stopped else "interrupted before the drain was certain"
         )
-        click.echo(f"{told}; {_END}", err=True)
+        echo(f"{told}; {_END}", err=True)
         return Exit.INTERRUPTED
     return Exit.OK
 
@@ -68,22 +68,22 @@ class _Draining:
             since = (state := await ops.draining()).paused_at
             if not changed and since is not None:
                 why = f": {state.paused_note}" if state.paused_note else ""
-                click.echo(f"drained already, {age(since)} ago by {state.paused_by}{why}")
+                echo(f"drained already, {age(since)} ago by {state.paused_by}{why}")
             before: int | None = None
             while since is not None and state.paused_at == since:
                 if state.running and state.running != before:
                     _tell(state.running)
                 if state.running == before == 0:
-                    click.echo(f"drained: nothing runs; {_END}")
+                    echo(f"drained: nothing runs; {_END}")
                     return
                 if state.running and not wait:
-                    click.echo(_END)
+                    echo(_END)
                     return
                 before = state.running
                 await asyncio.sleep(_LOOK_SECONDS)
                 state = await ops.draining()
-        click.echo("somebody let work go on meanwhile", err=True)
+        echo("somebody let work go on meanwhile", err=True)
 
 
 def _tell(running: int) -> None:
-    click.echo(f"claiming is stopped; {running} job{'s' if running > 1 else ''} still run{'s' * (running == 1)}")
+    echo(f"claiming is stopped; {running} job{'s' if running > 1 else ''} still run{'s' * (running == 1)}")

@@ -15,6 +15,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
+from holdfast.cli.output import echo, echo_json
 from holdfast.errors import InvalidInput
 from holdfast.model.states import State
 
@@ -61,16 +62,16 @@ async def _enqueue_one(
 ) -> int:
     async with Holdfast() as hf:
         ref = await hf.enqueue(job_type, payload, **options)
-        click.echo(str(ref.id))
+        echo(str(ref.id))
         return await _print_result(hf, ref.id, timeout) if wait else Exit.OK
 
 
 async def _print_result(hf: Holdfast, job_id: UUID, timeout: float | None) -> int:
     job = await hf.wait(job_id, timeout)
     if job.state is State.SUCCESS:
-        click.echo(json.dumps(job.result, ensure_ascii=False))
+        echo_json(job.result)
         return Exit.OK
-    click.echo(f"error: the job is {job.state.value}{f': {job.last_error}' if job.last_error else ''}", err=True)
+    echo(f"error: the job is {job.state.value}{f': {job.last_error}' if job.last_error else ''}", err=True)
     return Exit.FAILED
 
 
@@ -80,7 +81,7 @@ async def _enqueue_lines(job_type: str, options: dict[str, Any]) -> int:
         payloads = iter(_payloads(sys.stdin))
         while lines := list(islice(payloads, _BATCH)):
             for ref in await hf.enqueue_many([(job_type, payload, options) for payload in lines]):
-                click.echo(str(ref.id))
+                echo(str(ref.id))
             recorded += len(lines)
             if sys.stderr.isatty() and recorded % _BATCH == 0:
                 click.echo(f"\r{recorded} jobs …", err=True, nl=False)

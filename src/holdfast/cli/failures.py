@@ -13,6 +13,7 @@ from enum import IntEnum
 
 import click
 
+from holdfast.cli.output import echo
 from holdfast.errors import (
     ConfigError,
     Conflict,
@@ -65,7 +66,7 @@ def report(error: Exception) -> Exit:
         traceback.print_exception(error)
     if isinstance(error, click.ClickException):
         if isinstance(error, click.UsageError) and error.ctx is not None:
-            click.echo(error.ctx.get_usage(), err=True)
+            echo(error.ctx.get_usage(), err=True)
         _say(error.format_message())
         return Exit.USAGE if isinstance(error, click.UsageError) else Exit.FAILED
     if isinstance(error, HoldfastError):
@@ -77,4 +78,5 @@ def report(error: Exception) -> Exit:
 
 
 def _say(message: str) -> None:
-    click.echo(f"{click.style('error:', fg='red') if sys.stderr.isatty() else 'error:'} {message}", err=True)
+    click.echo(click.style("error:", fg="red") if sys.stderr.isatty() else "error:", err=True, nl=False)
+    echo(f" {message}", err=True)

@@ -13,7 +13,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit, report
 from holdfast.cli.operator import operator
-from holdfast.cli.output import age, as_dict, output_option, print_record, print_records
+from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.job import Job
@@ -57,9 +57,9 @@ def list_(output: str, **filters: Any) -> None:
         if not found:
             config = Config.load()
             where = "" if config.database_url else f" in the embedded database of {config.home.resolve()}"
-            click.echo(f"no jobs{where}", err=True)
+            echo(f"no jobs{where}", err=True)
         elif len(found) == filters["limit"]:
-            click.echo(f"more: --before {found[-1].id}", err=True)
+            echo(f"more: --before {found[-1].id}", err=True)
     else:
         print_records([as_dict(job) for job in found], {}, output)
 
@@ -73,7 +73,7 @@ def show(job_ids: Sequence[UUID], output: str) -> int:
     if output == "table":
         for number, record in enumerate(records):
             if number:
-                click.echo()
+                echo()
             _print_details(record)
     elif output == "json" and len(job_ids) == 1:
         print_record(records[0], output)
@@ -148,7 +148,7 @@ def explain(job_id: UUID, output: str) -> None:
     """Say why a job does not run, in one sentence that names the culprit."""
     found = asyncio.run(_explain(job_id))
     if output == "table":
-        click.echo(found.sentence)
+        echo(found.sentence)
     else:
         print_record(as_dict(found), output)
 
@@ -172,7 +172,7 @@ async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: st
                 code = max(code, report(error))
             else:
                 new = answer is not None and answer != job_id
-                click.echo(f"{job_id}  {f'runs again as {answer}' if new else f'{name} asked for'}")
+                echo(f"{job_id}  {f'runs again as {answer}' if new else f'{name} asked for'}")
     return code
 
 
@@ -206,7 +206,7 @@ def _print_details(record: dict[str, Any]) -> None:
     attempts, events = record.pop("attempts"), record.pop("events")
     print_record(record, "table")
     if attempts:
-        click.echo("\nattempts")
+        echo("\nattempts")
         columns = {
             "attempt": "#", "outcome": "OUTCOME", "started_at": "STARTED", "queue_ms": "QUEUED MS",
             "duration_ms": "MS", "worker": "WORKER", "error_type": "ERROR", "error_message": "MESSAGE",
@@ -214,7 +214,7 @@ def _print_details(record: dict[str, Any]) -> None:
         print_records(attempts, columns, "table")
         traceback = attempts[-1]["traceback"]
         if traceback:
-            click.echo(f"\nlast traceback\n{traceback.rstrip()}")
+            echo(f"\nlast traceback\n{traceback.rstrip()}")
     if events:
-        click.echo("\nevents")
+        echo("\nevents")
         print_records(events, {"at": "AT", "event": "EVENT", "by": "BY", "note": "NOTE"}, "table")

@@ -15,7 +15,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
 from holdfast.cli.operator import operator
-from holdfast.cli.output import as_dict, output_option, print_record, print_records
+from holdfast.cli.output import as_dict, echo, output_option, print_record, print_records
 from holdfast.model.key import SCOPES, AuditEntry, Key
 
 __all__ = ["keys"]
@@ -94,7 +94,7 @@ def list_(tenant: str | None, output: str) -> None:
     found = asyncio.run(find())
     print_records([_record(key) for key in found], _COLUMNS, output)
     if not found and output == "table":
-        click.echo("no keys: the server answers on loopback addresses only, and to everybody there", err=True)
+        echo("no keys: the server answers on loopback addresses only, and to everybody there", err=True)
 
 
 @keys.command()
@@ -126,7 +126,7 @@ def revoke(key_id: UUID, yes: bool) -> int:
             return await (await hf.operations()).keys.revoke(key_id, by=operator())
 
     key = asyncio.run(end())
-    click.echo(f"revoked {key.name} ({key.prefix}…)")
+    echo(f"revoked {key.name} ({key.prefix}…)")
     return Exit.OK
 
 
@@ -147,9 +147,9 @@ def audit(tenant: str | None, limit: int, before: int | None, output: str) -> No
 
 def _show_secret(key: Key, secret: str, output: str) -> None:
     if output == "table":
-        click.echo(secret)
-        click.echo(f"key {key.id} ({key.name}) for tenant {key.tenant}: {', '.join(key.scopes)}", err=True)
-        click.echo("Keep it: it is not shown again.", err=True)
+        echo(secret)
+        echo(f"key {key.id} ({key.name}) for tenant {key.tenant}: {', '.join(key.scopes)}", err=True)
+        echo("Keep it: it is not shown again.", err=True)
     else:
         print_record({**_record(key), "secret": secret}, output)
 

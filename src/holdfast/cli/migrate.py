@@ -9,7 +9,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
 from holdfast.cli.findings import examine_names
-from holdfast.cli.output import output_option, print_records
+from holdfast.cli.output import echo, output_option, print_records
 from holdfast.config import Config
 from holdfast.store.doctor import examination
 from holdfast.store.migrate import Plan, migration_sql, plan
@@ -27,18 +27,18 @@ def migrate(mode: str | None, output: str) -> int:
     """Create or upgrade the schema. Safe while workers run, and from many processes at once."""
     match mode:
         case "sql":
-            click.echo(migration_sql(Config.load()))
+            echo(migration_sql(Config.load()))
         case "check":
             found = asyncio.run(_plan(carry_out=False))
             if not found.current:
-                click.echo(f"not current: {_missing(found)}; run `holdfast migrate`", err=True)
+                echo(f"not current: {_missing(found)}; run `holdfast migrate`", err=True)
                 return Exit.FAILED
-            click.echo("the schema is current")
+            echo("the schema is current")
         case "status":
             _print_status(asyncio.run(_plan(carry_out=False)), output)
         case _:
             done = asyncio.run(_plan(carry_out=True))
-            click.echo("nothing to do: the schema is current" if done.current else f"applied {_missing(done)}")
+            echo("nothing to do: the schema is current" if done.current else f"applied {_missing(done)}")
     return Exit.OK
 
 
@@ -51,7 +51,7 @@ async def _plan(*, carry_out: bool) -> Plan:
     async with examination(hf.config) as look:
         for finding in await examine_names(look, hf.config):
             if finding.level != "ok":
-                click.echo(f"warning: {finding.check}: {finding.detail}; {finding.advice}", err=True)
+                echo(f"warning: {finding.check}: {finding.detail}; {finding.advice}", err=True)
     return done
 
 
@@ -67,4 +67,4 @@ def _print_status(found: Plan, output: str) -> None:
     records += [{"name": f"functions/{name}", "state": "changed"} for name in found.changed_functions]
     print_records(records, {"name": "NAME", "state": "STATE"}, output)
     if found.newer_release is not None:
-        click.echo(f"migrated by the newer release {found.newer_release}: this one changes nothing", err=True)
+        echo(f"migrated by the newer release {found.newer_release}: this one changes nothing", err=True)

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.model.visible import visible, visible_json
+
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["age", "as_dict", "output_option", "print_record", "print_records", "styled"]
+__all__ = ["age", "as_dict", "echo", "echo_json", "output_option", "print_record", "print_records", "styled"]
 
 #: Wide enough that nothing is cut where nobody looks at a terminal.
 _PIPE_WIDTH = 10_000
@@ -43,6 +45,16 @@ def output_option(command: Command) -> Command:
     )(command)
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print a text that may have parts that others wrote."""
+    click.echo(visible(text), err=err)
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as a line of JSON."""
+    click.echo(_json(value))
+
+
 def print_records(records: Sequence[Mapping[str, Any]], columns: Mapping[str, str], output: str) -> None:
     """Print many records; `columns` are the table's: key and heading. JSON has every key."""
     if output == "json":
@@ -57,7 +69,7 @@ def print_records(records: Sequence[Mapping[str, Any]], columns: Mapping[str, st
         for heading in columns.values():
             table.add_column(heading, no_wrap=not sys.stdout.isatty())
         for record in records:
-            table.add_row(*(styled(record.get(key)) for key in columns))
+            table.add_row(*(styled(record.get(key), lines=False) for key in columns))
         _print(table)
 
 
@@ -96,7 +108,7 @@ def age(moment: datetime | None) -> str:
     return f"{'in ' if seconds < 0 else ''}{abs(seconds):.0f}s"
 
 
-def styled(value: Any) -> Text:
+def styled(value: Any, *, lines: bool = True) -> Text:
     """A value as a cell."""
     from rich.text import Text
 
@@ -105,7 +117,7 @@ def styled(value: Any) -> Text:
     if isinstance(value, dict | list):
         return Text(_json(value))
     text = _plain(value) if not isinstance(value, str) else value
-    return Text(str(text), style=_STYLES.get(str(text), ""))
+    return Text(visible(str(text), lines=lines), style=_STYLES.get(str(text), ""))
 
 
 def _print(table: Table) -> None:
@@ -122,7 +134,7 @@ def _print(table: Table) -> None:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, default=_plain, ensure_ascii=False, indent=indent)
+    return visible_json(json.dumps(value, default=_plain, ensure_ascii=False, indent=indent))
 
 
 def _plain(value: Any) -> Any:

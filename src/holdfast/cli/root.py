@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from holdfast.cli.failures import Exit, report
+from holdfast.cli.output import echo
 from holdfast.version import __version__
 
 __all__ = ["holdfast"]
@@ -57,7 +58,7 @@ class _Root(click.Group):
             code = super().main(*arguments, **extra)
             sys.stdout.flush()
         except (KeyboardInterrupt, click.Abort):
-            click.echo("aborted", err=True)
+            echo("aborted", err=True)
             code = Exit.INTERRUPTED
         except BrokenPipeError:
             # Whoever read our output has had enough; do not stumble again when the interpreter flushes.

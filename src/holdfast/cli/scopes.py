@@ -11,7 +11,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.operator import operator
-from holdfast.cli.output import age, as_dict, output_option, print_records
+from holdfast.cli.output import age, as_dict, echo, output_option, print_records
 from holdfast.client.operations import Operations
 from holdfast.model.scope import Kind, Lane, LimitChanges, Queue, Scope, Tenant
 
@@ -60,7 +60,7 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
         if output == "table":
             print_records([_row(scope) for scope in found], columns, output)
             if not found:
-                click.echo(f"no {kind}s yet", err=True)
+                echo(f"no {kind}s yet", err=True)
         else:
             print_records([as_dict(scope) for scope in found], {}, output)
 
@@ -73,14 +73,14 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
 
         changed, scope = asked(stop)
         did = "paused" if changed else f"was paused by {scope.paused_by}"
-        click.echo(f"{kind} {name} {did}: {_counted(scope)} waiting, {scope.running} running")
+        echo(f"{kind} {name} {did}: {_counted(scope)} waiting, {scope.running} running")
 
     @group.command("resume", help=f"Let claims of a {kind} go on.")
     @click.argument("name")
     @click.option("--reason", help="Why; kept in the audit log.")
     def resume(name: str, reason: str | None) -> None:
         changed = asked(lambda ops: ops.resume(kind, name, by=operator(), reason=reason))
-        click.echo(f"{kind} {name} {'resumed' if changed else 'was not paused'}")
+        echo(f"{kind} {name} {'resumed' if changed else 'was not paused'}")
 
     return group
 
@@ -109,7 +109,7 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
         scope = asked(change)
         shown = _row(scope)
         words = [f"{heading} {shown[key]}" for key, heading in _LIMITS.items() if shown.get(key) not in (None, "")]
-        click.echo(f"{kind} {name}: {', '.join(words) or 'no limits'}")
+        echo(f"{kind} {name}: {', '.join(words) or 'no limits'}")
 
     command = click.option("--clear", is_flag=True, help="No limits any more.")(command)
     command = click.option("--rate", type=_Rate(), metavar="N/SECONDS", help="So many starts per time.")(command)

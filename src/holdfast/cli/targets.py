@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.output import age, as_dict, output_option, print_record, print_records
+from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
 from holdfast.cli.scopes import asked
 from holdfast.client.operations import Operations
 from holdfast.model.scope import Target
@@ -51,9 +51,9 @@ def list_(tenant: str | None, limit: int, after: str | None, output: str, *, blo
         return
     print_records([_row(target) for target in found], _COLUMNS, output)
     if not found:
-        click.echo("no blocked targets" if blocked else "no targets with open jobs", err=True)
+        echo("no blocked targets" if blocked else "no targets with open jobs", err=True)
     elif more:
-        click.echo(f"more: --tenant {found[-1].tenant} --after {found[-1].target}", err=True)
+        echo(f"more: --tenant {found[-1].tenant} --after {found[-1].target}", err=True)
 
 
 @targets.command()

@@ -22,6 +22,7 @@ from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.board import Board
 from holdfast.cli.children import Child
 from holdfast.cli.failures import Exit
+from holdfast.cli.output import echo
 from holdfast.cli.serve import web
 from holdfast.cli.shutdown import Shutdown, run_until_told
 from holdfast.store.migrate import migrate
@@ -83,9 +84,9 @@ class _Everything:
     async def run(self, shutdown: Shutdown) -> int:
         """Start all, wait until told to stop or a child gives up, stop all."""
         set_up_logging(self._hf.config.log_format, self._hf.config.log_level)
-        click.echo(f"Holdfast {__version__}\n  home      {self._hf.config.home.resolve()}")
+        echo(f"Holdfast {__version__}\n  home      {self._hf.config.home.resolve()}")
         embedded = self._hf.config.database_url is None
-        click.echo(f"  database  {'embedded, in the home folder' if embedded else 'as HOLDFAST_DATABASE_URL says'}")
+        echo(f"  database  {'embedded, in the home folder' if embedded else 'as HOLDFAST_DATABASE_URL says'}")
         await self._hf.use_database()
         await migrate(self._hf.config)
         async with self._hf:
@@ -110,14 +111,14 @@ class _Everything:
                 task.cancel()
             await asyncio.gather(waiting, *extras, return_exceptions=True)
             if self._board is None:
-                click.echo("draining; Ctrl-C again interrupts what still runs")
+                echo("draining; Ctrl-C again interrupts what still runs")
             else:
                 self._board.say("draining; Ctrl-C again interrupts what still runs")
             self._worker.drain()
             codes = [await worker]
             self._server.drain()
             codes.append(await server)
-        click.echo("stopped")
+        echo("stopped")
         return next((code if code > 0 else Exit.FAILED for code in codes if code), Exit.OK)
 
     def _hurry(self) -> None:
@@ -140,7 +141,7 @@ class _Everything:
             ]
         lines.append("Ready. Ctrl-C drains and stops.")
         if self._board is None:
-            click.echo("\n".join(lines))
+            echo("\n".join(lines))
         else:
             self._board.print("\n".join(lines))
 

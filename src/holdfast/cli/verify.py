@@ -8,7 +8,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
-from holdfast.cli.output import output_option, print_records
+from holdfast.cli.output import echo, output_option, print_records
 from holdfast.store.database import Database
 from holdfast.store.jobs import JobStore
 
@@ -24,7 +24,7 @@ def verify(limit: int, output: str) -> int:
     records = [{"invariant": rule, "job_id": job_id, "detail": detail} for rule, job_id, detail in offences]
     print_records(records, {"invariant": "INVARIANT", "job_id": "JOB", "detail": "DETAIL"}, output)
     if not records and output == "table":
-        click.echo("all invariants hold")
+        echo("all invariants hold")
     return Exit.FAILED if records else Exit.OK
 
 

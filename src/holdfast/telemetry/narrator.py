@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from holdfast.model.visible import visible
 from holdfast.telemetry.events import (
     AttemptEnded,
     ClockJumped,
@@ -179,5 +180,7 @@ class _Readable(logging.Formatter):
             detail = f"  {event.job_id}"
         elif hasattr(record, "job_id"):
             detail = f"  {record.job_id} attempt {getattr(record, 'attempt', '?')}"
-        line = f"{time}  {colour}{record.getMessage()}{chr(27) + '[0m' if colour else ''}{detail}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        # What others wrote may have lines of its own: none of them looks like one of ours.
+        message = visible(record.getMessage()).replace("\n", "\n    ")
+        line = f"{time}  {colour}{message}{chr(27) + '[0m' if colour else ''}{visible(detail, lines=False)}"
+        return f"{line}\n{visible(self.formatException(record.exc_info))}" if record.exc_info else line

@@ -15,6 +15,8 @@ begin
     raise exception 'tenant must have 1 to 200 characters' using errcode = 'HF002';
   elsif coalesce(length(create_key.name), 0) not between 1 and 200 then
     raise exception 'the name of a key must have 1 to 200 characters' using errcode = 'HF002';
+  elsif unprintable(create_key.tenant) or unprintable(create_key.name) then
+    raise exception 'tenant and name of a key must not contain control characters' using errcode = 'HF002';
   elsif octet_length(create_key.digest) is distinct from 32 then
     raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
   elsif coalesce(cardinality(create_key.scopes), 0) = 0

@@ -180,6 +180,8 @@ begin
     end if;
   elsif coalesce(length(name), 0) not between 1 and 200 then
     raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
+  elsif unprintable(name) then
+    raise exception 'the name of a % must not contain control characters', kind using errcode = 'HF002';
   elsif kind = 'lane' and name not in ('fast', 'general') then
     raise exception 'unknown lane %; known are fast and general', name using errcode = 'HF002';
   elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
