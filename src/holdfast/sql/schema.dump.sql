@@ -416,6 +416,8 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('priority', 0, 1000000000, true),
     ('target_count', 1, 9223372036854775807, true),
     ('retention_days', 0, 36500, false),
+    ('ageing', 0, 3153600000, false),
+    ('result_bytes', 1, 104857600, true),
     ('requests_per_second', 0.001, 1000000, false),
     ('key_lifetime', 0.001, 3153600000, false)
 $$;
@@ -622,6 +624,9 @@ begin
           when length(option ->> 'correlation_id') not between 1 and 255 then 'correlation_id must have 1 to 255 characters'
           when length(option ->> 'target') not between 1 and 255 then 'target must have 1 to 255 characters'
           when length(option ->> 'queue') not between 1 and 200 then 'queue must have 1 to 200 characters'
+          when unprintable(option ->> 'dedup_key') then 'dedup_key must not contain control characters'
+          when unprintable(option ->> 'correlation_id') then 'correlation_id must not contain control characters'
+          when unprintable(option ->> 'target') then 'target must not contain control characters'
           when (option ->> 'traceparent') !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then 'traceparent must be as in W3C Trace Context'
           when option ->> 'queue' = 'holdfast' then 'the queue "holdfast" is reserved'
           when option ? 'run_at' and option ? 'delay' then 'give run_at or delay, not both'
@@ -759,6 +764,8 @@ begin
     end if;
   elsif coalesce(length(name), 0) not between 1 and 200 then
     raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
+  elsif unprintable(name) then
+    raise exception 'the name of a % must not contain control characters', kind using errcode = 'HF002';
   elsif kind = 'lane' and name not in ('fast', 'general') then
     raise exception 'unknown lane %; known are fast and general', name using errcode = 'HF002';
   elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
@@ -1433,6 +1440,8 @@ begin
     raise exception 'tenant must have 1 to 200 characters' using errcode = 'HF002';
   elsif coalesce(length(create_key.name), 0) not between 1 and 200 then
     raise exception 'the name of a key must have 1 to 200 characters' using errcode = 'HF002';
+  elsif unprintable(create_key.tenant) or unprintable(create_key.name) then
+    raise exception 'tenant and name of a key must not contain control characters' using errcode = 'HF002';
   elsif octet_length(create_key.digest) is distinct from 32 then
     raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
   elsif coalesce(cardinality(create_key.scopes), 0) = 0
@@ -2372,8 +2381,9 @@ CREATE FUNCTION holdfast.setting(name text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select coalesce(s.value, nullif(current_setting('holdfast.' || lower(s.name), true), ''), s.default_value)
+  select coalesce(s.value, case when setting_fault(s.name, own.value) is null then own.value end, s.default_value)
   from settings s
+  cross join lateral (select nullif(current_setting('holdfast.' || lower(s.name), true), '') as value) own
   where s.name = setting.name
 $$;
 ALTER FUNCTION holdfast.setting(name text) OWNER TO holdfast_owner;
@@ -4393,6 +4403,35 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_renaming() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.refuse_setting() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  fault text := coalesce(setting_fault(new.name, new.value), setting_fault(new.name, new.default_value));
+begin
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+  return new;
+end
+$$;
+ALTER FUNCTION holdfast.refuse_setting() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.refuse_stream() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception '% must not contain control characters',
+    case
+      when unprintable(new.tenant) then 'a tenant'
+      when unprintable(new.queue) then 'the name of a queue'
+      else 'a job type'
+    end
+    using errcode = 'HF002';
+end
+$$;
+ALTER FUNCTION holdfast.refuse_stream() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5240,6 +5279,30 @@ CREATE FUNCTION holdfast.set_weight(tenant text, weight double precision, by tex
   select change_limits('tenant', tenant, '{weight}', null, null, null, weight, by, by_key)
 $$;
 ALTER FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.setting_fault(name text, value text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  bound text := case name
+    when 'LEASE_SEC_DEFAULT' then 'lease'
+    when 'MAX_ATTEMPTS_DEFAULT' then 'max_attempts'
+    when 'AGEING_SECONDS' then 'ageing'
+    when 'RESULT_MAX_BYTES' then 'result_bytes'
+    when 'RETENTION_DAYS' then 'retention_days'
+    when 'RETENTION_DEAD_DAYS' then 'retention_days'
+  end;
+begin
+  if bound is null then
+    return null;
+  end if;
+  if value !~ '^ *[0-9]+(\.[0-9]+)? *$' or length(value) > 20 then
+    return format('%s must be a number, not %s', name, quote_literal(left(value, 40)));
+  end if;
+  return bounds_fault(name, bound, value::numeric);
+end
+$_$;
+ALTER FUNCTION holdfast.setting_fault(name text, value text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5932,6 +5995,12 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.unprintable(name text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+  select name ~ '[\x01-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]'
+$$;
+ALTER FUNCTION holdfast.unprintable(name text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6518,6 +6587,7 @@ CREATE TRIGGER guard_names BEFORE UPDATE OF tenant, queue, type ON holdfast.stre
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW WHEN (((new.limit_count IS NOT NULL) AND (new.limit_key IS NULL))) EXECUTE FUNCTION holdfast.begin_limit();
+CREATE TRIGGER printable BEFORE INSERT ON holdfast.streams FOR EACH ROW WHEN ((holdfast.unprintable(new.tenant) OR holdfast.unprintable(new.queue) OR holdfast.unprintable(new.type))) EXECUTE FUNCTION holdfast.refuse_stream();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.api_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         CASE current_setting('holdfast.commit_secured'::text, true)
             WHEN 'on'::text THEN false
@@ -6563,6 +6633,7 @@ CREATE CONSTRAINT TRIGGER secured_update AFTER UPDATE ON holdfast.jobs DEFERRABL
             WHEN ((new.state = 'running'::text) OR (current_setting('holdfast.commit_secured'::text, true) = 'on'::text)) THEN false
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
         END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE TRIGGER usable BEFORE INSERT OR UPDATE ON holdfast.settings FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_setting();
 GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
@@ -6821,6 +6892,8 @@ REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_no_tenant(tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_renaming() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_setting() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_stream() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) FROM PUBLIC;
@@ -6877,6 +6950,7 @@ REVOKE ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count inte
 GRANT ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.setting_fault(name text, value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) FROM PUBLIC;
@@ -6908,6 +6982,7 @@ GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.unheard(channel text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unheard(channel text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.unprintable(name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unregister_worker(id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unregister_worker(id text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) FROM PUBLIC;
