@@ -19,6 +19,9 @@ from holdfast.testing.harness import until
 #: Back to the tables before steps 11 and 12, as far as their locks are concerned; all functions are applied again.
 BEFORE = """
     set search_path = holdfast;
+    drop trigger guard_names on jobs;
+    drop trigger guard_names on streams;
+    drop trigger printable on streams;
     alter table leases drop constraint leases_bounds_check;
     alter table job_types drop constraint job_types_bounds_check;
     alter table api_keys drop constraint api_keys_expiry_check;

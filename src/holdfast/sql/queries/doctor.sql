@@ -14,7 +14,8 @@ where d.datname = current_database();
 -- Triggers by which the database refuses what must not be, and makes commits durable: those that are off or missing.
 with needed (relation, trigger) as (
   values ('jobs', 'guard_insert'), ('jobs', 'guard_update'), ('jobs', 'guard_delete'), ('jobs', 'guard_truncate'),
-    ('jobs', 'guard_names'), ('streams', 'guard_names'), ('streams', 'guard_delete'),
+    ('jobs', 'guard_names'), ('streams', 'guard_names'), ('streams', 'guard_delete'), ('streams', 'printable'),
+    ('settings', 'usable'),
     ('jobs', 'secured_insert'), ('jobs', 'secured_update'), ('audit_log', 'audit_append_only'),
     ('controls', 'controls_begin_limit'), ('job_types', 'job_types_begin_limit')
   union all
