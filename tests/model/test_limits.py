@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pydantic import BaseModel
 
 from holdfast import Context, Holdfast, InvalidInput, Limit, Rate
 
@@ -35,3 +38,42 @@ def test_a_key_is_the_name_of_a_field() -> None:
 
 
 async def _handler(_ctx: Context) -> None: ...
+
+
+class Customer(BaseModel):
+    id: int
+    name: str | None = None
+
+
+class Order(BaseModel):
+    customer: Customer | None = None
+    lines: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("key", ["customer", "customer.id", "customer.name", "lines.anything.at.all"])
+def test_a_key_that_names_a_field_is_taken(key: str) -> None:
+    @Holdfast().job("ship", limit=Limit(1, key=key), rate=Rate(1, key=key))
+    async def ship(ctx: Context, order: Order) -> None: ...
+
+
+@pytest.mark.parametrize("key", ["custommer", "customer.idd", "customer.id.part", "customer.name.part"])
+def test_a_key_that_names_no_field_is_refused_where_it_is_declared(key: str) -> None:
+    """It would have become one limit for all."""
+    for rule in ({"limit": Limit(1, key=key)}, {"rate": Rate(1, key=key)}):
+        with pytest.raises(InvalidInput, match=rf"'ship': the key of its (limit|rate) names no field .*{key}"):
+
+            @Holdfast().job("ship", **rule)
+            async def ship(ctx: Context, order: Order) -> None: ...
+
+    with pytest.raises(InvalidInput, match="it has left, right"):
+
+        @Holdfast().job("add", limit=Limit(1, key="sum"))
+        async def add(ctx: Context, left: int, right: int) -> None: ...
+
+
+def test_where_any_field_may_come_every_key_is_taken() -> None:
+    @Holdfast().job("any", limit=Limit(1, key="customer.id"))
+    async def anything(ctx: Context, payload: dict[str, Any]) -> None: ...
+
+    @Holdfast().job("more", limit=Limit(1, key="customer.id"))
+    async def more(ctx: Context, /, first: int, **others: Any) -> None: ...

@@ -240,3 +240,14 @@ def assert_told(job: Job, job_type: str, size: int, limit: int = 1_048_576) -> N
     assert job.last_error is not None
     for part in (job_type, str(size), f"RESULT_MAX_BYTES ({limit})", "raise the limit"):
         assert part in job.last_error
+
+
+async def test_what_is_handed_back_together_keeps_its_own_note(hf: Holdfast, store: Recording) -> None:
+    await hf.enqueue_many([("many", {})] * 3)
+    streams = await store.streams(["many"], None, None)
+    claims = await store.claim(Hints.everything(list(streams)), streams, 3, None)
+    notes = ["the worker drained", "the lease was over", "the worker drained"]
+    batch = [(claim.job_id, 1, Outcome.released(note), 1, None) for claim, note in zip(claims, notes, strict=True)]
+    assert await store.settle(batch) == ["queued"] * 3
+    found = [(await hf.attempts(claim.job_id))[0].error_message for claim in claims]
+    assert found == notes

@@ -120,10 +120,14 @@ def declare(
     ]
     if faults:
         raise InvalidInput(f"job type {name!r}: {'; '.join(faults)}")
+    payload, concurrency, starts = Payload(name, handler), Limit.of(limit), Rate.of(rate)
+    for what, rule in (("limit", concurrency), ("rate", starts)):
+        if rule is not None and rule.key is not None:
+            payload.refuse_missing(what, rule.key)
     return JobType(
         name=name,
         handler=handler,
-        payload=Payload(name, handler),
+        payload=payload,
         queue=queue,
         lane=lane,
         retry=retry or RetryPolicy(),
@@ -132,8 +136,8 @@ def declare(
         on_failure=on_failure,
         executor=executor,
         version=version,
-        limit=Limit.of(limit),
-        rate=Rate.of(rate),
+        limit=concurrency,
+        rate=starts,
     )
 
 

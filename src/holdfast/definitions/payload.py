@@ -81,6 +81,22 @@ class Payload:
         except Exception:  # noqa: BLE001 - foreign types may fail in any way, and a schema is a courtesy
             return None
 
+    def refuse_missing(self, what: str, path: str) -> None:
+        """Raise InvalidInput if no payload can have a field of this (dotted) name, as far as its type tells."""
+        schema = self.schema() or {}
+        nodes = [schema]
+        for part in path.split("."):
+            fields = [_fields(inner) for node in nodes for inner in _alternatives(node, schema)]
+            if not fields or None in fields:
+                return
+            known = sorted({name for some in fields for name in some or ()})
+            nodes = [some[part] for some in fields if some and part in some]
+            if not nodes:
+                raise InvalidInput(
+                    f"job type {self._job_type!r}: the key of its {what} names no field of the payload: "
+                    f"{path!r}; {'it has ' + ', '.join(known) if known else 'it has none'}"
+                )
+
     def encode(self, value: Any) -> str:
         """Check a payload (or the keyword arguments as a mapping) and write it as JSON text."""
         try:
@@ -210,6 +226,24 @@ def _is_whole(annotation: Any, name: str) -> bool:
         or dataclasses.is_dataclass(kind)
         or (isinstance(kind, type) and (issubclass(kind, BaseModel | dict) or kind is Mapping))
     )
+
+
+def _alternatives(node: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a part of a JSON schema may stand for, but null."""
+    if "$ref" in node:
+        return _alternatives(schema.get("$defs", {}).get(node["$ref"].rpartition("/")[2], {}), schema)
+    parts = node.get("anyOf") or node.get("oneOf")
+    if parts:
+        return [inner for part in parts for inner in _alternatives(part, schema)]
+    return [] if node.get("type") == "null" else [node]
+
+
+def _fields(node: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields that a value may have; None if there may be others. What is not known is refused or dropped."""
+    if node.get("type") in ("string", "integer", "number", "boolean"):
+        return {}
+    is_closed = "properties" in node and node.get("additionalProperties", False) is False
+    return node["properties"] if is_closed else None
 
 
 def _readable(fault: ValidationError) -> str:

@@ -189,8 +189,12 @@ class LeaseStore:
         return {(row[0], row[1]): row[2] for row in rows}
 
     async def _release(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
-        rows = await self._database.rows("release", self._worker, *_keys(batch), batch[0][2].message)
-        return {(row[0], row[1]): row[2] for row in rows}
+        states: dict[tuple[UUID, int], str] = {}
+        for note in dict.fromkeys(entry[2].message for entry in batch):
+            some = [entry for entry in batch if entry[2].message == note]
+            rows = await self._database.rows("release", self._worker, *_keys(some), note)
+            states |= {(row[0], row[1]): row[2] for row in rows}
+        return states
 
     async def _stop(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
         outcomes = [entry[2] for entry in batch]

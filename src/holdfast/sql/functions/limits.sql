@@ -78,7 +78,7 @@ begin
   -- Who runs outside of the permits, because the limit was lowered or set while they ran, counts too. As long as there
   -- are any, one claim at a time counts; the others do not wait for it, they come again.
   if seconds is null and held_outside(gate, capacity) > 0 then
-    if not pg_try_advisory_xact_lock(hashtextextended(grab.gate, 0)) then
+    if not pg_try_advisory_xact_lock(hashtextextended(current_schema() || '.' || grab.gate, 0)) then
       return '{}';
     end if;
     wanted := least(wanted, capacity - cardinality(ours) - (
@@ -105,7 +105,7 @@ begin
     exit when cardinality(slots) >= wanted or round = 2;
     -- Who is not the one to make them does not wait for it, or two claims with two gates would wait for each other.
     exit when capacity <= (select count(*) from permits p where p.gate = grab.gate and p.slot <= capacity)
-      or not pg_try_advisory_xact_lock(hashtextextended(grab.gate, 0));
+      or not pg_try_advisory_xact_lock(hashtextextended(current_schema() || '.' || grab.gate, 0));
     insert into permits (gate, slot, granted_at)
     select grab.gate, n, now() - make_interval(secs => coalesce(seconds, 0)) from generate_series(1, capacity) n
     on conflict do nothing;
