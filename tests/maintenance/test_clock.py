@@ -197,6 +197,21 @@ async def test_a_dead_leader_is_followed_within_a_term_though_the_clock_was_set_
         await reached(hf, due, "success", seconds=15)
 
 
+async def test_a_dead_leader_is_followed_though_the_clock_is_set_back_again_and_again(
+    hf: Holdfast, admin: asyncpg.Connection, deeds: Deeds
+) -> None:
+    alive = "select exists (select from leaders where holder <> 'dead')"
+    async with working(hf):
+        await until(lambda: admin.fetchval(alive), what="somebody leads")
+        await admin.execute("update leaders set holder = 'dead', expires_at = now() + interval '5 seconds'")
+        died = time.monotonic()
+        while not await admin.fetchval(alive):
+            assert time.monotonic() - died < 12, "a term of 5 s lasts for ever"
+            await _shift(admin, -30.0)
+            await asyncio.sleep(0.5)
+    deeds.say(f"followed after {time.monotonic() - died:.1f} s")
+
+
 def _declare(hf: Holdfast, began: dict[str, list[float]]) -> None:
     def note_it(name: str) -> int:
         began.setdefault(name, []).append(time.monotonic())

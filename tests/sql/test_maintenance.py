@@ -103,6 +103,37 @@ async def test_one_leads_until_it_resigns_or_its_term_ends(conn: asyncpg.Connect
     assert await term() == 3
 
 
+async def test_a_term_without_renewal_is_over_by_the_candidates_own_clock(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    """The expiry is an hour ahead, as after a step of the database's clock."""
+
+    async def preside(candidate: str, seen: int | None, seconds: float) -> tuple[bool, int]:
+        row = await conn.fetchrow(
+            "select leads, renewals from preside('maintenance', $1, 5, seen_renewals => $2, seen_seconds => $3)",
+            candidate, seen, seconds,
+        )  # fmt: skip
+        assert row is not None
+        return row["leads"], row["renewals"]
+
+    leads, first = await preside("a", None, 0)
+    assert leads
+    await conn.execute("update leaders set expires_at = now() + interval '1 hour'")
+    assert await preside("b", first, 4.9) == (False, first)
+    leads, second = await preside("a", first, 2)
+    assert (leads, second > first) == (True, True)
+    await conn.execute("update leaders set expires_at = now() + interval '1 hour'")
+    assert await preside("b", first, 5) == (False, second), "there was a renewal that it has not seen"
+    other = await connect_as("superuser")
+    async with other.transaction():
+        await other.execute("select from leaders for update")
+        assert await preside("b", second, 15) == (False, second)
+        assert await preside("b", second, 15.1) == (True, second), "nobody can write, but somebody has to lead"
+    leads, third = await preside("b", second, 5)
+    assert (leads, third > second) == (True, True)
+    assert await preside("a", second, 100) == (False, third)
+
+
 async def test_of_many_candidates_one_leads(connect_as: ConnectAs) -> None:
     conns = [await connect_as("worker") for _ in range(8)]
     won = await asyncio.gather(*(conn.fetchval(LEAD, f"c{n}", 60) for n, conn in enumerate(conns)))

@@ -1,7 +1,8 @@
 """Leads maintenance, if nobody else does: one row with holder, term and expiry on the database's clock.
 
 The term is renewed by a task that does nothing else, so that no duty can cost it. Its renewals are also what tells
-whether the database answers (see `patience`).
+whether the database answers (see `patience`). A candidate counts by its monotonic clock for how long there was no
+renewal: a term does not last longer because the database's clock is set back.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ class Maintenance(Service):
         self._renew_at = 0.0
         #: Since when an answer is due that has not come yet.
         self._asking_since: float | None = None
+        #: The number of the last renewal by anybody, and since when it has been that one.
+        self._renewals: int | None = None
+        self._renewals_since = 0.0
         self._attention = asyncio.Event()
         self._patience = Patience(self._probe_soon)
         duties = new_duties(bus, self._patience)
@@ -86,7 +90,14 @@ class Maintenance(Service):
                 self._asking_since = min(due_at, asked_at)
             try:
                 row = await self._database.within(_PROBE_SECONDS).row(
-                    "preside", _NAME, self._holder, _TERM_SECONDS, self._patience.seconds, self._report()
+                    "preside",
+                    _NAME,
+                    self._holder,
+                    _TERM_SECONDS,
+                    self._patience.seconds,
+                    self._report(),
+                    self._renewals,
+                    asked_at - self._renewals_since,
                 )
             except HoldfastError:
                 self._lead(False)
@@ -131,6 +142,8 @@ class Maintenance(Service):
             server_started=row["server_started"],
         )
         self._asking_since = None
+        if row["renewals"] != self._renewals:
+            self._renewals, self._renewals_since = row["renewals"], answer.answered_at
         found = self._patience.answered(answer)
         if found is not None and found.cause == "clock":
             self._bus.emit(ClockJumped(what=found.what))

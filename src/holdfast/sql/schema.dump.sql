@@ -3613,7 +3613,7 @@ CREATE FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) RETU
   end
 $$;
 ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision DEFAULT 0, report jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leads boolean, clock timestamp with time zone, server_started timestamp with time zone, unheard boolean)
+CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision DEFAULT 0, report jsonb DEFAULT NULL::jsonb, seen_renewals bigint DEFAULT NULL::bigint, seen_seconds double precision DEFAULT 0) RETURNS TABLE(leads boolean, clock timestamp with time zone, server_started timestamp with time zone, unheard boolean, renewals bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
@@ -3628,9 +3628,13 @@ begin
     perform from leaders l where l.name = preside.name for update;
   exception
     when lock_not_available then
-      leads := exists (
-        select from leaders l
-        where l.name = preside.name and (l.holder = candidate or l.expires_at < now() - 2 * length));
+      select l.holder = candidate or l.expires_at < now() - 2 * length
+          or (l.renewals = seen_renewals and seen_seconds > 3 * seconds),
+        l.renewals
+      into leads, preside.renewals
+      from leaders l
+      where l.name = preside.name;
+      leads := coalesce(leads, false);
       clock := clock_timestamp();
       unheard := unheard('duty');
       return next;
@@ -3638,16 +3642,19 @@ begin
   end;
   update leaders l
   set expires_at = now() + length
-  where l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
+  where seen_renewals is null
+    and l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
   select l.renewed_at into before from leaders l where l.name = preside.name;
   update leaders l
   set holder = candidate,
     term = l.term + case when l.holder = candidate then 0 else 1 end,
     expires_at = now() + length,
     renewed_at = now(),
+    renewals = l.renewals + 1,
     patience_seconds = preside.patience_seconds,
     report = preside.report
-  where l.name = preside.name and (l.holder = candidate or l.expires_at < now());
+  where l.name = preside.name
+    and (l.holder = candidate or l.expires_at < now() or (l.renewals = seen_renewals and seen_seconds >= seconds));
   leads := found;
   if leads and now() not between before - interval '1 minute' and before + interval '1 minute' then
     -- The clock was set, or nobody has led for long: nobody can tell which.
@@ -3659,12 +3666,13 @@ begin
     on conflict do nothing;
     leads := found;
   end if;
+  select l.renewals into preside.renewals from leaders l where l.name = preside.name;
   clock := clock_timestamp();
   unheard := unheard('duty');
   return next;
 end
 $$;
-ALTER FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.probe() RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6411,7 +6419,8 @@ CREATE TABLE holdfast.leaders (
     expires_at timestamp with time zone NOT NULL,
     renewed_at timestamp with time zone,
     patience_seconds double precision DEFAULT 0 NOT NULL,
-    report jsonb
+    report jsonb,
+    renewals bigint DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.leaders OWNER TO holdfast_owner;
@@ -6861,8 +6870,8 @@ REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids t
 REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.probe() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.probe() TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;

@@ -183,8 +183,10 @@ as $$
     or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 
--- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock. An expiry further
--- ahead than a whole term was written before the clock was set back: nobody waits for it longer than one term.
+-- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock. That clock can be set
+-- back, again and again, so a candidate also counts by its own clock for how long it has seen the same number of renewals
+-- (`seen_renewals`, `seen_seconds`): after a whole term without a renewal it takes over, whatever the expiry says. For a
+-- candidate of an older release, which does not count, an expiry further ahead than a whole term is brought nearer.
 -- While somebody else has the row locked, nothing can be written, but the duties must go on: the holder that the row names
 -- goes on leading, and once its term has been over for two more, every candidate leads. Several leaders are harmless.
 -- With each call the candidate reports for how long it has been in touch and what goes wrong. The answer says how the
@@ -192,8 +194,8 @@ $$;
 -- (see `wake`).
 create or replace function preside(
   name text, candidate text, seconds double precision, patience_seconds double precision default 0,
-  report jsonb default null
-) returns table (leads boolean, clock timestamptz, server_started timestamptz, unheard boolean)
+  report jsonb default null, seen_renewals bigint default null, seen_seconds double precision default 0
+) returns table (leads boolean, clock timestamptz, server_started timestamptz, unheard boolean, renewals bigint)
 language plpgsql security definer
 set search_path from current
 set lock_timeout = '200ms'
@@ -208,9 +210,13 @@ begin
     perform from leaders l where l.name = preside.name for update;
   exception
     when lock_not_available then
-      leads := exists (
-        select from leaders l
-        where l.name = preside.name and (l.holder = candidate or l.expires_at < now() - 2 * length));
+      select l.holder = candidate or l.expires_at < now() - 2 * length
+          or (l.renewals = seen_renewals and seen_seconds > 3 * seconds),
+        l.renewals
+      into leads, preside.renewals
+      from leaders l
+      where l.name = preside.name;
+      leads := coalesce(leads, false);
       clock := clock_timestamp();
       unheard := unheard('duty');
       return next;
@@ -218,16 +224,19 @@ begin
   end;
   update leaders l
   set expires_at = now() + length
-  where l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
+  where seen_renewals is null
+    and l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
   select l.renewed_at into before from leaders l where l.name = preside.name;
   update leaders l
   set holder = candidate,
     term = l.term + case when l.holder = candidate then 0 else 1 end,
     expires_at = now() + length,
     renewed_at = now(),
+    renewals = l.renewals + 1,
     patience_seconds = preside.patience_seconds,
     report = preside.report
-  where l.name = preside.name and (l.holder = candidate or l.expires_at < now());
+  where l.name = preside.name
+    and (l.holder = candidate or l.expires_at < now() or (l.renewals = seen_renewals and seen_seconds >= seconds));
   leads := found;
   if leads and now() not between before - interval '1 minute' and before + interval '1 minute' then
     -- The clock was set, or nobody has led for long: nobody can tell which.
@@ -239,6 +248,7 @@ begin
     on conflict do nothing;
     leads := found;
   end if;
+  select l.renewals into preside.renewals from leaders l where l.name = preside.name;
   clock := clock_timestamp();
   unheard := unheard('duty');
   return next;

@@ -1,6 +1,6 @@
 -- name: preside
 -- Become or stay the leader, and learn what the database is to be judged by.
-select leads, clock, server_started, unheard from holdfast.preside($1, $2, $3, $4, $5::text::jsonb);
+select leads, clock, server_started, unheard, renewals from holdfast.preside($1, $2, $3, $4, $5::text::jsonb, $6, $7);
 
 -- name: unheard
 -- Whether something may be to be done of which no notification tells.
