@@ -164,6 +164,21 @@ async def test_a_second_step_does_not_make_the_first_one_longer_ago(
     assert await admin.fetchval("select array_agg(seconds) from clock_steps") == [1.0]
 
 
+@pytest.mark.parametrize("years", [101, 1000, 6900])
+async def test_a_leap_by_centuries_lets_retention_delete_nothing_until_its_time_has_passed(
+    hf: Holdfast, admin: asyncpg.Connection, years: int
+) -> None:
+    _declare(hf, {})
+    job = await hf.enqueue("note", {"name": "ended"}, idempotency_key="once")
+    await hf.run_worker(burst=True)
+    await _shift(admin, years * 365 * 86_400.0)
+    await admin.execute("select note_clock_step($1)", years * 365 * 86_400.0)
+    assert await admin.fetchval("select (deleted, visited) from retire_known(null)") == (0, 1)
+    assert (await hf.enqueue("note", {"name": "ended"}, idempotency_key="once")).id == job.id
+    await _shift(admin, 8 * 86_400.0)
+    assert await admin.fetchval("select deleted from retire_known(null)") == 1
+
+
 async def test_steps_more_frequent_than_a_lease_put_recovery_off_by_three_leases_at_most(
     hf: Holdfast, admin: asyncpg.Connection, deeds: Deeds
 ) -> None:

@@ -1294,7 +1294,7 @@ CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select make_interval(secs => least(greatest(max(k.lead), 0), highest('delay')))
+  select case when coalesce(max(k.lead), 0) <= highest('delay') then make_interval(secs => greatest(max(k.lead), 0)) end
   from known_clock_steps() k
   where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;

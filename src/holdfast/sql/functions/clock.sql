@@ -169,12 +169,13 @@ as $$
 $$;
 
 -- By how much at most the age of something is overstated because the clock was set ahead within this time. A step that is
--- really longer ago does not matter: whatever came before it is old enough.
+-- really longer ago does not matter: whatever came before it is old enough. Null if it is more than dates can be moved by:
+-- then the age of nothing is known.
 create or replace function clock_lead(within interval) returns interval
 language sql stable
 set search_path from current
 as $$
-  select make_interval(secs => least(greatest(max(k.lead), 0), highest('delay')))
+  select case when coalesce(max(k.lead), 0) <= highest('delay') then make_interval(secs => greatest(max(k.lead), 0)) end
   from known_clock_steps() k
   where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;

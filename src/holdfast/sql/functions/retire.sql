@@ -5,7 +5,8 @@
 -- and deletes up to `max_jobs` of them. `reached` is where to go on, null at the end; `kept` is the first job that stays.
 --
 -- A step of the clock ahead makes nothing older: what the leader saw of it is subtracted (see clock.sql). What it cannot
--- have seen yet, because the clock is not where it was at the last probe, ends the call: then `visited` is null.
+-- have seen yet, because the clock is not where it was at the last probe, ends the call: then `visited` is null. Where the
+-- steps add up to more than can be subtracted, `ended` and `died` are null, and nothing is over.
 create or replace function retire_known(
   clock timestamptz, after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
 ) returns table (deleted integer, visited integer, reached uuid, kept uuid)
