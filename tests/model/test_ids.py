@@ -9,6 +9,7 @@ import time
 from uuid import UUID
 
 import asyncpg
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,13 @@ def test_ids_have_the_version_and_the_time_they_were_made(count: int) -> None:
     assert {(job_id.version, job_id.variant) for job_id in ids} == {(7, "specified in RFC 4122")}
     assert all(before <= milliseconds(job_id) <= after for job_id in ids)
     assert len(set(ids)) == count
+
+
+def test_a_clock_before_1970_makes_ids_of_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: -86_400 * 10**9)
+    ids = [new_job_id(), *new_job_ids(3)]
+    assert [milliseconds(job_id) for job_id in ids] == [0] * 4
+    assert {job_id.version for job_id in ids} == {7}
 
 
 @given(st.integers(min_value=0, max_value=3000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -222,6 +223,28 @@ async def test_retention_passes_over_what_stays_and_deletes_the_rest_in_bounded_
     assert [await state_of(conn, job_id) for job_id in (*stays, old)] == ["queued", "paused", "dead", "queued"]
     (row,) = await conn.fetch("select * from retire_from($1)", old)
     assert row["deleted"] == 0
+
+
+async def test_retention_finds_what_is_over_behind_recent_jobs_with_old_ids(conn: asyncpg.Connection) -> None:
+    """A client's clock was a month behind; the ids begin with its time."""
+    await crowd.ended(conn, 20, age="8 days")
+    month_ago = int((time.time() - 30 * 86_400) * 1000)
+    ids = [UUID(int=month_ago << 80 | n) for n in range(300)]
+    await conn.execute(
+        "select enqueue_many(array_agg('work'::text), array_agg('{}'::jsonb), ids => array_agg(id)) "
+        "from unnest($1::uuid[]) id",
+        ids,
+    )
+    deleted, place = 0, None
+    for _ in range(10):
+        row = await conn.fetchrow("select * from retire_from($1, 50, 120)", place)
+        assert row is not None
+        deleted, place = deleted + row["deleted"], row["reached"]
+        if place is None:
+            break
+    else:
+        raise AssertionError("the walk does not end")
+    assert deleted == 20
 
 
 async def test_ageing_in_small_steps_ages_what_one_walk_would(conn: asyncpg.Connection) -> None:

@@ -44,7 +44,7 @@ def new_job_id_bytes(count: int) -> list[bytes]:
 
 def _first_half() -> int:
     """Time and version of an id."""
-    milliseconds, nanoseconds = divmod(time.time_ns(), 1_000_000)
+    milliseconds, nanoseconds = divmod(max(0, time.time_ns()), 1_000_000)
     return milliseconds << 16 | 0x7 << 12 | nanoseconds * 4096 // 1_000_000
 
 

@@ -2147,6 +2147,12 @@ CREATE FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq 
     limit 1) first on true
 $$;
 ALTER FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.first_id(moment timestamp with time zone) RETURNS uuid
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select (lpad(to_hex(greatest(extract(epoch from moment) * 1000, 0)::bigint), 12, '0') || repeat('0', 20))::uuid
+$$;
+ALTER FUNCTION holdfast.first_id(moment timestamp with time zone) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4895,10 +4901,9 @@ begin
     over := over[:max_jobs];
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
-  elsif recent then
+  elsif recent and reached >= first_id(ended) then
     -- What follows is younger still, up to ids of another kind.
-    reached := greatest(
-      reached, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
+    reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
   -- A job that somebody has locked stays until a later walk.
   free := array(select j.id from jobs j where j.id = any (over) order by j.id for update skip locked);
@@ -6757,6 +6762,7 @@ REVOKE ALL ON FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], ask
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;

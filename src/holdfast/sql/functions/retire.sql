@@ -1,7 +1,8 @@
 -- Delete ended jobs whose time is over, with all that belongs to them. Moves: (terminal) → gone. Roles: worker.
 --
 -- The walk goes by id, and ids begin with the time they were made: what is over stands at the beginning, and where jobs
--- are younger than the retention, the walk goes on behind them. A call looks at up to `max_visited` jobs behind `after`
+-- are younger than the retention, the walk goes on behind them. That is the time of the client's clock, which may be behind:
+-- recent jobs are believed to have younger ones behind them only if their ids say so, too. A call looks at up to `max_visited` jobs behind `after`
 -- and deletes up to `max_jobs` of them. `reached` is where to go on, null at the end; `kept` is the first job that stays.
 --
 -- A step of the clock ahead makes nothing older: what the leader saw of it is subtracted (see clock.sql). What it cannot
@@ -55,10 +56,9 @@ begin
     over := over[:max_jobs];
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
-  elsif recent then
+  elsif recent and reached >= first_id(ended) then
     -- What follows is younger still, up to ids of another kind.
-    reached := greatest(
-      reached, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20))::uuid);
+    reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
   -- A job that somebody has locked stays until a later walk.
   free := array(select j.id from jobs j where j.id = any (over) order by j.id for update skip locked);
@@ -75,6 +75,13 @@ begin
   end if;
   return next;
 end
+$$;
+
+-- The smallest id that a job of this time can have.
+create or replace function first_id(moment timestamptz) returns uuid
+language sql immutable
+as $$
+  select (lpad(to_hex(greatest(extract(epoch from moment) * 1000, 0)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 
 -- Delete ended jobs with all that belongs to them; false while there are items left.
