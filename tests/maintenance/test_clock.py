@@ -179,6 +179,124 @@ async def test_a_leap_by_centuries_lets_retention_delete_nothing_until_its_time_
     assert await admin.fetchval("select deleted from retire_known(null)") == 1
 
 
+class _Leader:
+    """Renews by hand, so that time passes and the clock is set as the test says."""
+
+    def __init__(self, admin: asyncpg.Connection) -> None:
+        self._admin = admin
+        self._renewals: int | None = None
+
+    async def renew(self, *, passed: float = 0.0, step: float = 0.0) -> None:
+        """After this much time, in which the clock was set by so much as well."""
+        await _shift(self._admin, passed + step)
+        self._renewals = await self._admin.fetchval(
+            "select renewals from preside('maintenance', 'l', 5, seen_renewals => $1, seen_seconds => $2) where leads",
+            self._renewals,
+            passed,
+        )
+        assert self._renewals is not None
+
+    async def walk(self) -> int:
+        changed: int = await self._admin.fetchval("select changed from clamp_backoff()")
+        return changed
+
+    async def left(self, job_id: UUID) -> float:
+        """How long a job still waits."""
+        left: float = await self._admin.fetchval(
+            "select extract(epoch from run_at - holdfast.now())::float8 from jobs where id = $1", job_id
+        )
+        entry = "select count(*) from due join jobs on id = job_id and due.run_at = jobs.run_at where id = $1"
+        assert await self._admin.fetchval(entry, job_id) == 1
+        return left
+
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("events", "left"),
+    [
+        ([(23 * HOUR, 0), (0, -HOUR)], HOUR),
+        ([(HOUR, 0), (0, -10 * HOUR)], 23 * HOUR),
+        ([(5.0, -30.0)] * 20, 24 * HOUR - 100),
+        ([(HOUR, 0), (0, -HOUR)] * 20, 4 * HOUR),
+        ([(HOUR, HOUR), (HOUR, -HOUR)], 22 * HOUR),
+        ([(HOUR, -2 * HOUR), (0, 3 * HOUR)], 22 * HOUR - 2 * HOUR),
+        ([(0, -40 * HOUR), (30 * HOUR, 0)], -6 * HOUR),
+        ([(0, -1e10)], 24 * HOUR),
+    ],
+)
+async def test_a_delay_lasts_for_its_length_whatever_steps_back_there_are(
+    hf: Holdfast, admin: asyncpg.Connection, events: list[tuple[float, float]], left: float
+) -> None:
+    """A day's delay, with the time that passes and the step of the clock at its end."""
+    _declare(hf, {})
+    leader = _Leader(admin)
+    await leader.renew()
+    job = await hf.enqueue("note", {"name": "delayed"}, delay=24 * HOUR)
+    await leader.renew()
+    for passed, step in events:
+        await leader.renew(passed=passed, step=step)
+        await leader.walk()
+    assert await leader.left(job.id) == pytest.approx(left, abs=5)
+    assert await leader.walk() == 0, "once is enough"
+
+
+async def test_a_step_moves_only_what_began_before_it(hf: Holdfast, admin: asyncpg.Connection) -> None:
+    _declare(hf, {})
+    leader = _Leader(admin)
+    await leader.renew()
+    first = await hf.enqueue("note", {"name": "long before"}, delay=24 * HOUR)
+    aimed = await hf.enqueue(
+        "note", {"name": "at a time"}, run_at=await admin.fetchval("select holdfast.now() + '1 day'")
+    )
+    await leader.renew(passed=HOUR)
+    second = await hf.enqueue("note", {"name": "right before"}, delay=24 * HOUR)
+    await _shift(admin, -HOUR)
+    third = await hf.enqueue("note", {"name": "right after"}, delay=24 * HOUR)
+    assert await leader.walk() == 0, "nobody has measured the step yet"
+    await leader.renew()
+    await leader.walk()
+    fourth = await hf.enqueue("note", {"name": "after the walk"}, delay=24 * HOUR)
+    assert await leader.walk() == 0
+    lengths = [await leader.left(job.id) / HOUR for job in (first, second, third, fourth, aimed)]
+    assert lengths == pytest.approx([23, 24, 24, 24, 24], abs=0.01)
+
+
+async def test_time_without_a_leader_is_not_held_against_a_step_back(hf: Holdfast, admin: asyncpg.Connection) -> None:
+    _declare(hf, {})
+    leader = _Leader(admin)
+    await leader.renew()
+    job = await hf.enqueue("note", {"name": "delayed"}, delay=24 * HOUR)
+    await leader.renew()
+    await _shift(admin, 3 * HOUR)
+    successor = _Leader(admin)
+    await successor.renew()
+    await successor.renew(step=-HOUR)
+    await successor.walk()
+    assert await successor.left(job.id) == pytest.approx(21 * HOUR, abs=5)
+
+
+async def test_a_rate_lasts_for_its_length_whatever_steps_back_there_are(
+    hf: Holdfast, admin: asyncpg.Connection
+) -> None:
+    _declare(hf, {})
+    leader = _Leader(admin)
+    await leader.renew()
+    await hf.enqueue("rated", {"name": "first"})
+    await hf.run_worker(burst=True)
+    leader = _Leader(admin)
+    await admin.execute("select resign('maintenance', holder) from leaders")
+    await leader.renew()
+    for _ in range(4):
+        await leader.renew(passed=HOUR)
+        await leader.renew(step=-HOUR / 2)
+        await admin.fetchval("select changed from clamp_rates()")
+    waited = "select extract(epoch from holdfast.clock_timestamp() - max(granted_at))::float8 from permits"
+    assert await admin.fetchval(waited) == pytest.approx(4 * HOUR, abs=10)
+    assert await admin.fetchval("select changed from clamp_rates()") == 0
+
+
 async def test_steps_more_frequent_than_a_lease_put_recovery_off_by_three_leases_at_most(
     hf: Holdfast, admin: asyncpg.Connection, deeds: Deeds
 ) -> None:

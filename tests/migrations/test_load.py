@@ -28,7 +28,10 @@ BEFORE = """
     alter table jobs drop constraint jobs_moments_check;
     alter table due drop constraint due_moment_check;
     drop table clock_steps;
-    delete from schema_steps where step in (11, 12);
+    alter table leaders drop column place;
+    alter table due drop column entered;
+    alter table permits drop column entered;
+    delete from schema_steps where step in (11, 12) or name like '%_lengths';
     update schema_functions set checksum = ''"""
 
 TIMES = 2

@@ -1173,6 +1173,11 @@ declare
   times timestamptz[];
   ids   uuid[];
 begin
+  changed := 0;
+  if not clock_is_known() then
+    return next;
+    return;
+  end if;
   select array_agg(d.run_at), array_agg(d.job_id) into times, ids
   from (
     select d.run_at, d.job_id
@@ -1181,27 +1186,30 @@ begin
     order by d.run_at, d.job_id
     limit max_rows) d;
   with ahead as materialized (
-    select d.run_at, d.job_id
+    select d.run_at, d.job_id, really.began_at
     from unnest(times, ids) as looked (run_at, job_id)
     join jobs j on j.id = looked.job_id and j.run_at = looked.run_at
     join due d on d.run_at = looked.run_at and d.job_id = looked.job_id
+    cross join lateral (
+      select now() - make_interval(secs => least(
+        waited_seconds(j.updated_at, d.entered, now()), extract(epoch from j.run_at - j.updated_at))) as began_at) really
     where (j.state = 'retry' or (j.state = 'scheduled' and j.reason in ('snoozed', 'delayed')))
-      and j.updated_at > now() + interval '0.5 seconds'
+      and j.updated_at > really.began_at + interval '0.5 seconds'
     order by d.run_at, d.job_id
     for update of d skip locked
   ), gone as (
     delete from due d
     using ahead
     where d.run_at = ahead.run_at and d.job_id = ahead.job_id
-    returning d.run_at, d.job_id
+    returning d.run_at, d.job_id, ahead.began_at
   ), nearer as (
     update jobs j
-    set run_at = now() + (j.run_at - j.updated_at), updated_at = now()
+    set run_at = gone.began_at + (j.run_at - j.updated_at), updated_at = gone.began_at
     from gone
     where j.id = gone.job_id and j.run_at = gone.run_at and j.state in ('retry', 'scheduled')
     returning j.run_at, j.id
   ), entered as (
-    insert into due (run_at, job_id) select n.run_at, n.id from nearer n
+    insert into due (run_at, job_id, entered) select n.run_at, n.id, place_after_steps() from nearer n
     on conflict do nothing
   )
   select count(*) into changed from nearer;
@@ -1259,9 +1267,16 @@ CREATE FUNCTION holdfast.clamp_rates(after_gate text DEFAULT 'rate'::text, after
     AS $$
 #variable_conflict use_column
 declare
-  gates text[];
-  slots integer[];
+  clock   timestamptz := clock_timestamp();
+  longest double precision := highest('rate');
+  gates   text[];
+  slots   integer[];
 begin
+  changed := 0;
+  if not clock_is_known() then
+    return next;
+    return;
+  end if;
   select array_agg(p.gate), array_agg(p.slot) into gates, slots
   from (
     select p.gate, p.slot
@@ -1270,15 +1285,18 @@ begin
     order by p.gate, p.slot
     limit max_rows) p;
   with ahead as materialized (
-    select p.gate, p.slot
+    select p.gate, p.slot, really.granted_at
     from unnest(gates, slots) as looked (gate, slot)
     join permits p on p.gate = looked.gate and p.slot = looked.slot
-    where p.granted_at > clock_timestamp() + interval '0.5 seconds'
+    cross join lateral (
+      select clock - make_interval(secs => least(waited_seconds(p.granted_at, p.entered, clock), longest)) as granted_at) really
+    where p.granted_at > clock - make_interval(secs => longest)
+      and p.granted_at > really.granted_at + interval '0.5 seconds'
     order by p.gate, p.slot
     for update of p skip locked
   )
   update permits p
-  set granted_at = clock_timestamp()
+  set granted_at = ahead.granted_at, entered = place_after_steps()
   from ahead
   where p.gate = ahead.gate and p.slot = ahead.slot;
   get diagnostics changed = row_count;
@@ -1290,6 +1308,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.clock_is_known() RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select not exists (
+    select from leaders l where l.name = 'maintenance' and l.renewed_at > clock_timestamp() + interval '0.5 seconds')
+$$;
+ALTER FUNCTION holdfast.clock_is_known() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2563,7 +2589,7 @@ CREATE FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[])
     SET enable_mergejoin TO 'off'
     AS $$
   update permits p
-  set job_id = l.job_id, attempt = l.attempt, granted_at = clock_timestamp()
+  set job_id = l.job_id, attempt = l.attempt, granted_at = clock_timestamp(), entered = nextval('places')
   from unnest(gates, slots, job_ids) as given (gate, slot, job_id)
   join leases l on l.job_id = given.job_id
   where p.gate = given.gate and p.slot = given.slot
@@ -3379,16 +3405,17 @@ CREATE FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action
   values (coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail)
 $$;
 ALTER FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.note_clock_step(seconds double precision) RETURNS void
+CREATE FUNCTION holdfast.note_clock_step(seconds double precision, place bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  insert into clock_steps (seconds) values (least(greatest(note_clock_step.seconds, -1e12), 1e12));
+  insert into clock_steps (seconds, place)
+  values (least(greatest(note_clock_step.seconds, -1e12), 1e12), note_clock_step.place);
   delete from clock_steps s
   using known_clock_steps() k
   where k.id = s.id and k.seconds_ago > extract(epoch from greatest(retention_of(true), retention_of(false)))
 $$;
-ALTER FUNCTION holdfast.note_clock_step(seconds double precision) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3604,7 +3631,8 @@ CREATE TABLE holdfast.permits (
     slot integer NOT NULL,
     job_id uuid,
     attempt integer,
-    granted_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+    granted_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    entered bigint
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.permits OWNER TO holdfast_owner;
@@ -3619,6 +3647,13 @@ CREATE FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) RETU
   end
 $$;
 ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.place_after_steps() RETURNS bigint
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(max(s.place), 0) + 1 from clock_steps s
+$$;
+ALTER FUNCTION holdfast.place_after_steps() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision DEFAULT 0, report jsonb DEFAULT NULL::jsonb, seen_renewals bigint DEFAULT NULL::bigint, seen_seconds double precision DEFAULT 0) RETURNS TABLE(leads boolean, clock timestamp with time zone, server_started timestamp with time zone, unheard boolean, renewals bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3627,7 +3662,8 @@ CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double preci
 #variable_conflict use_column
 declare
   length interval := make_interval(secs => seconds);
-  before timestamptz;
+  before record;
+  step   double precision;
 begin
   server_started := pg_postmaster_start_time();
   begin
@@ -3650,25 +3686,32 @@ begin
   set expires_at = now() + length
   where seen_renewals is null
     and l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
-  select l.renewed_at into before from leaders l where l.name = preside.name;
+  select l.renewed_at, l.place, coalesce(l.renewals = seen_renewals, false) as measured into before
+  from leaders l
+  where l.name = preside.name;
   update leaders l
   set holder = candidate,
     term = l.term + case when l.holder = candidate then 0 else 1 end,
     expires_at = now() + length,
     renewed_at = now(),
     renewals = l.renewals + 1,
+    place = nextval('places'),
     patience_seconds = preside.patience_seconds,
     report = preside.report
   where l.name = preside.name
     and (l.holder = candidate or l.expires_at < now() or (l.renewals = seen_renewals and seen_seconds >= seconds));
   leads := found;
-  if leads and now() not between before - interval '1 minute' and before + interval '1 minute' then
-    -- The clock was set, or nobody has led for long: nobody can tell which.
-    perform note_clock_step(extract(epoch from now() - before)::double precision);
+  if leads then
+    -- Who has not seen the last renewal cannot tell a step ahead from a time in which nobody led.
+    step := extract(epoch from now() - before.renewed_at)::double precision
+      - case when before.measured then seen_seconds else 0 end;
+    if (now() < before.renewed_at and step < -0.25) or step > (case when before.measured then 10 else 60 end) then
+      perform note_clock_step(step, case when before.measured or step < 0 then before.place end);
+    end if;
   end if;
   if not leads then
-    insert into leaders (name, holder, term, expires_at, renewed_at)
-    values (preside.name, candidate, 1, now() + length, now())
+    insert into leaders (name, holder, term, expires_at, renewed_at, place)
+    values (preside.name, candidate, 1, now() + length, now(), nextval('places'))
     on conflict do nothing;
     leads := found;
   end if;
@@ -6220,6 +6263,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.vouch() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) RETURNS double precision
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select greatest(0, extract(epoch from clock - began)::double precision - least(0, (
+    select sum(s.seconds) from clock_steps s where s.place >= coalesce(waited_seconds.entered, 0))))
+$$;
+ALTER FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6339,6 +6390,7 @@ CREATE TABLE holdfast.clock_steps (
     id bigint NOT NULL,
     noticed_at timestamp with time zone DEFAULT now() NOT NULL,
     seconds double precision NOT NULL,
+    place bigint,
     CONSTRAINT clock_steps_seconds_check CHECK (((seconds >= ('-1000000000000'::numeric)::double precision) AND (seconds <= ('1000000000000'::numeric)::double precision)))
 );
 ALTER TABLE holdfast.clock_steps OWNER TO holdfast_owner;
@@ -6361,9 +6413,17 @@ CREATE TABLE holdfast.dead_letters (
     acknowledged_by text
 );
 ALTER TABLE holdfast.dead_letters OWNER TO holdfast_owner;
+CREATE SEQUENCE holdfast.places
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+ALTER SEQUENCE holdfast.places OWNER TO holdfast_owner;
 CREATE TABLE holdfast.due (
     run_at timestamp with time zone NOT NULL,
     job_id uuid NOT NULL,
+    entered bigint DEFAULT nextval('holdfast.places'::regclass),
     CONSTRAINT due_moment_check CHECK (((run_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (run_at <= '9999-12-30 00:00:00+00'::timestamp with time zone)))
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
@@ -6425,7 +6485,8 @@ CREATE TABLE holdfast.leaders (
     renewed_at timestamp with time zone,
     patience_seconds double precision DEFAULT 0 NOT NULL,
     report jsonb,
-    renewals bigint DEFAULT 0 NOT NULL
+    renewals bigint DEFAULT 0 NOT NULL,
+    place bigint
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.leaders OWNER TO holdfast_owner;
@@ -6437,13 +6498,6 @@ CREATE TABLE holdfast.parked (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.parked OWNER TO holdfast_owner;
-CREATE SEQUENCE holdfast.places
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
-ALTER SEQUENCE holdfast.places OWNER TO holdfast_owner;
 CREATE TABLE holdfast.ready (
     stream integer NOT NULL,
     rank integer NOT NULL,
@@ -6704,6 +6758,7 @@ REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM 
 GRANT ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.clock_is_known() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_lead(within interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
@@ -6864,7 +6919,7 @@ REVOKE ALL ON FUNCTION holdfast.named(worker text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.note_clock_step(seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.number_in_lane(number bigint) FROM PUBLIC;
@@ -6876,6 +6931,7 @@ REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids t
 REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.place_after_steps() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.probe() FROM PUBLIC;
@@ -7007,6 +7063,7 @@ REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.vouch() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;

@@ -1,5 +1,5 @@
 -- After the clock was set back: nothing waits longer than its own length. What lies further ahead was written before,
--- and is brought nearer. Each function looks at a bounded number of rows behind the place that it is told, answers where
+-- and is brought nearer, by the steps that were noted since. Each function looks at a bounded number of rows behind the place that it is told, answers where
 -- it has come to, and null once there are no more. Moves: none. Roles: worker.
 
 -- Leases end at most their length from now. Answers the leases that were changed as well, with what they said before,
@@ -41,7 +41,35 @@ begin
 end
 $$;
 
--- The permits of rates were granted now at the latest.
+-- For how many seconds something has really waited that began at this moment, or was entered at this place if that is known
+-- better: steps back since then are added. Steps ahead only undo steps back. (What was entered between a step and the renewal
+-- before it has no step to add. It began less than two renewals ago, whatever its moment says, and at the latest now.)
+create or replace function waited_seconds(began timestamptz, entered bigint, clock timestamptz) returns double precision
+language sql stable
+set search_path from current
+as $$
+  select greatest(0, extract(epoch from clock - began)::double precision - least(0, (
+    select sum(s.seconds) from clock_steps s where s.place >= coalesce(waited_seconds.entered, 0))))
+$$;
+
+-- The place of what takes all steps into account that were noted. It is before the last renewal, so that the next one counts.
+create or replace function place_after_steps() returns bigint
+language sql stable
+set search_path from current
+as $$
+  select coalesce(max(s.place), 0) + 1 from clock_steps s
+$$;
+
+-- Whether no step back is waiting to be noted. Until then nobody knows for how long anything has waited.
+create or replace function clock_is_known() returns boolean
+language sql stable
+set search_path from current
+as $$
+  select not exists (
+    select from leaders l where l.name = 'maintenance' and l.renewed_at > clock_timestamp() + interval '0.5 seconds')
+$$;
+
+-- The permits of rates were granted as long ago as time has passed since.
 create or replace function clamp_rates(
   after_gate text default 'rate', after_slot integer default 0, max_rows integer default 1000
 ) returns table (changed integer, reached_gate text, reached_slot integer)
@@ -52,9 +80,16 @@ set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-  gates text[];
-  slots integer[];
+  clock   timestamptz := clock_timestamp();
+  longest double precision := highest('rate');
+  gates   text[];
+  slots   integer[];
 begin
+  changed := 0;
+  if not clock_is_known() then
+    return next;
+    return;
+  end if;
   select array_agg(p.gate), array_agg(p.slot) into gates, slots
   from (
     select p.gate, p.slot
@@ -63,15 +98,18 @@ begin
     order by p.gate, p.slot
     limit max_rows) p;
   with ahead as materialized (
-    select p.gate, p.slot
+    select p.gate, p.slot, really.granted_at
     from unnest(gates, slots) as looked (gate, slot)
     join permits p on p.gate = looked.gate and p.slot = looked.slot
-    where p.granted_at > clock_timestamp() + interval '0.5 seconds'
+    cross join lateral (
+      select clock - make_interval(secs => least(waited_seconds(p.granted_at, p.entered, clock), longest)) as granted_at) really
+    where p.granted_at > clock - make_interval(secs => longest)
+      and p.granted_at > really.granted_at + interval '0.5 seconds'
     order by p.gate, p.slot
     for update of p skip locked
   )
   update permits p
-  set granted_at = clock_timestamp()
+  set granted_at = ahead.granted_at, entered = place_after_steps()
   from ahead
   where p.gate = ahead.gate and p.slot = ahead.slot;
   get diagnostics changed = row_count;
@@ -84,7 +122,8 @@ end
 $$;
 
 -- A job that failed, was snoozed, or was enqueued with a delay waits for as long as it was told to then: from
--- `updated_at` to `run_at`. If that began in the future, it begins now. `run_at` that a user gave follows the clock.
+-- `updated_at` to `run_at`. Both are brought nearer by as much as the clock was set back since. `run_at` that a user gave
+-- follows the clock.
 create or replace function clamp_backoff(
   after_run_at timestamptz default '-infinity', after_job uuid default '00000000-0000-0000-0000-000000000000',
   max_rows integer default 1000
@@ -101,6 +140,11 @@ declare
   times timestamptz[];
   ids   uuid[];
 begin
+  changed := 0;
+  if not clock_is_known() then
+    return next;
+    return;
+  end if;
   select array_agg(d.run_at), array_agg(d.job_id) into times, ids
   from (
     select d.run_at, d.job_id
@@ -109,27 +153,30 @@ begin
     order by d.run_at, d.job_id
     limit max_rows) d;
   with ahead as materialized (
-    select d.run_at, d.job_id
+    select d.run_at, d.job_id, really.began_at
     from unnest(times, ids) as looked (run_at, job_id)
     join jobs j on j.id = looked.job_id and j.run_at = looked.run_at
     join due d on d.run_at = looked.run_at and d.job_id = looked.job_id
+    cross join lateral (
+      select now() - make_interval(secs => least(
+        waited_seconds(j.updated_at, d.entered, now()), extract(epoch from j.run_at - j.updated_at))) as began_at) really
     where (j.state = 'retry' or (j.state = 'scheduled' and j.reason in ('snoozed', 'delayed')))
-      and j.updated_at > now() + interval '0.5 seconds'
+      and j.updated_at > really.began_at + interval '0.5 seconds'
     order by d.run_at, d.job_id
     for update of d skip locked
   ), gone as (
     delete from due d
     using ahead
     where d.run_at = ahead.run_at and d.job_id = ahead.job_id
-    returning d.run_at, d.job_id
+    returning d.run_at, d.job_id, ahead.began_at
   ), nearer as (
     update jobs j
-    set run_at = now() + (j.run_at - j.updated_at), updated_at = now()
+    set run_at = gone.began_at + (j.run_at - j.updated_at), updated_at = gone.began_at
     from gone
     where j.id = gone.job_id and j.run_at = gone.run_at and j.state in ('retry', 'scheduled')
     returning j.run_at, j.id
   ), entered as (
-    insert into due (run_at, job_id) select n.run_at, n.id from nearer n
+    insert into due (run_at, job_id, entered) select n.run_at, n.id, place_after_steps() from nearer n
     on conflict do nothing
   )
   select count(*) into changed from nearer;
@@ -156,13 +203,14 @@ as $$
   window later as (order by s.id desc)
 $$;
 
--- Record by how many seconds the clock jumped between two renewals of leadership (negative: it was set back), and forget
--- the steps that are longer ago than any job is kept.
-create or replace function note_clock_step(seconds double precision) returns void
+-- Record by how many seconds the clock jumped between two renewals of leadership (negative: it was set back), and the
+-- place of the first of them; forget the steps that are longer ago than any job is kept.
+create or replace function note_clock_step(seconds double precision, place bigint default null) returns void
 language sql
 set search_path from current
 as $$
-  insert into clock_steps (seconds) values (least(greatest(note_clock_step.seconds, -1e12), 1e12));
+  insert into clock_steps (seconds, place)
+  values (least(greatest(note_clock_step.seconds, -1e12), 1e12), note_clock_step.place);
   delete from clock_steps s
   using known_clock_steps() k
   where k.id = s.id and k.seconds_ago > extract(epoch from greatest(retention_of(true), retention_of(false)))

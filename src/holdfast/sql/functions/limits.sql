@@ -472,7 +472,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
   update permits p
-  set job_id = l.job_id, attempt = l.attempt, granted_at = clock_timestamp()
+  set job_id = l.job_id, attempt = l.attempt, granted_at = clock_timestamp(), entered = nextval('places')
   from unnest(gates, slots, job_ids) as given (gate, slot, job_id)
   join leases l on l.job_id = given.job_id
   where p.gate = given.gate and p.slot = given.slot

@@ -203,7 +203,8 @@ as $$
 #variable_conflict use_column
 declare
   length interval := make_interval(secs => seconds);
-  before timestamptz;
+  before record;
+  step   double precision;
 begin
   server_started := pg_postmaster_start_time();
   begin
@@ -226,25 +227,32 @@ begin
   set expires_at = now() + length
   where seen_renewals is null
     and l.name = preside.name and l.holder <> candidate and l.expires_at > now() + length + interval '1 second';
-  select l.renewed_at into before from leaders l where l.name = preside.name;
+  select l.renewed_at, l.place, coalesce(l.renewals = seen_renewals, false) as measured into before
+  from leaders l
+  where l.name = preside.name;
   update leaders l
   set holder = candidate,
     term = l.term + case when l.holder = candidate then 0 else 1 end,
     expires_at = now() + length,
     renewed_at = now(),
     renewals = l.renewals + 1,
+    place = nextval('places'),
     patience_seconds = preside.patience_seconds,
     report = preside.report
   where l.name = preside.name
     and (l.holder = candidate or l.expires_at < now() or (l.renewals = seen_renewals and seen_seconds >= seconds));
   leads := found;
-  if leads and now() not between before - interval '1 minute' and before + interval '1 minute' then
-    -- The clock was set, or nobody has led for long: nobody can tell which.
-    perform note_clock_step(extract(epoch from now() - before)::double precision);
+  if leads then
+    -- Who has not seen the last renewal cannot tell a step ahead from a time in which nobody led.
+    step := extract(epoch from now() - before.renewed_at)::double precision
+      - case when before.measured then seen_seconds else 0 end;
+    if (now() < before.renewed_at and step < -0.25) or step > (case when before.measured then 10 else 60 end) then
+      perform note_clock_step(step, case when before.measured or step < 0 then before.place end);
+    end if;
   end if;
   if not leads then
-    insert into leaders (name, holder, term, expires_at, renewed_at)
-    values (preside.name, candidate, 1, now() + length, now())
+    insert into leaders (name, holder, term, expires_at, renewed_at, place)
+    values (preside.name, candidate, 1, now() + length, now(), nextval('places'))
     on conflict do nothing;
     leads := found;
   end if;
