@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 
 from holdfast import Context, Fatal, Holdfast, RetryPolicy
 
@@ -43,3 +44,15 @@ def stubborn(ctx: Context) -> None:
 def deaf(ctx: Context) -> None:
     ctx.logger.info("hears nothing")
     threading.Event().wait(120)
+
+
+@hf.job("block", timeout=0.2, retry=RetryPolicy(base=3600))
+async def block(ctx: Context) -> None:
+    ctx.logger.info("blocks the loop")
+    time.sleep(120)
+
+
+@hf.job("absorbed")
+async def absorbed(ctx: Context) -> None:
+    ctx.logger.info("lets nobody else run")
+    time.sleep(120)

@@ -125,3 +125,42 @@ async def test_a_thread_that_ignores_the_drain_is_handed_back_once_its_process_i
     jobs = [await hf.get(free), await hf.get(bound)]
     assert [(job.state, job.failures) for job in jobs] == [(State.QUEUED, 0), (State.PAUSED, 0)]
     assert (await hf.history(bound))[-1].note == "Job was interrupted by user"
+
+
+async def test_a_process_with_a_blocked_event_loop_is_replaced(start: Start, hf: Holdfast) -> None:
+    """The handler that blocks has timed out; those that stood still beside it run again, at no cost."""
+    worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=4")
+    beside = [await hf.enqueue("nap", {"seconds": 2}), await hf.enqueue("nap", {"seconds": 2}, target="t")]
+    await until(lambda: worker.text.count("begins to nap") == 2, what="both handlers run")
+    # They are claimed together: the first has ended, and is not settled yet, when the second one blocks.
+    ended, blocking = await hf.enqueue_many([("process", {}), ("block", {})])
+    await worker.wrote("blocks the loop")
+    assert (await reached(hf, blocking, "retry")).failures == 1
+    (attempt,) = await hf.attempts(blocking)
+    assert (attempt.outcome, attempt.log_excerpt) == ("timeout", "INFO blocks the loop")
+    assert str(worker.process.pid) in attempt.worker
+    assert f"the handler of block {blocking.id} has blocked the event loop" in worker.text
+    assert [a.outcome for a in await hf.attempts(ended)] == ["success"]
+    assert (await hf.get(ended)).result == worker.process.pid
+    for job in beside:
+        assert (await reached(hf, job, "success")).failures == 0
+        assert [a.outcome for a in await hf.attempts(job)] == ["released", "success"]
+    assert (await reached(hf, await hf.enqueue("process", {}), "success")).result == worker.process.pid
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
+async def test_a_blocked_event_loop_keeps_no_worker_from_draining(start: Start, hf: Holdfast) -> None:
+    """Told by a signal or by its parent, while the loop does not hear it."""
+    jobs = [await hf.enqueue("absorbed", {}, queue=queue) for queue in ("alone", "led")]
+    grace = {"HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS": "0"}
+    workers = [
+        start("worker", "--app", TASKS, "--queues", "alone", **grace),
+        start("worker", "--app", TASKS, "--queues", "led", "--processes", 2, **grace),
+    ]
+    for worker in workers:
+        await worker.wrote("lets nobody else run")
+        worker.process.terminate()
+    for worker in workers:
+        assert await worker.ended() == 0
+    assert [((await hf.get(job)).state, (await hf.get(job)).failures) for job in jobs] == [(State.QUEUED, 0)] * 2

@@ -1,24 +1,30 @@
-"""A worker process with a thread that does not return is replaced by itself, anew.
+"""A worker process with a thread that does not return, or with a blocked event loop, is replaced by itself, anew.
 
 A thread cannot be ended, and a job must not run anywhere else while its thread lives. So the attempt keeps
 its lease until `exec` has ended every thread of the process at once, and is settled by the new program that
 the process has become. To whoever started it, it is the same process.
+
+Where a handler blocks the event loop, the lease keeper's thread does this, and what is left is all that the worker
+held. An environment variable would be too short for that, so it is handed on in a file without a name.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import logging
 import os
 import sys
+import tempfile
+import threading
 import time
 from typing import NoReturn
 from uuid import UUID
 
 from holdfast.app import Holdfast
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database, Pause
 from holdfast.store.leases import LeaseStore, Settlement
@@ -28,6 +34,7 @@ __all__ = ["Remains", "become_anew", "take_over"]
 
 _VARIABLE = "HOLDFAST_REMAINS"
 _PATIENCE_SECONDS = 60.0
+_FLUSH_SECONDS = 1.0
 _log = logging.getLogger("holdfast")
 
 
@@ -46,30 +53,55 @@ def become_anew(worker: Worker, *, stopping: bool) -> NoReturn:
         "worker": worker.id,
         "stopping": stopping,
         "attempts": [
-            [str(job_id), attempt, dataclasses.asdict(outcome), duration_ms]
-            for job_id, attempt, outcome, duration_ms, _ in worker.stuck
+            [str(job_id), attempt, dataclasses.asdict(outcome), duration_ms, excerpt]
+            for job_id, attempt, outcome, duration_ms, excerpt in worker.stuck
         ],
     }
-    sys.stdout.flush()
-    sys.stderr.flush()
-    environment = {**os.environ, _VARIABLE: json.dumps(remains)}
+    # Perhaps the main thread is blocked for ever in writing to one of them.
+    flush = threading.Thread(target=_flush, daemon=True)
+    flush.start()
+    flush.join(_FLUSH_SECONDS)
+    environment = {**os.environ, _VARIABLE: str(_written(json.dumps(remains).encode()))}
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command line
 
 
 def take_over() -> Remains | None:
     """What the process before left, if this one replaces another. Asked once: it is then forgotten."""
-    text = os.environ.pop(_VARIABLE, None)
-    if text is None:
+    number = os.environ.pop(_VARIABLE, None)
+    if number is None:
         return None
-    found = json.loads(text)
+    with os.fdopen(int(number), "rb") as file:
+        found = json.load(file)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass  # processes of handlers, which ended with the program before
     return Remains(
         worker=found["worker"],
         stopping=found["stopping"],
         attempts=[
-            (UUID(job_id), attempt, Outcome(**outcome), duration_ms, None)
-            for job_id, attempt, outcome, duration_ms in found["attempts"]
+            (UUID(job_id), attempt, Outcome(**outcome), duration_ms, excerpt)
+            for job_id, attempt, outcome, duration_ms, excerpt in found["attempts"]
         ],
     )
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _written(content: bytes) -> int:
+    """The descriptor of a file with this content, which the next program of this process inherits."""
+    if hasattr(os, "memfd_create"):
+        number = os.memfd_create("holdfast-remains")
+    else:
+        with tempfile.TemporaryFile() as file:
+            number = os.dup(file.fileno())
+    with os.fdopen(number, "wb", closefd=False) as writer:
+        writer.write(content)
+    os.lseek(number, 0, os.SEEK_SET)
+    os.set_inheritable(number, True)
+    return number
 
 
 async def settle(hf: Holdfast, remains: Remains) -> None:
@@ -85,14 +117,22 @@ async def settle(hf: Holdfast, remains: Remains) -> None:
                 raise
             await asyncio.sleep(pause.seconds())
     for (job_id, attempt, outcome, *_), state in zip(remains.attempts, states, strict=True):
-        _log.warning("stuck thread ended with its process: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state)
+        level = logging.INFO if outcome.kind in ("released", "success") else logging.WARNING
+        _log.log(level, "ended with its process: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state)
 
 
-async def _settle(hf: Holdfast, remains: Remains) -> list[str]:
+async def _settle(hf: Holdfast, remains: Remains) -> list[str | None]:
     async with hf:
         database = Database(hf.config, role="worker", size=1)
         await database.open()
         try:
-            return await LeaseStore(database, remains.worker).settle(remains.attempts)
+            store = LeaseStore(database, remains.worker)
+            states = await store.settle_singly(remains.attempts)
+            # Also what it claimed in its last moments without learning of it. If that fails, those leases lapse.
+            with contextlib.suppress(HoldfastError):
+                known = [entry[0] for entry, state in zip(remains.attempts, states, strict=True) if state is None]
+                await store.release_unheard(known, await store.claim_time())
+                await database.value("unregister_worker", remains.worker)
+            return states
         finally:
             await database.close()

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import signal
 import threading
 import time
@@ -50,7 +51,7 @@ class Shutdown:
         self.level = 0
         self._loop = loop = asyncio.get_running_loop()
         self._leash = int(leash) if (leash := os.environ.get(LEASH)) else None
-        self._signals = 0
+        self._signals, self._noted = 0, False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._interrupted)
         if self._leash is not None:
@@ -61,6 +62,13 @@ class Shutdown:
         """Whether anybody asked this process to stop."""
         return self.level > 0
 
+    @property
+    def noticed(self) -> bool:
+        """The same, from any thread, and even if the event loop is blocked and has not heard of it."""
+        if self.asked or self._noted or self._leash is None:
+            return self.asked or self._noted
+        return bool(select.select([self._leash], [], [], 0)[0])
+
     def attach(self, stop: Callable[[], object]) -> None:
         """From now on, this is what is to be stopped."""
         self._stop = stop
@@ -70,6 +78,7 @@ class Shutdown:
     def _interrupted(self, number: int, _frame: object) -> None:
         """Called between any two steps of the main thread, whether or not its event loop turns."""
         self._signals += 1
+        self._noted = self._noted or self._leash is None or number != signal.SIGINT
         if self._leash is None and self._signals > _LAST_LEVEL:
             for kill in self.at_last:
                 kill()

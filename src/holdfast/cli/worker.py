@@ -61,14 +61,18 @@ def worker(app_name: str, processes: int, *, no_maintenance: bool, stuck_after: 
 
 async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, options: dict[str, Any]) -> int:
     if remains is not None:
+        # Whoever wants this process to stop, perhaps since before it was replaced, waits for this as well.
+        shutdown.attach(lambda: None)
         await settle(hf, remains)
-        if remains.stopping:
+        if remains.stopping or shutdown.asked:
             return Exit.OK
     started: list[Worker] = []
 
     async def begin(new: Worker) -> None:
         started.append(new)
         shutdown.attach(new.drain)
+        new.replace = lambda: become_anew(new, stopping=shutdown.noticed)
+        new.told_to_stop = lambda: shutdown.noticed
         await hf.tell_overruled()
 
     with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():

@@ -136,6 +136,18 @@ class LeaseStore:
             told.get((entry[0], entry[1]), "success" if entry[2].kind == "success" else "lease-lost") for entry in batch
         ]
 
+    async def settle_singly(self, batch: Sequence[Settlement]) -> list[str | None]:
+        """The same, one by one where the whole is refused; None for what is refused alone, and may pass later."""
+        try:
+            return list(await self.settle(batch))
+        except Refusal as fault:
+            if len(batch) == 1 and fault.lasting:
+                job_id, attempt, _, duration_ms, _ = batch[0]
+                return list(await self.settle([(job_id, attempt, Outcome.refused(str(fault)), duration_ms, None)]))
+            if len(batch) == 1:
+                return [None]
+        return [state for entry in batch for state in await self.settle_singly([entry])]
+
     async def _settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
         """What the engine says of them. Of attempts that succeeded, it names only those that did not count."""
         states: dict[tuple[UUID, int], str] = {}

@@ -108,10 +108,16 @@ class SettlementDelayed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked(Event):
-    """A handler blocks the event loop: its lease is kept, but everything else in this worker waits."""
+    """A handler blocks the event loop: its lease is kept, but everything else in this worker waits.
+
+    `job_id`, `type` and `attempt` name the attempt that blocks it, or are None if that is not known.
+    """
 
     worker: str
     seconds: float
+    job_id: UUID | None = None
+    type: str | None = None
+    attempt: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,8 @@ def narrate(event: Event) -> None:
         case AttemptEnded() | LeaseLost() | SettlementDelayed():
             level, message = _of_an_attempt(event)
         case LoopBlocked():
-            level, message = logging.ERROR, f"a handler has blocked the event loop for {event.seconds:.0f} s"
+            who = "something" if event.job_id is None else f"the handler of {event.type} {event.job_id}"
+            level, message = logging.ERROR, f"{who} has blocked the event loop for {event.seconds:.0f} s"
         case WorkerChanged():
             message = f"worker {event.change}{': ' if event.detail else ''}{event.detail}"
         case LeaderChanged() | Mended() | DutyFailed() | DutyBack() | SweepPostponed() | ClockJumped():

@@ -4,7 +4,7 @@
 2. between renewals looks for wishes to interrupt, every heartbeat;
 3. says every heartbeat that the worker lives;
 4. listens for wake-ups and interruptions, and hands them to the worker's event loop;
-5. names it when the worker's event loop does not answer: a handler blocks it, and all others wait;
+5. watches whether the worker's event loop answers, and does not beat for one that was given up (`blockage`);
 6. reconnects for ever: at once where a connection was cut, with growing pauses where the database refuses. Where it
    answers that it cannot at the moment, the connection is kept. A lease is lost only when the database says so.
 """
@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -25,12 +27,13 @@ from holdfast.lifecycle.loops import run_alike
 from holdfast.lifecycle.service import Outage
 from holdfast.store.lifeline import Lifeline
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.events import LoopBlocked
+from holdfast.worker.blockage import Blockage
 from holdfast.worker.held import Held, HeldAttempts, Interrupt
 
 __all__ = ["LeaseKeeper"]
 
-_BLOCKED_SECONDS = 30.0
+#: How long the last renewal before a replacement may take.
+_PROLONG_SECONDS = 2.0
 #: Why a statement failed on a connection that is as good as any other.
 _PASSING = frozenset({"locked", "disk-full", "short"})
 
@@ -45,15 +48,17 @@ class LeaseKeeper:
         held: HeldAttempts,
         bus: Bus,
         *,
+        blockage: Blockage,
         on_wake: Callable[[str, str], None],
         on_lost: Callable[[Held], None],
         on_unknown: Callable[[], None],
     ) -> None:
         self._config, self._worker, self._held = config, worker, held
         self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
-        self._bus = bus
+        self._blockage = blockage
         self._outage = Outage("lease keeper", bus)
-        self._answered = time.monotonic()
+        #: Whose turn it is to use the connection.
+        self._turn = asyncio.Lock()
         self._main = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="holdfast-leases", daemon=True)
         self._own: asyncio.AbstractEventLoop | None = None
@@ -79,10 +84,6 @@ class LeaseKeeper:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
-    def loop_answers(self) -> None:
-        """The worker's event loop is not blocked: it says so itself, several times a second."""
-        self._answered = time.monotonic()
-
     def look(self) -> None:
         """Look for interruptions now."""
         self._poke()
@@ -92,12 +93,33 @@ class LeaseKeeper:
         if self._next_look > time.monotonic() + lease_seconds / 3:
             self._poke()
 
+    async def prolong(self) -> None:
+        """Renew all leases once more, in the keeper's own thread, before something that takes a while."""
+        with contextlib.suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(_PROLONG_SECONDS), self._turn:
+                if (held := self._kept()) and self.lifeline is not None:
+                    await self._renew(self.lifeline, held)
+
+    def give_up(self, held: Held) -> None:
+        """Keep this lease no longer: the attempt counts as lost, and does not go on if it has a target."""
+        held.lost = True
+        held.lease_end = -math.inf
+        self._tell(self._on_lost, held)
+
     def _poke(self) -> None:
         if self._own is not None and self._wake is not None and not self._own.is_closed():
             self._own.call_soon_threadsafe(self._wake.set)
 
     def _run(self) -> None:
-        run_alike(self._keep(), self._main)
+        run_alike(self._keep_and_watch(), self._main)
+
+    async def _keep_and_watch(self) -> None:
+        # A database that is away must not keep anybody from judging a blocked loop.
+        watch = asyncio.create_task(self._blockage.watch(), name="blockage")
+        try:
+            await self._keep()
+        finally:
+            watch.cancel()
 
     async def _keep(self) -> None:
         self._own, self._wake = asyncio.get_running_loop(), asyncio.Event()
@@ -126,7 +148,8 @@ class LeaseKeeper:
     async def _rounds(self, lifeline: Lifeline) -> None:
         """One round and the pause after it; raises where the connection is of no use any more."""
         try:
-            await self._round(lifeline)
+            async with self._turn:
+                await self._round(lifeline)
         except DatabaseUnavailable as fault:
             if fault.reason not in _PASSING:
                 raise
@@ -136,29 +159,27 @@ class LeaseKeeper:
             await self._pause(self._tick())
 
     async def _round(self, lifeline: Lifeline) -> None:
-        held = [h for h in self._held.all() if not h.lost and not h.completed]
-        if held:
-            job_ids = [h.claim.job_id for h in held]
-            attempts = [h.claim.attempt for h in held]
-            now = elapsed()
-            if any(h.lease_end - now < h.claim.lease_seconds / 2 for h in held):
-                await self._renew(lifeline, held, job_ids, attempts)
-            else:
-                wishes = await lifeline.interrupted(job_ids, attempts)
-                for h in held:
-                    self._interrupt(h, wishes.get((h.claim.job_id, h.claim.attempt)))
-        if not await lifeline.beat(draining=self.draining):
+        held = self._kept()
+        now = elapsed()
+        if any(h.lease_end - now < h.claim.lease_seconds / 2 for h in held):
+            await self._renew(lifeline, held)
+        elif held:
+            wishes = await lifeline.interrupted([h.job_id for h in held], [h.attempt for h in held])
+            for h in held:
+                self._interrupt(h, wishes.get((h.claim.job_id, h.claim.attempt)))
+        if not self._blockage.given_up and not await lifeline.beat(draining=self.draining):
             self._tell(self._on_unknown)
-        blocked = time.monotonic() - self._answered
-        if blocked > _BLOCKED_SECONDS:
-            self._bus.emit(LoopBlocked(worker=self._worker, seconds=blocked))
-            self._answered += _BLOCKED_SECONDS
 
-    async def _renew(self, lifeline: Lifeline, held: list[Held], job_ids: list[UUID], attempts: list[int]) -> None:
+    def _kept(self) -> list[Held]:
+        return [h for h in self._held.all() if not h.lost and not h.completed]
+
+    async def _renew(self, lifeline: Lifeline, held: list[Held]) -> None:
         asked_at = elapsed()
         ending = {h.job_id for h in held if h.ending}
-        kept = await lifeline.renew(job_ids, attempts)
+        kept = await lifeline.renew([h.job_id for h in held], [h.attempt for h in held])
         for h in held:
+            if h.lost:
+                continue  # given up meanwhile
             found = kept.get((h.claim.job_id, h.claim.attempt))
             if found is None:
                 if h.ending or h.completed or h.job_id in ending:

@@ -18,6 +18,7 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.service import Service
@@ -82,8 +83,9 @@ class SettlementService(Service):
         self._again: list[_Batch] = []
         self._most = _BATCH
         self._turn = False
-        #: Statements under way, how many of them take long, and the tasks that send others beside them.
-        self._under_way = self._slow = 0
+        #: Batches under way, how many of them take long, and the tasks that send others beside them.
+        self._under_way: dict[int, _Batch] = {}
+        self._slow = 0
         self._helpers: set[asyncio.Task[None]] = set()
         self.empty = asyncio.Event()
         self.empty.set()
@@ -104,6 +106,12 @@ class SettlementService(Service):
         if self._slow:
             self._help()
 
+    def unsettled(self) -> dict[UUID, Settlement]:
+        """What has ended and is not known to be settled, by job. Called in another thread while the loop is blocked."""
+        batches = [*self._under_way.values(), *self._again]
+        entries = [*self._waiting, *(entry for batch in batches for entry in batch.entries)]
+        return {held.job_id: _settlement(held, outcome) for held, outcome in entries}
+
     async def run(self) -> None:
         """Rounds until `stop`; what is under way then is given up."""
         try:
@@ -122,7 +130,7 @@ class SettlementService(Service):
     async def _send_all(self) -> None:
         loop = asyncio.get_running_loop()
         while (batch := self._next()) is not None:
-            self._under_way += 1
+            self._under_way[id(batch)] = batch
             slow = _Slow(self)
             timer = loop.call_later(_SLOW_SECONDS, slow.begin)
             try:
@@ -130,7 +138,7 @@ class SettlementService(Service):
             finally:
                 timer.cancel()
                 slow.end()
-                self._under_way -= 1
+                del self._under_way[id(batch)]
             self._on_settled()
         if not self._waiting and not self._again and not self._under_way:
             self.empty.set()
@@ -217,7 +225,7 @@ class SettlementService(Service):
 
     def _help(self) -> None:
         """If all that is under way takes long, send the rest beside it."""
-        if (self._waiting or self._again) and self._slow >= self._under_way and len(self._helpers) < _HELPERS:
+        if (self._waiting or self._again) and self._slow >= len(self._under_way) and len(self._helpers) < _HELPERS:
             helper = asyncio.create_task(self._helped(), name="settlement helper")
             self._helpers.add(helper)
             helper.add_done_callback(self._helpers.discard)
@@ -237,7 +245,8 @@ class SettlementService(Service):
         self._slow -= 1
 
     def _settled(self, held: Held, outcome: Outcome, state: str) -> None:
-        if state == "lease-lost":
+        if state != "success" and (state == "lease-lost" or outcome.kind == "success"):
+            # It did not count, perhaps because the attempt was handed back before (holdfast.worker.surrender).
             self._lost(held)
             return
         self._held.remove(held)

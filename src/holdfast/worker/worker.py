@@ -32,6 +32,7 @@ from holdfast.store.transactions import Transactions
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptStarted, LeaseLost, WorkerChanged
 from holdfast.version import __version__
+from holdfast.worker.blockage import Blockage
 from holdfast.worker.execution import STRUCK, Execution
 from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.intake import Intake
@@ -43,6 +44,7 @@ from holdfast.worker.runners import Runners
 from holdfast.worker.settlement import SettlementService
 from holdfast.worker.slots import Slots
 from holdfast.worker.starts import Starts
+from holdfast.worker.surrender import Surrender
 
 __all__ = ["Worker", "new_worker_id"]
 
@@ -107,8 +109,13 @@ class Worker:
         self._hurry = asyncio.Event()
         self._an_end = asyncio.Event()
         self._asked = False
-        #: Attempts whose thread does not return, with what to say of them once only a new process is left.
+        #: Attempts that cannot be ended, with what to say of them once only a new process is left.
         self.stuck: list[Settlement] = []
+        #: Replaces this process, from any thread, which then settles what is stuck. None inside of somebody's program.
+        self.replace: Callable[[], object] | None = None
+        #: Whether somebody has asked the process to stop, as known in any thread, even while the event loop is blocked.
+        self.told_to_stop: Callable[[], bool] = lambda: False
+        self._drain_over: float | None = None
 
     def drain(self) -> None:
         """Stop claiming and let running jobs finish; called again, interrupt them now."""
@@ -146,11 +153,20 @@ class Worker:
                 result_limit=self._result_limit,
                 starts=Starts(self._store, self._bus),
             )
+            self._blockage = Blockage(
+                self.id,
+                self._held,
+                self._bus,
+                time_over=self._time_over,
+                drain_over=self._drain_over_at,
+                give_up=self._give_loop_up,
+            )
             self._keeper = LeaseKeeper(
                 self._config,
                 self.id,
                 self._held,
                 self._bus,
+                blockage=self._blockage,
                 on_wake=self._on_wake,
                 on_lost=self._on_lost,
                 on_unknown=lambda: self._spawn(self._register()),
@@ -164,6 +180,17 @@ class Worker:
                 self.id,
                 on_settled=self._intake.settled,
                 on_refused=self._keeper.look,
+            )
+            self._surrender = Surrender(
+                self._config,
+                self.id,
+                self._held,
+                execution=self._execution,
+                settlement=self._settlement,
+                keeper=self._keeper,
+                types=self._types,
+                timeouts=self._timeouts,
+                time_over=self._time_over,
             )
             await self._work()
 
@@ -224,6 +251,7 @@ class Worker:
         self._intake.stop()
         grace = self._config.shutdown_grace_period_seconds
         grace_end = time.monotonic() + grace
+        self._drain_over = grace_end + _CLEAN_UP_SECONDS
         await asyncio.wait({intake, *services}, timeout=min(_CLEAN_UP_SECONDS, max(_LAST_CLAIM_SECONDS, grace)))
         self._intake.give_up()
         await self._idle(grace_end, or_hurry=True)
@@ -320,8 +348,36 @@ class Worker:
         )
 
     def _on_stuck(self, held: Held) -> None:
-        self._tell("has a stuck thread and is to be replaced", f"{held.claim.stream.type} {held.claim.job_id}")
+        self._tell("has a stuck thread and is to be replaced", _name(held))
         self._drain.set()
+
+    def _time_over(self, held: Held | None) -> float:
+        """When an attempt is stuck that has not ended; of none in particular, how long after its start."""
+        if held is None:
+            return max(self._timeouts.values(), default=0.0) + self._stuck_after
+        stuck_at, started = held.stuck_at, held.started
+        if stuck_at is not None:
+            return stuck_at
+        return (time.monotonic() if started is None else started) + self._timeouts[held.type] + self._stuck_after
+
+    def _drain_over_at(self) -> float | None:
+        """When a drain must be over. Perhaps the event loop is blocked and has not heard of it."""
+        if self._drain_over is None and self.told_to_stop():
+            self._drain_over = time.monotonic() + self._config.shutdown_grace_period_seconds + _CLEAN_UP_SECONDS
+        return self._drain_over
+
+    async def _give_loop_up(self, blocker: Held | None, drained: bool) -> None:
+        """In the lease keeper's thread: the event loop is blocked for longer than may be."""
+        if self.replace is not None:
+            self._tell("has a blocked event loop and is replaced", "" if blocker is None else _name(blocker))
+            await self._keeper.prolong()
+            self.stuck = [settlement for _, settlement in self._surrender.outcomes(blocker, drained=drained)]
+            try:
+                self.replace()
+            except OSError as fault:
+                self._tell("cannot be replaced", str(fault))
+                self.replace = None
+        await self._surrender.hand_back(blocker, drained=drained)
 
     def _on_lost(self, held: Held) -> None:
         """The database says that a lease is gone, while its handler still runs."""
@@ -350,7 +406,7 @@ class Worker:
         adrift: set[Held] = set()
         while True:
             await asyncio.sleep(0.25 if len(self._held) else 0.5)
-            self._keeper.loop_answers()
+            self._blockage.answer()
             for held in self._held.overdue():
                 held.stop("lease")
             for held in self._held.all():
@@ -359,7 +415,7 @@ class Worker:
                     self._on_stuck(held)
             again, adrift = adrift, self._held.adrift()
             for held in adrift & again:
-                self._tell("found an attempt without a handler", f"{held.type} {held.job_id}")
+                self._tell("found an attempt without a handler", _name(held))
                 self._settlement.add(held, _ADRIFT)
             if not self._keeper.alive:
                 self._tell("lost its lease keeper and drains")
@@ -402,3 +458,7 @@ class Worker:
                 f"the app has no job type {', '.join(unknown)}; it has {', '.join(t.name for t in registry)}"
             )
         return {t.name: t for t in registry if t.name in names}
+
+
+def _name(held: Held) -> str:
+    return f"{held.type} {held.job_id}"

@@ -1,0 +1,200 @@
+"""Handlers that block the event loop are judged by the clock, outside of that loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast import Context, Holdfast, RetryPolicy
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import Event, LeaseLost, LoopBlocked
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
+from holdfast.worker.blockage import Blockage
+from holdfast.worker.held import HeldAttempts
+
+
+class Elsewhere:
+    """An app with a worker in a thread of its own, as a program has it that runs one: nothing can be replaced."""
+
+    def __init__(self, url: str) -> None:
+        self.app = Holdfast(url)
+        self.told: list[Event] = []
+        self.steps: list[str] = []
+        self.go_on, self._about_to_block = threading.Event(), asyncio.Event()
+        self.app.events.subscribe(self.told.append)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+        @self.app.job("block", lease=1.0, timeout=0.2, retry=RetryPolicy(base=0.01))
+        async def block(ctx: Context) -> None:
+            # Those that wait for it are the next ones that the loop turns to.
+            self._about_to_block.set()
+            self.go_on.wait(60)
+
+        @self.app.job("beside", lease=30.0)
+        async def beside(ctx: Context) -> None:
+            self.steps.append("begins")
+            await self._about_to_block.wait()
+            self.steps.append(f"goes on: {ctx.attempt}")
+
+        @self.app.job("thread", lease=1.0)
+        def thread(ctx: Context) -> str:
+            self.steps.append("begins")
+            self.go_on.wait(60)
+            return "done"
+
+    async def _run(self) -> None:
+        async with self.app:
+            await self.app.run_worker(started=self._started, stuck_after_seconds=0.2, poll_interval=0.05)
+
+    def _started(self, worker: Any) -> None:
+        self.worker, self._loop = worker, asyncio.get_running_loop()
+
+    async def __aenter__(self) -> Elsewhere:
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_fault: object) -> None:
+        self.go_on.set()
+        self._loop.call_soon_threadsafe(self.worker.drain)
+        await asyncio.to_thread(self._thread.join, 30)
+        assert not self._thread.is_alive()
+
+
+async def test_what_stands_still_beside_a_blocking_handler_is_handed_back(database_url: str, hf: Holdfast) -> None:
+    async with Elsewhere(database_url) as elsewhere, hf.maintaining():
+        free, bound = await hf.enqueue("beside"), await hf.enqueue("beside", target="a target")
+        in_thread = await hf.enqueue("thread")
+        await until(lambda: elsewhere.steps == ["begins"] * 3, what="all handlers run")
+        blocking = await hf.enqueue("block")
+        for job in (free, bound):
+            assert (await reached(hf, job, "queued")).failures == 0
+            assert [a.outcome for a in await hf.attempts(job)] == ["released"]
+        # Its handler cannot be ended, and so its lease is not kept any more.
+        assert (await reached(hf, blocking, "retry", "queued")).failures == 1
+        (blocked,) = {(e.job_id, e.type) for e in elsewhere.told if isinstance(e, LoopBlocked)}
+        assert blocked == (blocking.id, "block")
+        # A thread works whatever the loop does.
+        assert (await hf.get(in_thread)).state == "running"
+
+        elsewhere.go_on.set()
+        for job in (free, bound, blocking, in_thread):
+            await reached(hf, job, "success")
+    assert (await hf.get(in_thread)).attempt == 1
+    # A handler without a target may go on, for nothing; one with a target may not.
+    assert elsewhere.steps.count("goes on: 1") == 1
+    assert {e.job_id for e in elsewhere.told if isinstance(e, LeaseLost)} >= {free.id, blocking.id}
+
+
+async def test_a_worker_whose_loop_was_given_up_does_not_pass_for_alive(
+    database_url: str, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    async with Elsewhere(database_url) as elsewhere:
+        await hf.enqueue("block")
+        await until(lambda: [e for e in elsewhere.told if isinstance(e, LoopBlocked)], what="it is told")
+        silent = "select now() - heartbeat_at > '5 seconds' from workers where id = $1"
+        await until(lambda: conn.fetchval(silent, elsewhere.worker.id), what="it does not beat")
+        elsewhere.go_on.set()
+        await until(lambda: _beats(conn, elsewhere.worker.id), what="it beats again")
+
+
+async def _beats(conn: asyncpg.Connection, worker: str) -> bool:
+    found = await conn.fetchval("select now() - heartbeat_at < '3 seconds' from workers where id = $1", worker)
+    return bool(found)
+
+
+async def test_a_handler_may_block_the_loop_for_as_long_as_it_may_run(hf: Holdfast) -> None:
+    told: list[Event] = []
+    hf.events.subscribe(told.append, LoopBlocked, LeaseLost)
+
+    @hf.job("beside")
+    async def beside(ctx: Context) -> None:
+        await asyncio.sleep(1)
+
+    @hf.job("block", timeout=5)
+    async def block(ctx: Context) -> int:
+        time.sleep(4.5)
+        return ctx.attempt
+
+    async with working(hf, stuck_after_seconds=0):
+        waiting, job = await beside.enqueue(), await block.enqueue()
+        assert (await hf.wait(job.id, timeout=30)).result == 1
+        assert (await hf.wait(waiting.id, timeout=30)).attempt == 1
+    assert told == []
+
+
+Way = Callable[[Awaitable[Any]], Awaitable[Any]]
+
+
+async def _in_a_group(work: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work)
+
+
+WAYS: dict[str, Any] = {
+    "itself": lambda work: work,
+    "a task": asyncio.ensure_future,
+    "wait_for": lambda work: asyncio.wait_for(work, 60),
+    "gather": lambda work: asyncio.gather(asyncio.sleep(0.01), work),
+    "a group": _in_a_group,
+    "a group in a task": lambda work: asyncio.ensure_future(_in_a_group(work)),
+    "wait": lambda work: asyncio.wait([asyncio.ensure_future(work)]),
+    "shield": asyncio.shield,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_attempt_that_blocks_is_found_behind_the_tasks_it_started(way: str) -> None:
+    held, found = HeldAttempts(), list[object]()
+    blockage = Blockage("w", held, Bus(), time_over=_never, drain_over=lambda: None, give_up=_nothing)
+
+    async def works() -> None:
+        await asyncio.sleep(0.001)
+        found.append(blockage.blocker())
+
+    async def handler() -> None:
+        await WAYS[way](works())
+
+    async def beside() -> None:
+        await asyncio.sleep(0.05)
+
+    attempts: list[Any] = []
+    for number, run in enumerate((beside, handler, beside)):
+        claim = SimpleNamespace(job_id=number)
+        attempts.append(SimpleNamespace(task=asyncio.create_task(run()), running=True, claim=claim, lane="general"))
+        held.add(attempts[-1])
+    await asyncio.gather(*(a.task for a in attempts))
+    assert found == [attempts[1]]
+
+
+async def test_nobody_is_blamed_for_what_no_handler_waits_for() -> None:
+    held, found = HeldAttempts(), list[object]()
+    blockage = Blockage("w", held, Bus(), time_over=_never, drain_over=lambda: None, give_up=_nothing)
+
+    async def handler() -> None:
+        await asyncio.sleep(0.05)
+
+    async def service() -> None:
+        await asyncio.sleep(0.001)
+        found.append(blockage.blocker())
+
+    task = asyncio.create_task(handler())
+    attempt: Any = SimpleNamespace(task=task, running=True, claim=SimpleNamespace(job_id=1), lane="general")
+    held.add(attempt)
+    await asyncio.gather(asyncio.create_task(service()), asyncio.create_task(asyncio.sleep(0.01)))
+    await task
+    assert found == [None]
+
+
+def _never(_held: object) -> float:
+    return time.monotonic() + 3600
+
+
+async def _nothing(_blocker: object, _drained: bool) -> None: ...
