@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from holdfast.web.bounded import Bounded
 
 __all__ = ["Impatient"]
 
 HEADER_SECONDS = 15.0
 
 
-class Impatient(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
-    """The protocol that uvicorn would have chosen, with a limit to its patience."""
+class Impatient(Bounded):
+    """A connection with a limit to its patience."""
 
     _timer: asyncio.TimerHandle | None = None
 

@@ -68,7 +68,8 @@ _UNAVAILABLE: Mapping[Reason, str] = {
 
 _CODES = {
     401: "no-key", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 408: "too-slow", 409: "conflict",
-    413: "too-large", 415: "media-type", 422: "invalid", 429: "rate-limit", 503: "unavailable",
+    413: "too-large", 415: "media-type", 422: "invalid", 429: "rate-limit", 431: "headers-too-large",
+    503: "unavailable",
 }  # fmt: skip
 
 #: Every code that is answered: what it means, and what to do.
@@ -94,6 +95,7 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     "rate-limit": (429, "The key makes more requests a second than it may. Wait for `Retry-After` seconds."),
     "waiting-limit": (429, "The tenant has as many waiting jobs as the key may cause. Wait until some have run."),
     "streams-limit": (429, "The key has as many streams and waits open as it may. Wait until some have ended."),
+    "headers-too-large": (431, "The address and the headers have more than 64 KiB, or more than 256 fields."),
     "internal": (500, "A fault of the server. It was logged there; the request may be repeated."),
     "unavailable": (503, "The database cannot be reached, or this server is about to stop. Repeat the request."),
     "schema": (503, "The database is being set up or upgraded. Repeat the request."),

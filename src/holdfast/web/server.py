@@ -84,6 +84,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 self._app,
                 http=Impatient,
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -1,0 +1,198 @@
+"""Connections that send more than a request may have, against a real server on a real port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.web import bounded
+from holdfast.web.bounded import FIELD_LIMIT, HEAD_LIMIT
+from holdfast.web.server import Server, listen
+from tests.web.conftest import KeyMaker
+
+GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = b"POST /jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+BODY = b'{"jobType": "x"}'
+CHUNKS = b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+
+
+@asynccontextmanager
+async def serving(hf: Holdfast) -> AsyncIterator[int]:
+    server = Server(hf)
+    with listen("127.0.0.1", 0) as listener:
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        yield listener.getsockname()[1]
+        server.stop()
+        await task
+
+
+@pytest.fixture
+async def bare() -> AsyncIterator[int]:
+    """The port of a server without a database."""
+    async with serving(Holdfast("postgresql://127.0.0.1:1/nothing")) as port:
+        yield port
+
+
+@pytest.fixture
+async def port(hf: Holdfast) -> AsyncIterator[int]:
+    """The port of a server with one."""
+    async with serving(hf) as port:
+        yield port
+
+
+async def send(port: int, pieces: Iterable[bytes]) -> tuple[int, bytes]:
+    """Send until there is an answer, which is read to its end: its status, and everything that came."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def speak() -> None:
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+
+    async with asyncio.timeout(20):
+        speaking = asyncio.create_task(speak())
+        answer = await reader.readuntil(b"\r\n\r\n")
+        size = re.search(rb"content-length: (\d+)", answer)
+        answer += await reader.readexactly(int(size.group(1))) if size else b""
+        speaking.cancel()
+        await asyncio.wait([speaking])
+    writer.close()
+    return int(answer.split()[1]), answer
+
+
+def is_too_large(answer: tuple[int, bytes]) -> None:
+    status, text = answer
+    head, _, body = text.partition(b"\r\n\r\n")
+    assert status == 431
+    assert b"application/problem+json" in head
+    assert b"connection: close" in head
+    assert json.loads(body)["code"] == "headers-too-large"
+
+
+def field(size: int, name: bytes = b"X-Long") -> bytes:
+    """A field that counts as so many bytes."""
+    return name + b": " + b"a" * (size - len(name) - 4) + b"\r\n"
+
+
+@pytest.mark.parametrize("chunk", [1000, 65536])
+async def test_headers_and_address_may_have_so_much_and_no_more(bare: int, chunk: int) -> None:
+    taken = len("/livez") + len("Host: x\r\n")
+    for size, status in ((HEAD_LIMIT - taken - 1, 200), (HEAD_LIMIT - taken, 200), (HEAD_LIMIT - taken + 1, 431)):
+        request = GET + field(size) + b"\r\n"
+        pieces = [request[start : start + chunk] for start in range(0, len(request), chunk)]
+        assert (await send(bare, pieces))[0] == status
+    address = b"/livez?q=" + b"a" * HEAD_LIMIT
+    is_too_large(await send(bare, [b"GET " + address + b" HTTP/1.1\r\nHost: x\r\n\r\n"]))
+    for count, status in ((FIELD_LIMIT - 1, 200), (FIELD_LIMIT, 431)):  # with `Host` one more
+        assert (await send(bare, [GET + b"a:\r\n" * count + b"\r\n"]))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        pytest.param(GET, field(1000) * 64, id="fields"),
+        pytest.param(GET, b"a:\r\n" * 16384, id="tiny-fields"),
+        pytest.param(GET + b"X-Long: ", b"a" * 65536, id="value"),
+        pytest.param(GET + b"X-Long:", b" " * 65536, id="spaces"),
+        pytest.param(GET, b"a" * 65536, id="name"),
+        pytest.param(b"GET /", b"a" * 65536, id="address"),
+        pytest.param(b"", b"\r\n" * 32768, id="empty-lines"),
+        pytest.param(CHUNKED + b"\r\n" + CHUNKS + b"X: ", b"a" * 65536, id="trailer"),
+        pytest.param(CHUNKED + b"\r\n" + CHUNKS, field(1000) * 64, id="trailers"),
+        pytest.param(CHUNKED + b"\r\n5;", b"a" * 65536, id="chunk-extension"),
+    ],
+)
+async def test_what_has_no_end_takes_no_memory_and_no_time(
+    port: int, begin: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "_LINGER_SECONDS", 0.2)
+    parsed = 0
+    parse = bounded.Bounded._parse
+
+    def counted(self: bounded.Bounded, data: memoryview) -> None:
+        nonlocal parsed
+        parsed += len(data)
+        parse(self, data)
+
+    monkeypatch.setattr(bounded.Bounded, "_parse", counted)
+    is_too_large(await send(port, [begin, *[piece] * 300]))
+    assert parsed < 2 * HEAD_LIMIT
+    assert (await send(port, [GET, b"\r\n"]))[0] == 200
+
+
+async def test_a_trailer_is_no_header(port: int, hf: Holdfast, key: KeyMaker) -> None:
+    good = f"Authorization: {(await key('submit'))['Authorization']}\r\n".encode()
+    assert (await send(port, [CHUNKED + good + b"\r\n" + CHUNKS + b"\r\n"]))[0] == 202
+    assert (await send(port, [CHUNKED + b"\r\n" + CHUNKS + good + b"\r\n"]))[0] == 401
+    # Nor is it a header of the request behind it.
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(CHUNKED + b"\r\n" + CHUNKS + good + b"\r\n")
+    writer.write(CHUNKED + b"Connection: close\r\n\r\n" + CHUNKS + b"\r\n")
+    async with asyncio.timeout(20):
+        assert re.findall(rb"HTTP/1.1 (\d+)", await reader.read()) == [b"401", b"401"]
+    writer.close()
+
+
+async def test_requests_sent_ahead_are_answered_in_order_and_take_no_memory(
+    bare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 0
+    parse = bounded.Bounded._parse
+
+    def watched(self: bounded.Bounded, data: memoryview) -> None:
+        nonlocal most
+        parse(self, data)
+        most = max(most, len(self.pipeline))
+
+    monkeypatch.setattr(bounded.Bounded, "_parse", watched)
+    count = 5000
+    reader, writer = await asyncio.open_connection("127.0.0.1", bare)
+    writer.write((GET + b"\r\n") * count + GET + field(HEAD_LIMIT) + b"\r\n")
+    async with asyncio.timeout(30):
+        answers = await reader.read()
+    writer.close()
+    assert answers.count(b"HTTP/1.1 200 OK") == count
+    assert most <= bounded._SLICE // len(GET) + 1
+
+
+async def test_a_request_that_is_too_large_lets_the_one_before_it_be_answered(
+    port: int, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await hf.enqueue("x", {}, delay=3600)
+    first = f"GET /jobs/{job.id} HTTP/1.1\r\nHost: 127.0.0.1\r\nPrefer: wait=1\r\n\r\n".encode()
+    status, answer = await send(port, [first + GET + field(HEAD_LIMIT) + b"\r\n"])
+    assert status == 200
+    assert b"connection: close" in answer
+
+
+async def test_who_is_still_sending_can_read_the_refusal(bare: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", bare)
+    writer.write(GET + b"a" * 1024 * 1024)
+    async with asyncio.timeout(20):
+        assert b" 431 " in await reader.read()  # to its end: the connection is not reset
+    writer.close()
+
+
+async def test_what_is_not_http_is_a_problem_too(bare: int) -> None:
+    status, answer = await send(bare, [b"HELLO\r\n\r\n"])
+    assert (status, json.loads(answer.partition(b"\r\n\r\n")[2])["code"]) == (400, "bad-request")
+
+
+async def test_a_hundred_megabytes_of_headers_leave_memory_alone(bare: int) -> None:
+    def resident() -> int:
+        return int(Path(f"/proc/{os.getpid()}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    for piece in (b"a:\r\n" * 16384, b"X" * 65536):
+        is_too_large(await send(bare, [GET, *[piece] * 1600]))
+    assert resident() - before < 16 * 1024 * 1024
