@@ -136,7 +136,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="cors_origins",
         default="",
         parse=_origins,
-        description="sites whose pages may call the HTTP API, separated by commas; none if not given",
+        description="origins of other sites whose pages may call the HTTP API, separated by commas; none if not given",
     ),
     Entry(name="lanes", default="fast=3,general=5", parse=_lanes, description="slots per lane of a worker process"),
     Entry(
@@ -276,6 +276,11 @@ class Config:
         if faults:
             raise ConfigError("; ".join(faults))
         return cls(**values, origins=origins)
+
+    @property
+    def trusted_origins(self) -> tuple[str, ...]:
+        """The sites of `cors_origins`, one by one."""
+        return tuple(origin.strip().lower() for origin in self.cors_origins.split(",") if origin.strip())
 
     @property
     def is_of_a_test(self) -> bool:

@@ -261,6 +261,7 @@ def test_mounting_needs_no_server() -> None:
         ("127.0.0.1", "127.0.0.1", {"x-real-ip": "10.0.0.1"}),
         ("127.0.0.1", "127.0.0.1", {"origin": "https://evil.example"}),
         ("127.0.0.1", "127.0.0.1", {"origin": "null"}),
+        ("127.0.0.1", "127.0.0.1", {"origin": "http://localhost:3000"}),
         ("127.0.0.1", "127.0.0.1", {"origin": "http://[oops"}),
         ("unknown", "127.0.0.1", {}),
     ],
@@ -277,10 +278,10 @@ async def test_loopback_only_answers_to_this_machine(
         assert sync.find() == []
 
 
-async def test_loopback_only_answers_to_pages_of_this_machine(hf: Holdfast) -> None:
+async def test_loopback_only_answers_to_pages_of_the_application_itself(hf: Holdfast) -> None:
     app = FastAPI()
     mount_control_plane(app, "/jobs-api", hf, guard=loopback_only)
-    async with serving(app, headers={"origin": "http://localhost:3000"}) as near:
+    async with serving(app, headers={"origin": "http://127.0.0.1"}) as near:
         assert (await near.post("/jobs-api/jobs", json=BODY)).status_code == 202
 
 

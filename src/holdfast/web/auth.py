@@ -3,6 +3,8 @@
 1. with keys: `Authorization: Bearer …`, for the key's tenant and scopes;
 2. without any key in the database: whoever calls from this machine, under a name of its own, for the tenant `default`;
 3. mounted in an application: with keys, or whoever its guard lets pass, for the tenant `default`.
+
+Without a key (2 and 3), requests of other sites' pages are refused.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from holdfast.app import Holdfast
 from holdfast.model.key import SCOPES, Caller
 from holdfast.web.limits import Limits
 from holdfast.web.loopback import from_this_machine
+from holdfast.web.origins import refuse_other_sites
 from holdfast.web.problems import Problem
 
 __all__ = ["LAST_EVENT_ID", "PREFER", "TRACEPARENT", "Gate", "secured"]
@@ -39,6 +42,7 @@ class Gate:
     def __init__(self, hf: Holdfast, *, guarded: frozenset[str] | None, keys_only: bool) -> None:
         self._hf, self._guarded, self._keys_only = hf, guarded, keys_only
         self._limits = Limits()
+        self._trusted = frozenset(hf.config.trusted_origins)
 
     def requires(self, scope: str) -> Callable[[Request], Awaitable[Caller]]:
         """A dependency that gives the caller, if the scope is theirs."""
@@ -55,6 +59,7 @@ class Gate:
 
     async def _caller(self, request: Request) -> Caller:
         if self._guarded is not None:
+            refuse_other_sites(request, own="host", trusted=self._trusted)
             return Caller(tenant="default", name="application", scopes=self._guarded)
         keyring = (await self._hf.control()).keyring
         kind, _, secret = request.headers.get("authorization", "").partition(" ")

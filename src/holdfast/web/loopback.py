@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from urllib.parse import urlsplit
 
 from fastapi import Request
 
+from holdfast.web.origins import refuse_other_sites
 from holdfast.web.problems import Problem
 
 __all__ = ["from_this_machine", "is_loopback", "meant_for_loopback"]
@@ -36,19 +36,11 @@ def meant_for_loopback(request: Request) -> None:
 
 
 def from_this_machine(request: Request) -> None:
-    """Refuse callers of other machines, forwarded requests, and pages of other sites.
+    """Refuse callers of other machines, forwarded requests, and pages of other sites: another port is another site.
 
     What comes through a proxy that says nothing of itself looks as if it came from here.
     """
     meant_for_loopback(request)
     if not _FORWARDED.isdisjoint(request.headers) or request.client is None or not is_loopback(request.client.host):
         raise Problem(403, "host", "Without keys these routes answer to callers on this machine only.")
-    if not all(is_loopback(_host(origin)) for origin in request.headers.getlist("origin")):
-        raise Problem(403, "origin", "Without keys these routes do not answer to pages of another site.")
-
-
-def _host(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).hostname
-    except ValueError:
-        return None
+    refuse_other_sites(request, own="origin", trusted=frozenset())

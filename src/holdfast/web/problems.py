@@ -80,7 +80,7 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     "bad-key": (401, "The key is unknown, was revoked, or has expired. Ask whoever made it for a new one."),
     "scope": (403, "The key is good, but lacks the scope that the route needs; the detail names it."),
     "host": (403, "Without keys the server answers only under a name of its own machine. Make keys, or use localhost."),
-    "origin": (403, "The request comes from a page of another site."),
+    "origin": (403, "The request comes from a page of another site. Use a key, or see `HOLDFAST_CORS_ORIGINS`."),
     "forbidden": (403, "The application that these routes are mounted in did not let the caller pass."),
     "not-found": (404, "There is no such job or page, or it is not yours."),
     "method-not-allowed": (405, "The page exists, but not for this method; see `Allow`."),

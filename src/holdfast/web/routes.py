@@ -76,10 +76,10 @@ def create_app(
         app.include_router(router)
     if guard is None:  # which is a dependency, and those are the framework's
         answer_directly(app, jobs, "submit")
-    if hf.config.cors_origins:
+    if hf.config.trusted_origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=[origin.strip() for origin in hf.config.cors_origins.split(",")],
+            allow_origins=hf.config.trusted_origins,
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer", "traceparent"],
             expose_headers=["Location", "Preference-Applied", "Retry-After"],

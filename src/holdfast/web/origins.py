@@ -1,0 +1,53 @@
+"""Whether a request was sent by a page of another site: a browser adds cookies and the caller's address to those, too.
+
+A key protects by itself, because no browser adds it. Everybody else is let in by something that a foreign page can use:
+an application's guard by a cookie, a server without keys by an address. A browser says where a request comes from
+(`Sec-Fetch-Site`, `Origin`), and pages cannot change that. Requests without both headers are not a page's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from holdfast.web.problems import Problem
+
+__all__ = ["refuse_other_sites"]
+
+#: Sent by the site itself, or by a person (an address typed in, a bookmark).
+_OWN = frozenset({"same-origin", "none"})
+_READING = frozenset({"GET", "HEAD"})
+_PORTS = {"http": 80, "https": 443}
+
+
+def refuse_other_sites(request: Request, *, own: Literal["host", "origin"], trusted: frozenset[str]) -> None:
+    """A problem if another site's page sent this; a link that a person follows is none.
+
+    The server's own origin is what the request was sent to: scheme, name and port (`origin`); or name and port alone
+    (`host`), where a proxy may speak TLS for an application. Origins that are trusted count as own ones.
+    """
+    headers = request.headers
+    origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+    if len(origins) == 1 and origins[0].lower() in trusted:
+        return
+    foreign = not _OWN.issuperset(sites)
+    if foreign and request.method in _READING and headers.get("sec-fetch-mode") == "navigate" and not origins:
+        return
+    if own == "origin" or not sites:
+        foreign |= any(not _is_own(request, origin, own) for origin in origins)
+    if foreign:
+        raise Problem(403, "origin", "These routes do not answer to pages of another site.")
+
+
+def _is_own(request: Request, origin: str, own: Literal["host", "origin"]) -> bool:
+    scheme = str(request.scope["scheme"])
+    try:
+        given = urlsplit(origin)
+        # Of the address without a port, the scheme decides: a proxy that speaks TLS leaves the port out.
+        asked = urlsplit(f"{scheme if own == 'origin' else given.scheme}://{request.headers.get('host', '')}")
+        places = [(part.scheme, part.hostname, part.port or _PORTS.get(part.scheme)) for part in (given, asked)]
+    except ValueError:
+        return False
+    return places[0] == places[1] and given.hostname is not None
