@@ -52,6 +52,7 @@ def create_app(
         redoc_url=None,
         generate_unique_id_function=_operation_id,
         openapi_url=None,  # FastAPI's own route would not ask the guard
+        redirect_slashes=False,  # to an address made from `Host`, which callers choose, and before any key is asked for
         dependencies=[] if guard is None else [Depends(_asking(guard))],
     )
     install_problems(app)

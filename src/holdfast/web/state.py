@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from uuid import UUID
 
+from fastapi import Request
+
 from holdfast.app import Holdfast
 from holdfast.client.control import Control, PublicJob
 from holdfast.client.operations import Operations
@@ -68,13 +70,18 @@ class State:
         if not self._waiting[caller.key_id]:
             del self._waiting[caller.key_id]
 
-    async def changed(self, job: PublicJob, seconds: float) -> PublicJob:
-        """The job once it has changed, or as it was when the time is over or the server is about to stop."""
+    async def changed(
+        self, job: PublicJob, seconds: float, *, unless: asyncio.Future[None] | None = None
+    ) -> PublicJob:
+        """The job once it has changed, or as it was when the time is over, or the server is about to stop.
+
+        Or when `unless` is done: the caller is gone.
+        """
         control = await self.control()
         watch = asyncio.ensure_future(control.changed(job, seconds))
         stop = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait({watch, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({watch, stop} | ({unless} if unless else set()), return_when=asyncio.FIRST_COMPLETED)
             return watch.result() if watch.done() else job
         except TimeoutError:
             return job
@@ -82,13 +89,21 @@ class State:
             watch.cancel()
             stop.cancel()
 
-    async def ended(self, caller: Caller, job: PublicJob, seconds: float) -> PublicJob:
-        """The job when it has ended, or as it stands when the time is over or the server is about to stop."""
+    async def ended(self, request: Request, caller: Caller, job: PublicJob, seconds: float) -> PublicJob:
+        """The job when it has ended, or as it stands when the time is over or nobody waits for it any more."""
         end = time.monotonic() + seconds
         self.begin_to_wait(caller)
+        gone = asyncio.ensure_future(_gone(request))
         try:
-            while not job.state.terminal and not self.draining and (left := end - time.monotonic()) > 0:
-                job = await self.changed(job, left)
+            while not (job.state.terminal or self.draining or gone.done()) and (left := end - time.monotonic()) > 0:
+                job = await self.changed(job, left, unless=gone)
         finally:
+            gone.cancel()
             self.end_to_wait(caller)
         return job
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the caller has closed the connection; whatever is still sent is dropped."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

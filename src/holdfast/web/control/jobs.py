@@ -106,7 +106,7 @@ def jobs_router(state: State) -> APIRouter:
             # The job is recorded: whatever becomes of the wait, the answer says so.
             with contextlib.suppress(HoldfastError, Problem):
                 control = await state.control()
-                job = await state.ended(caller, await control.job(caller, ref.id), seconds)
+                job = await state.ended(request, caller, await control.job(caller, ref.id), seconds)
                 status, code = job.status, 200 if job.state.terminal else 202
         response = Response(_accepted(ref.id, status), code, media_type=_JSON)
         response.headers["Location"] = f"{_below(request)}/jobs/{ref.id}"
@@ -137,7 +137,7 @@ def jobs_router(state: State) -> APIRouter:
         job = await (await state.control()).job(caller, job_id_of(job_id))
         seconds = wanted_wait(request)
         if seconds:
-            job = await state.ended(caller, job, seconds)
+            job = await state.ended(request, caller, job, seconds)
         return applied(Response(JobStatus.of(job).text(), media_type=_JSON), seconds)
 
     @router.get(
@@ -152,7 +152,7 @@ def jobs_router(state: State) -> APIRouter:
         job = await control.job(caller, wanted)
         seconds = wanted_wait(request)
         if seconds:
-            job = await state.ended(caller, job, seconds)
+            job = await state.ended(request, caller, job, seconds)
         if not job.state.terminal:
             response = _answer(Accepted(jobId=job.id, status=job.status), 202)
             response.headers["Retry-After"] = _RETRY_AFTER
