@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -102,3 +103,26 @@ async def test_cancel_needs_yes_where_nobody_can_be_asked(cli: Cli, hf: Holdfast
     result = await cli("jobs", "cancel", job.id, code=2)
     assert "--yes" in result.stderr
     assert (await hf.get(job)).state is State.QUEUED
+
+
+async def test_what_is_asked_for_is_in_the_audit_log(cli: Cli, hf: Holdfast) -> None:
+    held = await hf.enqueue("add", {"a": 1}, hold=True)
+    job = await hf.enqueue("add", {"a": 1}, delay=3600)
+    await cli("jobs", "release", held.id)
+    for verb in ("pause", "retry", "cancel"):
+        await cli("jobs", verb, job.id, "--reason", "why not", *(["--yes"] if verb == "cancel" else []))
+    async with hf.maintaining():
+        await hf.wait(job, timeout=10)
+    again = (await cli("jobs", "retry", job.id)).stdout.split()[-1]
+    await cli("jobs", "cancel", job.id, "--yes", code=4)
+    log = json.loads((await cli("keys", "audit", "-o", "json")).stdout)
+    assert [(entry["action"], entry["subject"], entry["detail"]) for entry in log] == [
+        ("job.retry", str(job.id), {"runs_as": again}),
+        ("job.cancel", str(job.id), {"note": "why not"}),
+        ("job.retry", str(job.id), {"note": "why not"}),
+        ("job.pause", str(job.id), {"note": "why not"}),
+        ("job.release", str(held.id), {}),
+    ]
+    for entry in log:
+        assert entry["actor"].startswith("cli")
+        assert (entry["tenant"], entry["address"], entry["request_id"]) == ("default", socket.gethostname(), None)

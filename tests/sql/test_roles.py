@@ -33,12 +33,13 @@ OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
     "revoke_key", "list_keys", "list_audit", "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after",
-    "pause_scope", "resume_scope", "set_limit", "set_weight", "change_limits", "resolve_job", "list_controls",
+    "pause_scope", "resume_scope", "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
+    "as_caller", "list_controls",
     "list_queues", "list_types", "list_lanes", "list_tenants", "drain_state", "list_targets", "show_targets", "explain",
 }  # fmt: skip
 CLIENTS = {
     "submit", "public_jobs", "job_standings", "job_result", "tenant_items", "tenant_request", "waiting_jobs",
-    "find_key", "touch_keys", "probe",
+    "find_key", "touch_keys", "probe", "as_caller",
 }  # fmt: skip
 GRANTED = {"api": EVERYBODY, "worker": WORKERS, "operator": OPERATORS, "client": CLIENTS}
 

@@ -30,6 +30,7 @@ STEERING = {
     "set_weight": "set_weight('t', 2, 'me')",
     "change_limits": "change_limits('tenant', 't', '{weight}', null, null, null, 2, 'me')",
     "resolve_job": "resolve_job(gen_random_uuid(), 'me')",
+    "operator_request": "operator_request('cancel', gen_random_uuid(), 'me')",
     "list_controls": "list_controls()",
     "list_queues": "list_queues()",
     "list_types": "list_types()",

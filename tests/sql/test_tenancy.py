@@ -25,6 +25,8 @@ CALLS = {
 ABOUT_KEYS = {"find_key", "touch_keys"}
 #: Tells whether the server takes writes, and nothing of what is in it.
 ABOUT_THE_SERVER = {"probe"}
+#: Says from where the caller speaks, and does nothing else.
+ABOUT_THE_CALLER = {"as_caller"}
 
 
 async def test_the_role_may_call_just_what_asks_for_a_tenant(connect_as: ConnectAs) -> None:
@@ -34,7 +36,7 @@ async def test_the_role_may_call_just_what_asks_for_a_tenant(connect_as: Connect
         " where p.pronamespace = 'holdfast'::regnamespace"
         " and has_function_privilege('holdfast_client', p.oid, 'execute')"
     )
-    assert {row["proname"] for row in rows} == CALLS.keys() | ABOUT_KEYS | ABOUT_THE_SERVER
+    assert {row["proname"] for row in rows} == CALLS.keys() | ABOUT_KEYS | ABOUT_THE_SERVER | ABOUT_THE_CALLER
     assert {row["first"] for row in rows if row["proname"] in CALLS} == {"tenant", "tenants"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -258,6 +259,48 @@ async def test_what_is_asked_for_is_written_down(client: httpx.AsyncClient, hf: 
     assert entry["key_id"] == mine["id"]
     assert (entry["action"], entry["subject"], entry["actor"], entry["detail"]) == (
         "job.cancel", str(job.id), "a key", {"note": "a mistake"})  # fmt: skip
+
+
+async def test_every_change_is_written_down_with_its_origin(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
+) -> None:
+    admin = await key("admin")
+    kept = {"/ops/drain", "/ops/resume", "/jobs", "/jobs/batch"}
+    changes = [(method, path) for method, path, _ in SECURED if method != "get" and path not in kept]
+    other, _ = await (await hf.operations()).keys.create("other", scopes=["read"], by="a test")
+    for number, (method, path) in enumerate(changes):
+        await (await hf.operations()).pause("tenant" if "tenants" in path else "queue", "default", by="a test")
+        job = await hf.enqueue("x", {}, target="t", hold="/release" in path)
+        if "/resume" in path and "/jobs/" in path:
+            async with hf.maintaining():
+                await hf.pause(job)
+                await until_paused(hf, job)
+        subject = other.id if "{key_id}" in path else job.id
+        named = {"X-Request-Id": f"change-{number}"}
+        before = len((await client.get("/ops/audit?limit=500", headers=admin)).json()["items"])
+        answer = await call(client, method, path, subject, admin | named)
+        assert answer.status_code < 300, (method, path, answer.text)
+        assert answer.headers["x-request-id"] == f"change-{number}"
+        log = (await client.get("/ops/audit?limit=500", headers=admin)).json()["items"]
+        made = log[: len(log) - before]
+        assert made or "/pause" in path, (method, path)  # which had been paused
+        assert {(entry["request_id"], entry["address"]) for entry in made} <= {(f"change-{number}", "127.0.0.1")}
+        if path == "/ops/keys/{key_id}/rotate":
+            other, _ = await (await hf.operations()).keys.create("other", scopes=["read"], by="a test")
+
+
+async def until_paused(hf: Holdfast, job: Any) -> None:
+    async with asyncio.timeout(10):
+        while (await hf.get(job)).state != "paused":
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("name", ["", "two words", "a" * 129, "<script>", "line\x1b[2J"])
+async def test_a_request_id_that_does_not_fit_is_replaced(client: httpx.AsyncClient, name: str) -> None:
+    answers = [await client.get("/livez", headers={"X-Request-Id": name}) for _ in range(2)]
+    ids = {answer.headers["x-request-id"] for answer in answers}
+    assert len(ids) == 2
+    assert all(re.fullmatch("[0-9a-f]{32}", given) for given in ids)
 
 
 async def test_pages_of_other_sites_are_let_in_only_where_that_is_configured(

@@ -85,6 +85,7 @@ async def test_events_tell_who_and_what_and_nothing_that_is_secret(
         ("GET", "/jobs/{job_id}", 401, None, None),
         ("GET", "unknown", 404, None, None),
     ]
+    assert len({told.request_id for told in heard}) == len(heard)
     for told in heard:
         assert 0 < told.duration_seconds < 10
         for secret in ("hush", "order-4711", job, mine["Authorization"].removeprefix("Bearer ")):

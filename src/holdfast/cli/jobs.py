@@ -14,6 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit, report
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
+from holdfast.client.steering import Verb
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.job import Job
@@ -95,38 +96,28 @@ def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False) -> None:
 
     command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)(command)
     if name != "release":
-        command = click.option("--reason", help="Why; kept in the job's history.")(command)
+        command = click.option("--reason", help="Why; kept in the job's history and in the audit log.")(command)
     if destructive:
         command = click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
     jobs.command(name, help=text)(command)
 
 
-_verb(
-    "cancel",
-    "Cancel jobs for good; a running handler is interrupted.",
-    lambda hf, job_id, by, reason: hf.cancel(job_id, by=by, reason=reason),
-    destructive=True,
-)
-_verb(
-    "pause",
-    "Pause jobs; a running handler is interrupted, and the job's target is blocked.",
-    lambda hf, job_id, by, reason: hf.pause(job_id, by=by, reason=reason),
-)
-_verb(
-    "resume",
-    "Let paused jobs, and those held in error, go on with a fresh budget.",
-    lambda hf, job_id, by, reason: hf.resume(job_id, by=by, reason=reason),
-)
+def _asking(verb: Verb) -> Ask:
+    async def ask(hf: Holdfast, job_id: UUID, by: str, reason: str | None) -> UUID:
+        return await (await hf.operations()).request(verb, job_id, by=by, reason=reason)
+
+    return ask
+
+
+_verb("cancel", "Cancel jobs for good; a running handler is interrupted.", _asking("cancel"), destructive=True)
+_verb("pause", "Pause jobs; a running handler is interrupted, and the job's target is blocked.", _asking("pause"))
+_verb("resume", "Let paused jobs, and those held in error, go on with a fresh budget.", _asking("resume"))
 _verb(
     "retry",
     "Run jobs again: waiting ones now, held ones by resuming them, ended ones as new jobs.",
-    lambda hf, job_id, by, reason: hf.retry(job_id, by=by, reason=reason),
+    _asking("retry"),
 )
-_verb(
-    "release",
-    "Release jobs that were recorded with --hold.",
-    lambda hf, job_id, by, _reason: hf.release(job_id, by=by),
-)
+_verb("release", "Release jobs that were recorded with --hold.", _asking("release"))
 
 
 async def _resolve(hf: Holdfast, job_id: UUID, by: str, reason: str | None) -> None:

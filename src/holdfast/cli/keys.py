@@ -26,6 +26,7 @@ _COLUMNS = {
 }  # fmt: skip
 _AUDIT_COLUMNS = {
     "at": "AT", "actor": "WHO", "tenant": "TENANT", "action": "WHAT", "subject": "WHOM", "detail": "DETAIL",
+    "address": "FROM",
 }  # fmt: skip
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 

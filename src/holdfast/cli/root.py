@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from importlib import import_module
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ import click
 
 from holdfast.cli.failures import Exit, report
 from holdfast.cli.output import echo
+from holdfast.model.provenance import provenance
 from holdfast.version import __version__
 
 __all__ = ["holdfast"]
@@ -77,3 +79,4 @@ def holdfast() -> None:
     Without HOLDFAST_DATABASE_URL, a PostgreSQL of its own runs in the folder HOLDFAST_HOME (.holdfast).
     `holdfast up` starts everything; `holdfast config` lists every setting.
     """
+    provenance.set((socket.gethostname(), None))

@@ -6,6 +6,7 @@ with searches; what is decided, and a look at one thing, wait for nobody.
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import UUID
 
 from holdfast.client.client import judge
@@ -15,7 +16,10 @@ from holdfast.model.scope import Control, Drain, Explanation, Kind, Lane, LimitC
 from holdfast.store.database import Database
 from holdfast.store.steering import Place, SteeringStore, TargetPage
 
-__all__ = ["Place", "Steering", "TargetPage"]
+__all__ = ["Place", "Steering", "TargetPage", "Verb"]
+
+#: What an operator may ask for about a job.
+Verb = Literal["cancel", "pause", "resume", "retry", "release", "delete"]
 
 #: How many of those behind the head of a target are shown with it.
 _LINE = 20
@@ -148,6 +152,24 @@ class Steering:
         if found.code == "unknown":
             raise NotFound(f"there is no job {job_id}")
         return found
+
+    async def request(
+        self,
+        verb: Verb,
+        job_id: UUID,
+        *,
+        by: str,
+        reason: str | None = None,
+        tenant: str | None = None,
+        by_key: UUID | None = None,
+    ) -> UUID:
+        """Ask that a job be canceled, paused, resumed, retried, released or deleted, and have it written down.
+
+        Answers the job that runs then: another one where an ended job is retried.
+        """
+        answer, runs_as = await self._steering.request(verb, job_id, by=by, note=reason, tenant=tenant, by_key=by_key)
+        judge(verb, job_id, answer)
+        return runs_as
 
     async def resolve(
         self,

@@ -87,3 +87,6 @@ class AuditEntry:
     action: str
     subject: str | None
     detail: dict[str, Any] | None
+    #: From where: the other end of the connection (a proxy, if there is one), and the id of the request.
+    address: str | None = None
+    request_id: str | None = None

@@ -46,9 +46,13 @@ to holdfast_operator;
 -- Steering, and what is seen of it.
 grant execute on function
   holdfast.pause_scope, holdfast.resume_scope, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
-  holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types, holdfast.list_lanes, holdfast.list_tenants,
+  holdfast.operator_request, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
+  holdfast.list_lanes, holdfast.list_tenants,
   holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
+
+-- From where a caller speaks.
+grant execute on function holdfast.as_caller to holdfast_client, holdfast_operator;
 
 grant execute on function holdfast.verify to holdfast_worker, holdfast_operator;
 

@@ -206,6 +206,16 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.as_caller(by text, address text, request_id text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform set_config('holdfast.caller_address', coalesce(left(address, 255), ''), true);
+  perform set_config('holdfast.caller_request_id', coalesce(left(request_id, 128), ''), true);
+  return by;
+end
+$$;
+ALTER FUNCTION holdfast.as_caller(by text, address text, request_id text) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.job_attempts (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -2877,7 +2887,9 @@ CREATE TABLE holdfast.audit_log (
     tenant text,
     action text NOT NULL,
     subject text,
-    detail jsonb
+    detail jsonb,
+    address text,
+    request_id text
 );
 ALTER TABLE holdfast.audit_log OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before bigint DEFAULT NULL::bigint, max_entries integer DEFAULT 50) RETURNS SETOF holdfast.audit_log
@@ -3401,8 +3413,11 @@ CREATE FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  insert into audit_log (actor, key_id, tenant, action, subject, detail)
-  values (coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail)
+  insert into audit_log (actor, key_id, tenant, action, subject, detail, address, request_id)
+  values (
+    coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail,
+    nullif(current_setting('holdfast.caller_address', true), ''),
+    nullif(current_setting('holdfast.caller_request_id', true), ''))
 $$;
 ALTER FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.note_clock_step(seconds double precision, place bigint DEFAULT NULL::bigint) RETURNS void
@@ -3485,6 +3500,30 @@ CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::
         ('everything', '')))
 $$;
 ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, runs_as uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  answer  text;
+  created uuid;
+begin
+  if verb = 'release' then
+    select r.outcome into answer from release_held(array[operator_request.id], by, only_tenant) r;
+  else
+    select r.outcome, r.request_id into answer, created
+    from request(verb, array[operator_request.id], by, note, only_tenant) r;
+  end if;
+  created := case when answer = 'new-job' then created end;
+  if answer in ('accepted', 'released', 'new-job') then
+    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = operator_request.id), 'job.' || verb,
+      operator_request.id::text, jsonb_strip_nulls(jsonb_build_object('note', note, 'runs_as', created)));
+  end if;
+  return query select answer, coalesce(created, operator_request.id);
+end
+$$;
+ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6713,6 +6752,9 @@ REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_client;
+GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) FROM PUBLIC;
@@ -6926,6 +6968,8 @@ REVOKE ALL ON FUNCTION holdfast.number_in_lane(number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;

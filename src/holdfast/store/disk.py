@@ -27,8 +27,11 @@ _TOLD = (
 _ASK_SECONDS, _CHECK_SECONDS = 10.0, 30.0
 #: What answers for a job, or for a wish about one.
 _RECORDS = frozenset(
-    {"enqueue_plain", "enqueue_many", "submit", "request", "request_later", "tenant_request", "release_held"}
-)
+    {
+        "enqueue_plain", "enqueue_many", "submit", "request", "request_later", "tenant_request", "operator_request",
+        "resolve_job", "release_held",
+    }
+)  # fmt: skip
 
 
 class DiskWatch:

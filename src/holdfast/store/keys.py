@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.model.key import AuditEntry, Caller, Key
+from holdfast.model.provenance import provenance
 from holdfast.store.database import Session
 
 __all__ = ["KeyStore", "Secret"]
@@ -57,7 +58,7 @@ class KeyStore:
         """Record a key."""
         limits = lifetime_seconds, requests_per_second, max_waiting
         (row,) = await self._session.rows(
-            "create_key", key_id, tenant, name, *secret, list(scopes), *limits, by, by_key
+            "create_key", key_id, tenant, name, *secret, list(scopes), *limits, by, by_key, *provenance.get()
         )
         return Key(**dict(row))
 
@@ -65,12 +66,13 @@ class KeyStore:
         self, old_id: UUID, key_id: UUID, *, secret: Secret, overlap_seconds: float, by: str, by_key: UUID | None
     ) -> Key | None:
         """Record a key in place of another; None if that one is not good any more."""
-        rows = await self._session.rows("rotate_key", old_id, key_id, *secret, overlap_seconds, by, by_key)
+        who = by, by_key, *provenance.get()
+        rows = await self._session.rows("rotate_key", old_id, key_id, *secret, overlap_seconds, *who)
         return Key(**dict(rows[0])) if rows else None
 
     async def revoke(self, key_id: UUID, *, by: str, by_key: UUID | None) -> Key | None:
         """End a key; None if it had ended."""
-        rows = await self._session.rows("revoke_key", key_id, by, by_key)
+        rows = await self._session.rows("revoke_key", key_id, by, by_key, *provenance.get())
         return Key(**dict(rows[0])) if rows else None
 
     async def list(self, tenant: str | None, *, after: UUID | None, limit: int | None) -> Sequence[Key]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
+from holdfast.model.provenance import provenance
 from holdfast.model.scope import (
     Control,
     Drain,
@@ -47,23 +48,30 @@ class SteeringStore:
 
     async def pause(self, kind: Kind, name: str, *, by: str, note: str | None, by_key: UUID | None) -> bool:
         """Stop claims; whether anything changed."""
-        return await self._changed("pause_scope", kind, name, by, note, by_key)
+        return await self._changed("pause_scope", kind, name, by, note, by_key, *provenance.get())
 
     async def resume(
         self, kind: Kind, name: str, *, by: str, note: str | None, by_key: UUID | None, only_by: str | None
     ) -> bool:
         """Let claims go on; whether anything changed."""
-        return await self._changed("resume_scope", kind, name, by, note, by_key, only_by)
+        return await self._changed("resume_scope", kind, name, by, note, by_key, only_by, *provenance.get())
 
     async def limit(self, kind: Kind, name: str, changes: LimitChanges, *, by: str, by_key: UUID | None) -> bool:
         """Set or clear limits; whether anything changed."""
         rate = changes.get("rate") or (None, None)
         values = (changes.get("limit"), *rate, changes.get("weight"))
-        return await self._changed("change_limits", kind, name, list(changes), *values, by, by_key)
+        return await self._changed("change_limits", kind, name, list(changes), *values, by, by_key, *provenance.get())
+
+    async def request(
+        self, verb: str, job_id: UUID, *, by: str, note: str | None, tenant: str | None, by_key: UUID | None
+    ) -> tuple[str, UUID]:
+        """Ask for something; the engine's answer, and the job that runs then."""
+        (row,) = await self._session.rows("operator_request", verb, job_id, by, note, tenant, by_key, *provenance.get())
+        return row["outcome"], row["runs_as"]
 
     async def resolve(self, job_id: UUID, *, by: str, note: str | None, tenant: str | None, by_key: UUID | None) -> str:
         """Ask for a cancel; the engine's answer."""
-        (row,) = await self._session.rows("resolve_job", job_id, by, note, tenant, by_key)
+        (row,) = await self._session.rows("resolve_job", job_id, by, note, tenant, by_key, *provenance.get())
         return str(row[0])
 
     async def controls(self) -> list[Control]:

@@ -13,6 +13,7 @@ from holdfast.model.job import Enqueued
 from holdfast.model.key import Caller
 from holdfast.model.options import Intent
 from holdfast.model.progress import Item
+from holdfast.model.provenance import provenance
 from holdfast.model.states import State, Status, public_status
 from holdfast.store.database import Session
 from holdfast.store.rows import item_of
@@ -97,9 +98,8 @@ class TenancyStore:
 
     async def request(self, caller: Caller, verb: str, job_id: UUID, *, note: str | None, target: str | None) -> str:
         """Ask for something in a caller's name; the engine's answer."""
-        (row,) = await self._session.rows(
-            "tenant_request", caller.tenant, verb, job_id, caller.name, note, target, caller.key_id
-        )
+        by = caller.name, note, target, caller.key_id, *provenance.get()
+        (row,) = await self._session.rows("tenant_request", caller.tenant, verb, job_id, *by)
         return str(row[0])
 
     async def probe(self) -> None:

@@ -204,6 +204,7 @@ class RequestServed(Event):
     duration_seconds: float
     tenant: str | None = None
     key: str | None = None
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,13 @@
-"""Around every request: how long it took, what was answered, and to whom; never what was in it."""
+"""Around every request: how long it took, what was answered, and to whom; never what was in it.
+
+Each has an id (`X-Request-Id`, the caller's own if it sends one), which the answer, the log and the audit log name.
+"""
 
 from __future__ import annotations
 
+import re
 import time
+from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,6 +23,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 #: Asked every few seconds by whoever looks after the server: not worth a log line.
 _ROUTINE = frozenset({"/livez", "/readyz", "/metrics"})
 _WRONG = 400
+_REQUEST_ID = b"x-request-id"
+_FITTING = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 #: The caller was gone before there was an answer; or something went wrong.
 _GONE, _INTERNAL = 499, 500
 
@@ -34,6 +41,8 @@ class Access:
             await self._app(scope, receive, send)
             return
         began, size, status = time.perf_counter(), 0, _GONE
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
 
         async def receiving() -> Message:
             nonlocal size
@@ -45,6 +54,7 @@ class Access:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), (_REQUEST_ID, request_id.encode())]}
             await send(message)
 
         try:
@@ -71,8 +81,17 @@ class Access:
                     duration_seconds=seconds,
                     tenant=caller.tenant if caller else None,
                     key=caller.name if caller else None,
+                    request_id=scope["state"]["request_id"],
                 )
             )
+
+
+def _request_id(scope: Scope) -> str:
+    """What the caller, or a proxy, calls the request; a name of our own where there is none that fits in a log."""
+    for name, value in scope["headers"]:
+        if name == _REQUEST_ID and _FITTING.fullmatch(value):
+            return str(value, "ascii")
+    return uuid4().hex
 
 
 def _media_type(scope: Scope) -> str:

@@ -16,6 +16,7 @@ from fastapi import Request
 
 from holdfast.app import Holdfast
 from holdfast.model.key import SCOPES, Caller
+from holdfast.model.provenance import provenance
 from holdfast.web.limits import Limits
 from holdfast.web.loopback import from_this_machine
 from holdfast.web.origins import refuse_other_sites
@@ -50,6 +51,8 @@ class Gate:
         async def let_in(request: Request) -> Caller:
             caller = await self._caller(request)
             request.state.caller = caller
+            address = None if request.client is None else request.client.host
+            provenance.set((address, getattr(request.state, "request_id", None)))
             if not caller.may(scope):
                 raise Problem(403, "scope", f"This needs a key with the scope `{scope}`.")
             self._limits.count(caller)

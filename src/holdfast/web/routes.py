@@ -83,7 +83,7 @@ def create_app(
             allow_origins=hf.config.trusted_origins,
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer", "traceparent"],
-            expose_headers=["Location", "Preference-Applied", "Retry-After"],
+            expose_headers=["Location", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
     app.add_middleware(Access, metrics=metrics, bus=hf.events)
 

@@ -70,9 +70,7 @@ class State:
         if not self._waiting[caller.key_id]:
             del self._waiting[caller.key_id]
 
-    async def changed(
-        self, job: PublicJob, seconds: float, *, unless: asyncio.Future[None] | None = None
-    ) -> PublicJob:
+    async def changed(self, job: PublicJob, seconds: float, *, unless: asyncio.Future[None] | None = None) -> PublicJob:
         """The job once it has changed, or as it was when the time is over, or the server is about to stop.
 
         Or when `unless` is done: the caller is gone.

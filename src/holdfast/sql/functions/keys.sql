@@ -145,6 +145,19 @@ as $$
   where k.id = mine.id
 $$;
 
+-- Say from where the caller of another function speaks, for what that writes down: `by` as it was given, to be handed to
+-- that function. Arguments come first, and what is set here ends with the transaction; so no function has to take an
+-- address and a request id along, and a pooler between the statements does no harm.
+create or replace function as_caller(by text, address text, request_id text) returns text
+language plpgsql volatile
+as $$
+begin
+  perform set_config('holdfast.caller_address', coalesce(left(address, 255), ''), true);
+  perform set_config('holdfast.caller_request_id', coalesce(left(request_id, 128), ''), true);
+  return by;
+end
+$$;
+
 -- Write down what somebody did.
 create or replace function note_audit(
   actor text, key_id uuid, tenant text, action text, subject text, detail jsonb default null
@@ -152,8 +165,11 @@ create or replace function note_audit(
 language sql security definer
 set search_path from current
 as $$
-  insert into audit_log (actor, key_id, tenant, action, subject, detail)
-  values (coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail)
+  insert into audit_log (actor, key_id, tenant, action, subject, detail, address, request_id)
+  values (
+    coalesce(actor, 'unknown'), key_id, tenant, action, subject, detail,
+    nullif(current_setting('holdfast.caller_address', true), ''),
+    nullif(current_setting('holdfast.caller_request_id', true), ''))
 $$;
 
 -- Newest first; `before` is the last id of the page before.

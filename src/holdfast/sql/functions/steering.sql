@@ -206,6 +206,34 @@ as $$
   select pg_notify(current_schema() || '.ready', '');
 $$;
 
+-- Ask for something in an operator's name, as `request` and `release_held` do, and write down who did. Answers what
+-- became of the wish, and the job that runs now: another one where an ended job is retried.
+create or replace function operator_request(
+  verb text, id uuid, by text, note text default null, only_tenant text default null, by_key uuid default null
+) returns table (outcome text, runs_as uuid)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  answer  text;
+  created uuid;
+begin
+  if verb = 'release' then
+    select r.outcome into answer from release_held(array[operator_request.id], by, only_tenant) r;
+  else
+    select r.outcome, r.request_id into answer, created
+    from request(verb, array[operator_request.id], by, note, only_tenant) r;
+  end if;
+  created := case when answer = 'new-job' then created end;
+  if answer in ('accepted', 'released', 'new-job') then
+    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = operator_request.id), 'job.' || verb,
+      operator_request.id::text, jsonb_strip_nulls(jsonb_build_object('note', note, 'runs_as', created)));
+  end if;
+  return query select answer, coalesce(created, operator_request.id);
+end
+$$;
+
 -- Ask that a job be canceled because a person has dealt with what it was about, and write down who did.
 create or replace function resolve_job(
   id uuid, by text, note text default null, only_tenant text default null, by_key uuid default null

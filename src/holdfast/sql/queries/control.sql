@@ -20,7 +20,7 @@ select id, state, result::text as result, error_type, error_message from holdfas
 
 -- name: tenant_request
 -- Ask for something in a tenant's name.
-select holdfast.tenant_request($1, $2, $3, $4, $5, $6, $7);
+select holdfast.tenant_request($1, $2, $3, holdfast.as_caller($4, $8, $9), $5, $6, $7);
 
 -- name: waiting_jobs
 -- How many jobs of a tenant wait, up to a number.
@@ -39,19 +39,19 @@ select holdfast.touch_keys($1::uuid[]);
 -- A new key.
 select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
   revoked_at, revoked_by, replaced_by, last_used_at
-from holdfast.create_key($1, $2, $3, $4, $5, $6::text[], $7, $8, $9, $10, $11);
+from holdfast.create_key($1, $2, $3, $4, $5, $6::text[], $7, $8, $9, holdfast.as_caller($10, $12, $13), $11);
 
 -- name: rotate_key
 -- A key in place of another.
 select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
   revoked_at, revoked_by, replaced_by, last_used_at
-from holdfast.rotate_key($1, $2, $3, $4, $5, $6, $7);
+from holdfast.rotate_key($1, $2, $3, $4, $5, holdfast.as_caller($6, $8, $9), $7);
 
 -- name: revoke_key
 -- End a key.
 select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
   revoked_at, revoked_by, replaced_by, last_used_at
-from holdfast.revoke_key($1, $2, $3);
+from holdfast.revoke_key($1, holdfast.as_caller($2, $4, $5), $3);
 
 -- name: keys_after
 -- A page of keys.
@@ -61,7 +61,7 @@ from holdfast.keys_after($1, $2, $3);
 
 -- name: list_audit
 -- What was done, newest first.
-select id, at, actor, key_id, tenant, action, subject, detail::text as detail
+select id, at, actor, key_id, tenant, action, subject, detail::text as detail, address, request_id
 from holdfast.list_audit($1, $2, $3);
 
 -- name: search_jobs

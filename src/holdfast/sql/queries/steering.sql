@@ -1,18 +1,22 @@
 -- name: pause_scope
 -- Stop claims somewhere.
-select holdfast.pause_scope($1, $2, $3, $4, $5);
+select holdfast.pause_scope($1, $2, holdfast.as_caller($3, $6, $7), $4, $5);
 
 -- name: resume_scope
 -- Let claims go on.
-select holdfast.resume_scope($1, $2, $3, $4, $5, $6);
+select holdfast.resume_scope($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);
 
 -- name: change_limits
 -- How many jobs may run at once, and start per time, and a tenant's share.
-select holdfast.change_limits($1, $2, $3::text[], $4, $5, $6, $7, $8, $9);
+select holdfast.change_limits($1, $2, $3::text[], $4, $5, $6, $7, holdfast.as_caller($8, $10, $11), $9);
+
+-- name: operator_request
+-- Ask for something in an operator's name.
+select outcome, runs_as from holdfast.operator_request($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);
 
 -- name: resolve_job
 -- Cancel a job because a person has dealt with it.
-select holdfast.resolve_job($1, $2, $3, $4, $5);
+select holdfast.resolve_job($1, holdfast.as_caller($2, $6, $7), $3, $4, $5);
 
 -- name: list_controls
 -- What was decided and still holds.

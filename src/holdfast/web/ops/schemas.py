@@ -214,6 +214,8 @@ class AuditRecord(_Model):
     action: str
     subject: str | None
     detail: dict[str, Any] | None
+    address: str | None
+    request_id: str | None
 
 
 class AuditPage(_Model):
