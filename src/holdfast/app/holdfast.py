@@ -44,6 +44,9 @@ __all__ = ["Holdfast"]
 
 #: How long a statement of the control plane may take, the wait for a connection included.
 _FRONT_SECONDS = 5.0
+#: Connections of those who search and list (as many as `holdfast.client.turns` has places for both), and how long a
+#: statement of theirs may take, in the server too.
+_BROWSING, _BROWSING_SECONDS = 6, 8.0
 
 C = TypeVar("C", bound=Context)
 E = TypeVar("E", bound=Event)
@@ -82,6 +85,7 @@ class Holdfast(Verbs):
         self._database = Database(self.config, role="api")
         self._front = Database(self.config, role="client", seconds=_FRONT_SECONDS)
         self._back = Database(self.config, role="operator")
+        self._browsing = Database(self.config, role="operator", size=_BROWSING, seconds=_BROWSING_SECONDS)
         self._control: Control | None = None
         self._operations: Operations | None = None
         self.client = Client(JobStore(self._database), self.registry, bus=self.events, middleware=self.middleware)
@@ -247,12 +251,15 @@ class Holdfast(Verbs):
                 if self._operations is None:
                     from holdfast.client.operations import Operations
 
-                    self._operations = Operations(await self._connected(self._back))
+                    back = await self._connected(self._back)
+                    self._browsing.config = self.config
+                    self._browsing.open_later()
+                    self._operations = Operations(back, self._browsing)
         return self._operations
 
     def observe_control(self, observer: Callable[[str, float, str | None], None]) -> None:
         """Be told of every statement of the control plane: its name, how long it took, and the error's code."""
-        self._front.observe = self._back.observe = observer
+        self._front.observe = self._back.observe = self._browsing.observe = observer
 
     async def _connected(self, database: Database) -> Database:
         if self._users == 0:
@@ -266,6 +273,7 @@ class Holdfast(Verbs):
         self._control = self._operations = None
         await self._front.close()
         await self._back.close()
+        await self._browsing.close()
         embedded, self._embedded = self._embedded, None
         if embedded is not None:
             embedded.release()

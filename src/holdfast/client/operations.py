@@ -1,7 +1,7 @@
 """What operators may do: search, look, count, steer, and manage keys; within one tenant, or across all.
 
-Searches, lists and figures may take seconds. They have a share of the connections, so that keys can be made and
-revoked, single jobs looked at, and work stopped, whoever searches.
+Searches, lists and figures may take seconds. They have connections of their own, so that keys can be made and
+revoked, single jobs looked at, and work stopped, whoever searches; and a share of those per tenant.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from uuid import UUID
 
 from holdfast.client.keyring import Keys
 from holdfast.client.steering import Steering
+from holdfast.client.turns import Turns
 from holdfast.errors import NotFound
 from holdfast.model.job import Attempt, Event, Job
 from holdfast.model.query import parse_query
@@ -28,9 +29,11 @@ VISITED = 100_000
 class Operations(Steering):
     """The operator's verbs, over a database in that role. `tenant` None means all of them."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
+    def __init__(self, database: Database, browsing: Database) -> None:
+        super().__init__(database, browsing)
         self._store = BrowseStore(database)
+        self._found = BrowseStore(browsing)
+        self._searching = Turns()
         self.keys = Keys(KeyStore(database))
 
     async def search(
@@ -38,8 +41,8 @@ class Operations(Steering):
     ) -> Page:
         """Jobs that fit a query (see holdfast.model.query), newest first."""
         tree = parse_query(query)
-        async with self._turns.one():
-            return await self._store.search(tree, tenant=tenant, before=before, limit=limit, visit=VISITED)
+        async with self._searching.one(tenant):
+            return await self._found.search(tree, tenant=tenant, before=before, limit=limit, visit=VISITED)
 
     async def job(self, job_id: UUID, *, tenant: str | None = None) -> Job:
         """Everything that is known of a job."""
@@ -64,5 +67,5 @@ class Operations(Steering):
 
     async def statistics(self, *, tenant: str | None = None) -> dict[str, Any]:
         """What stands where."""
-        async with self._turns.one():
-            return await self._store.statistics(tenant)
+        async with self._listing.one(tenant):
+            return await self._found.statistics(tenant)

@@ -1,7 +1,7 @@
 """What operators decide while everything runs: pause, resume, limits, weights, drain; and why a job does not run.
 
 A pause stops claims: what runs goes on, what waits stays queued. `by` and `by_key` say who decides. Lists take turns
-with searches; what is decided, and a look at one thing, wait for nobody.
+with each other; what is decided, and a look at one thing, wait for nobody.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _LINE = 20
 class Steering:
     """The verbs, over a database in the role `operator`. `tenant` None means all of them."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, browsing: Database) -> None:
+        """`browsing` has connections for what may take seconds."""
         self._steering = SteeringStore(database)
-        self._turns = Turns()
+        self._lists = SteeringStore(browsing)
+        self._listing = Turns()
 
     async def pause(
         self, kind: Kind, name: str = "", *, by: str, reason: str | None = None, by_key: UUID | None = None
@@ -94,27 +96,27 @@ class Steering:
         self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
     ) -> list[Queue]:
         """Queues by name: what waits and runs there, pauses and limits."""
-        async with self._turns.one():
-            return await self._steering.queues(tenant, name, after, limit)
+        async with self._listing.one(tenant):
+            return await self._lists.queues(tenant, name, after, limit)
 
     async def types(
         self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
     ) -> list[Type]:
         """Job types by name, with what their code declares and how many live workers know them."""
-        async with self._turns.one():
-            return await self._steering.types(tenant, name, after, limit)
+        async with self._listing.one(tenant):
+            return await self._lists.types(tenant, name, after, limit)
 
     async def lanes(self, *, tenant: str | None = None, name: str | None = None) -> list[Lane]:
         """Both lanes, with the slots of live workers."""
-        async with self._turns.one():
-            return await self._steering.lanes(tenant, name)
+        async with self._listing.one(tenant):
+            return await self._lists.lanes(tenant, name)
 
     async def tenants(
         self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
     ) -> list[Tenant]:
         """Tenants by name, with slots and weights."""
-        async with self._turns.one():
-            return await self._steering.tenants(tenant, name, after, limit)
+        async with self._listing.one(tenant):
+            return await self._lists.tenants(tenant, name, after, limit)
 
     async def scope(self, kind: Kind, name: str, *, tenant: str | None = None) -> Queue | Type | Lane | Tenant:
         """One queue, type, lane or tenant, whether anything was ever done there or not."""
@@ -136,8 +138,8 @@ class Steering:
         self, *, tenant: str | None = None, blocked: bool = False, after: Place | None = None, limit: int = 50
     ) -> TargetPage:
         """Targets with open jobs, or only blocked ones, each with the job at its head and how many wait behind."""
-        async with self._turns.one():
-            return await self._steering.targets(tenant, blocked=blocked, after=after, limit=limit)
+        async with self._listing.one(tenant):
+            return await self._lists.targets(tenant, blocked=blocked, after=after, limit=limit)
 
     async def target(self, target: str, *, tenant: str = "default") -> Target:
         """One target, with the first jobs behind its head; NotFound if nothing is open there."""
@@ -147,8 +149,8 @@ class Steering:
 
     async def explain(self, job_id: UUID, *, tenant: str | None = None) -> Explanation:
         """Why a job does not run, in one sentence; NotFound if there is none."""
-        async with self._turns.one():
-            found = await self._steering.explain(job_id, tenant)
+        async with self._listing.one(tenant):
+            found = await self._lists.explain(job_id, tenant)
         if found.code == "unknown":
             raise NotFound(f"there is no job {job_id}")
         return found

@@ -5136,25 +5136,66 @@ CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::
     AS $_$
 #variable_conflict use_column
 declare
+  condition text := query_condition(tree);
+  -- What the condition reads that may be large.
+  read_size text := (
+    select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
+    from unnest(array['payload', 'result', 'last_error']) as large
+    where strpos(condition, 'j.' || large) > 0);
+  ends_at   timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
   found_ids uuid[];
+  last_seen uuid;
   last      record;
 begin
-  execute format($q$
-    select array_agg(page.id order by page.id desc)
-    from (
-      select j.id
+  if read_size is null then
+    execute format($q$
+      select array_agg(page.id order by page.id desc)
       from (
-        select j.*
-        from jobs j
-        where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
-        order by j.id desc
-        limit $4) j
-      where not starts_with(j.type, 'holdfast.') and %s
-      limit $3) page
-    $q$, query_condition(tree))
-  into found_ids
-  using only_tenant, before, max_jobs, max_visited;
-  if cardinality(found_ids) = max_jobs then
+        select j.id
+        from (
+          select j.*
+          from jobs j
+          where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
+          order by j.id desc
+          limit $4) j
+        where not starts_with(j.type, 'holdfast.') and %s
+        limit $3) page
+      $q$, condition)
+    into found_ids
+    using only_tenant, before, max_jobs, max_visited;
+  else
+    execute format($q$
+      select array_agg(page.id order by page.id desc) filter (where page.fits),
+        (array_agg(page.previous order by page.id desc) filter (where page.fits is null))[1]
+      from (
+        select seen.id, seen.previous, seen.fits
+        from (
+          select j.id, j.previous,
+            case
+              when j.previous is not null and (clock_timestamp() > $5 or j.spent > $6) then null
+              else coalesce((%s), false)
+            end as fits
+          from (
+            select j.*, lag(j.id) over walk as previous,
+              sum(%s) over (walk rows between unbounded preceding and 1 preceding) as spent
+            from (
+              select j.*
+              from jobs j
+              where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
+              order by j.id desc
+              limit $4) j
+            window walk as (order by j.id desc)) j
+          where not starts_with(j.type, 'holdfast.')
+          offset 0) seen
+        where seen.fits is distinct from false
+        limit $3) page
+      $q$, condition, read_size)
+    into found_ids, last_seen
+    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432);
+  end if;
+  if last_seen is not null then
+    select j.id, j.created_at into last from jobs j where j.id = last_seen;
+  elsif cardinality(found_ids) = max_jobs then
     select j.id, j.created_at into last from jobs j where j.id = found_ids[max_jobs];
   else
     select j.id, j.created_at into last
@@ -5168,6 +5209,12 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.search_limit(what text, usual numeric) RETURNS numeric
+    LANGUAGE sql STABLE
+    AS $$
+  select coalesce(nullif(current_setting('holdfast.search_' || what, true), '')::numeric, usual)
+$$;
+ALTER FUNCTION holdfast.search_limit(what text, usual numeric) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.seat(tenants text[], targets text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7056,6 +7103,7 @@ REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLI
 REVOKE ALL ON FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.search_limit(what text, usual numeric) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) TO holdfast_worker;

@@ -138,12 +138,16 @@ class Database:
         """The engine's schema."""
         return self.config.schema
 
+    def open_later(self) -> None:
+        """Connect when there is something to do. Another pool in this role has looked at the schema."""
+        self._loop = asyncio.get_running_loop()
+        self.disk.judge(forgets=False)
+        self._connections = Connections(self._arguments(), self._size)
+
     async def open(self) -> None:
         """Connect, and refuse to work with a schema that is missing or older than this release."""
         self._loop = asyncio.get_running_loop()
-        arguments = connection_arguments(
-            self.config, role=self.role, name=f"holdfast {self.role or 'owner'}", direct=False, seconds=self._seconds
-        )
+        arguments = self._arguments()
         # Whether the role may be taken is better known now than at the first statement.
         try:
             conn = await open_connection(arguments)
@@ -154,6 +158,10 @@ class Database:
         self.disk.judge(forgets=False)
         self._connections = Connections(arguments, self._size)
         self._connections.adopt(conn)
+
+    def _arguments(self) -> dict[str, Any]:
+        name = f"holdfast {self.role or 'owner'}"
+        return connection_arguments(self.config, role=self.role, name=name, direct=False, seconds=self._seconds)
 
     async def close(self) -> None:
         """Give all connections back; those still in use are cut after a moment."""

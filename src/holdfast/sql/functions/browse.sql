@@ -77,7 +77,9 @@ $$;
 
 -- Jobs that fit, newest first, among the `max_visited` before `before`. `reached` is the oldest that was looked at;
 -- null says that there is nothing older. With a tenant only its own jobs are looked at and counted: where a page ends
--- must tell nothing of the jobs of others.
+-- must tell nothing of the jobs of others. A page that reads payloads, results or errors ends early, after at least one
+-- job, when it has taken two seconds or they are larger than 32 MiB as they are stored: one tenant's large jobs must not
+-- keep others waiting.
 create or replace function search_jobs(
   tree jsonb, only_tenant text default null, before uuid default null, max_jobs integer default 50,
   max_visited integer default 100000
@@ -93,26 +95,67 @@ set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
+  condition text := query_condition(tree);
+  -- What the condition reads that may be large.
+  read_size text := (
+    select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
+    from unnest(array['payload', 'result', 'last_error']) as large
+    where strpos(condition, 'j.' || large) > 0);
+  ends_at   timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
   found_ids uuid[];
+  last_seen uuid;
   last      record;
 begin
-  execute format($q$
-    select array_agg(page.id order by page.id desc)
-    from (
-      select j.id
+  if read_size is null then
+    execute format($q$
+      select array_agg(page.id order by page.id desc)
       from (
-        select j.*
-        from jobs j
-        where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
-        order by j.id desc
-        limit $4) j
-      where not starts_with(j.type, 'holdfast.') and %s
-      limit $3) page
-    $q$, query_condition(tree))
-  into found_ids
-  using only_tenant, before, max_jobs, max_visited;
+        select j.id
+        from (
+          select j.*
+          from jobs j
+          where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
+          order by j.id desc
+          limit $4) j
+        where not starts_with(j.type, 'holdfast.') and %s
+        limit $3) page
+      $q$, condition)
+    into found_ids
+    using only_tenant, before, max_jobs, max_visited;
+  else
+    execute format($q$
+      select array_agg(page.id order by page.id desc) filter (where page.fits),
+        (array_agg(page.previous order by page.id desc) filter (where page.fits is null))[1]
+      from (
+        select seen.id, seen.previous, seen.fits
+        from (
+          select j.id, j.previous,
+            case
+              when j.previous is not null and (clock_timestamp() > $5 or j.spent > $6) then null
+              else coalesce((%s), false)
+            end as fits
+          from (
+            select j.*, lag(j.id) over walk as previous,
+              sum(%s) over (walk rows between unbounded preceding and 1 preceding) as spent
+            from (
+              select j.*
+              from jobs j
+              where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
+              order by j.id desc
+              limit $4) j
+            window walk as (order by j.id desc)) j
+          where not starts_with(j.type, 'holdfast.')
+          offset 0) seen
+        where seen.fits is distinct from false
+        limit $3) page
+      $q$, condition, read_size)
+    into found_ids, last_seen
+    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432);
+  end if;
 
-  if cardinality(found_ids) = max_jobs then
+  if last_seen is not null then
+    select j.id, j.created_at into last from jobs j where j.id = last_seen;
+  elsif cardinality(found_ids) = max_jobs then
     select j.id, j.created_at into last from jobs j where j.id = found_ids[max_jobs];
   else
     select j.id, j.created_at into last
@@ -124,6 +167,13 @@ begin
   end if;
   return query select coalesce(found_ids, '{}'), last.id, last.created_at;
 end
+$$;
+
+-- How much one page of a search may take, where nothing else is set for the session (`holdfast.search_seconds`).
+create or replace function search_limit(what text, usual numeric) returns numeric
+language sql stable
+as $$
+  select coalesce(nullif(current_setting('holdfast.search_' || what, true), '')::numeric, usual)
 $$;
 
 -- A page of the ended attempts of a job, oldest first, behind the given number.
