@@ -54,6 +54,7 @@ class Cluster:
     def create(self) -> None:
         """Make the data; only who can enter the folder can connect."""
         command = [str(self._binaries / "initdb"), f"--pgdata={self._data}", "--username=tester", "--auth=trust"]
+        command += ["--encoding=UTF8", "--locale=C"]
         succeeded, _, complaint = self._identity.run([*command, "--locale=C", "-N"], folder=self._folder)
         assert succeeded, complaint
 

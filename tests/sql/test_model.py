@@ -60,7 +60,7 @@ EVERYTHING = """
     where j.queue <> 'holdfast'
     order by r.stream, r.rank, r.seq"""
 #: Ids in the order in which jobs are made, though no time passes.
-IDS = """
+ORDERLY_IDS = """
 create sequence model_ids;
 grant usage on sequence model_ids to public;
 create or replace function uuid_v7() returns uuid language sql volatile as
@@ -142,7 +142,7 @@ class World:
 def world(empty_database_url: str) -> Iterator[World]:
     sandbox = Sandbox(Config.load(environment={}, database_url=empty_database_url))
     world = World(sandbox)
-    world.run(world.conn.execute(IDS))
+    world.run(world.conn.execute(ORDERLY_IDS))
     yield world
     world.run(world.conn.close())
     sandbox.close()

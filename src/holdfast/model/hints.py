@@ -33,8 +33,12 @@ class Hints:
 
     def learn(self, claims: Iterable[Claim]) -> None:
         """Remember what a claim took."""
-        # Of each stream and rank, the last one: a claim returns them in their order.
-        for (stream, rank), seq in {(claim.stream.id, claim.rank): claim.seq for claim in claims}.items():
+        last: dict[tuple[int, int], int] = {}
+        for claim in claims:
+            place = claim.stream.id, claim.rank
+            if claim.seq > last.get(place, 0):
+                last[place] = claim.seq
+        for (stream, rank), seq in last.items():
             ranks = self._now.setdefault(stream, {})
             if seq > ranks.get(rank, 0):
                 ranks[rank] = seq

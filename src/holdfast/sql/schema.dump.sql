@@ -5438,7 +5438,7 @@ begin
   if bound is null then
     return null;
   end if;
-  if value !~ '^ *[0-9]+(\.[0-9]+)? *$' or length(value) > 20 then
+  if value !~ '^ *[0-9]+([.][0-9]+)?([eE][-+]?[0-9]{1,2})? *$' or length(value) > 30 then
     return format('%s must be a number, not %s', name, quote_literal(left(value, 40)));
   end if;
   return bounds_fault(name, bound, value::numeric);
@@ -6140,7 +6140,8 @@ ALTER FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[])
 CREATE FUNCTION holdfast.unprintable(name text) RETURNS boolean
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
-  select name ~ '[\x01-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]'
+  -- Written so that it means the same wherever backslashes are escapes in plain text (standard_conforming_strings = off).
+  select name ~ E'[\\x01-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]'
 $$;
 ALTER FUNCTION holdfast.unprintable(name text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void

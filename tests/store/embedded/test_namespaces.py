@@ -104,7 +104,7 @@ def test_users_inside_and_outside_share_a_server(home: Path, join_inside: Callab
 
 def test_stop_signals_no_stranger_who_has_the_keepers_number(home: Path) -> None:
     """The number that a keeper left may be anybody's on the other side."""
-    with server_for(home) as server:
+    with server_for(home), server_for(home) as server:
         keeper = keeper_pid(home)
         stranger = subprocess.Popen(["sleep", "100"])
         try:

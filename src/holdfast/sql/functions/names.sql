@@ -4,7 +4,8 @@
 create or replace function unprintable(name text) returns boolean
 language sql immutable strict parallel safe
 as $$
-  select name ~ '[\x01-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]'
+  -- Written so that it means the same wherever backslashes are escapes in plain text (standard_conforming_strings = off).
+  select name ~ E'[\\x01-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]'
 $$;
 
 -- A stream is made once for all jobs of its tenant, queue and type: whoever enqueues to a known one pays nothing.

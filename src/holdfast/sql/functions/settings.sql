@@ -19,7 +19,7 @@ begin
   if bound is null then
     return null;
   end if;
-  if value !~ '^ *[0-9]+(\.[0-9]+)? *$' or length(value) > 20 then
+  if value !~ '^ *[0-9]+([.][0-9]+)?([eE][-+]?[0-9]{1,2})? *$' or length(value) > 30 then
     return format('%s must be a number, not %s', name, quote_literal(left(value, 40)));
   end if;
   return bounds_fault(name, bound, value::numeric);

@@ -3,4 +3,4 @@
 
 update settings
 set value = null, updated_at = now(), updated_by = 'migration'
-where value is not null and (value !~ '^ *[0-9]+(\.[0-9]+)? *$' or length(value) > 20);
+where value is not null and (value !~ '^ *[0-9]+([.][0-9]+)?([eE][-+]?[0-9]{1,2})? *$' or length(value) > 30);
