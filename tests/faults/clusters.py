@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -108,11 +109,18 @@ class Cluster:
         postmaster = self._process.pid
         self._process.send_signal(signal.SIGSTOP)
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-        for process in (*map(int, children), postmaster):
+        ends = []
+        for process in map(int, children):
             with suppress(ProcessLookupError):
+                ends.append(os.pidfd_open(process))
                 os.kill(process, signal.SIGKILL)
+        os.kill(postmaster, signal.SIGKILL)
         self._process.wait(30)
         self._process = None
+        # Until the last of them is gone, no other server starts on its data.
+        for end in ends:
+            select.select([end], [], [], 30)
+            os.close(end)
 
     async def _answers(self) -> bool:
         assert self._process is not None
