@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import ClassVar, cast
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 from holdfast.maintenance.patience import Judge
 from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.telemetry.bus import Bus
+from holdfast.testing.harness import until
 
 
 class StubDesk:
@@ -117,3 +119,22 @@ async def test_a_crew_that_leads_for_a_moment_mends_nothing() -> None:
         await asyncio.sleep(0)
     await crew.stop()
     assert not desk.asked.is_set()
+
+
+async def test_duties_that_mend_take_their_first_looks_one_after_the_other() -> None:
+    """All at once, they would cost a new leader with a backlog several connections and a part of its first seconds."""
+    began = time.monotonic()
+    looks: list[float] = []
+
+    class Looking(Mending):
+        async def work(self, desk: Desk) -> Next:
+            looks.append(time.monotonic() - began)
+            return self.later()
+
+    duties = [Looking(Bus(), cast("Judge", None)) for _ in range(3)]
+    crew = Crew(duties, cast("UpkeepDatabase", StubDatabase(StubDesk(under_way=False))), Bus())
+    crew.start()
+    crew.lead(True)
+    await until(lambda: len(looks) == 3, what="all have looked")
+    await crew.stop()
+    assert [round(later - sooner, 1) >= 0.3 for sooner, later in pairwise(looks)] == [True, True]

@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from holdfast.store.statements import queries
 from tests.sql.factories import (
     Lease,
     claim,
@@ -272,3 +273,15 @@ async def test_a_count_of_failures_at_its_end_does_not_hold_up_the_batch(conn: a
     odd, other = await run_one(conn), await run_one(conn)
     await conn.execute("update jobs set failures = 2147483647 where id = $1", odd.job_id)
     assert await settle(conn, "fail", [odd, other]) == ["dead", "retry"]
+
+
+async def test_a_commit_that_does_not_come_is_not_waited_for(conn: asyncpg.Connection) -> None:
+    """Between the completion and the commit of a handler's own transaction, others can neither see nor take the job."""
+    lease = await run_one(conn)
+    statement = queries("holdfast")["complete_and_commit"]
+    limit = "select current_setting('idle_in_transaction_session_timeout')"
+    before = await conn.fetchval(limit)
+    async with conn.transaction():
+        (row,) = await conn.fetch(statement, "w1", [lease.job_id], [lease.attempt], None, [1], None)
+        assert (row["state"], await conn.fetchval(limit)) == ("success", "20s")
+    assert await conn.fetchval(limit) == before

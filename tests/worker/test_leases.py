@@ -185,3 +185,22 @@ async def test_a_cut_connection_is_replaced_at_once_and_not_with_the_next_heartb
 LIFELINE = (
     "select pid from pg_stat_activity where datname = current_database() and application_name = 'holdfast lifeline'"
 )
+
+
+@pytest.mark.parametrize("target", ["a target", None])
+async def test_a_handler_that_looks_learns_by_the_clock_that_its_lease_is_over(
+    hf: Holdfast, target: str | None
+) -> None:
+    """Though nobody is left to tell it. Without a target it may go on: nothing else waits for it to end."""
+    looked: list[bool] = []
+
+    @hf.job("look")
+    async def look(ctx: Context) -> None:
+        looked.append(ctx.cancelled)
+        ctx._held.lease_end = 0.0  # type: ignore[attr-defined]
+        looked.append(ctx.cancelled)
+
+    await hf.enqueue("look", target=target)
+    async with working(hf):
+        await until(lambda: len(looked) >= 2, what="it has looked twice")
+    assert looked[:2] == [False, target is not None]
