@@ -22,6 +22,9 @@ class Line:
         self._open.set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._bait: bytes | None = None
+        #: Set once a connection has been made a hole.
+        self.swallowed = asyncio.Event()
         self.accepted = 0
         self.port = 0
 
@@ -47,6 +50,10 @@ class Line:
         """Go on."""
         self._open.set()
 
+    def swallow(self, bait: bytes) -> None:
+        """Make a hole of the next connection over which somebody sends this; all others go on."""
+        self._bait = bait
+
     def cut(self) -> None:
         """End every connection."""
         for writer in self._writers:
@@ -68,8 +75,9 @@ class Line:
             )
             self._writers.add(there[1])
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._forward(reader, there[1]))
-                both.create_task(self._forward(there[0], writer))
+                hole = asyncio.Event()
+                both.create_task(self._forward(reader, there[1], hole, asks=True))
+                both.create_task(self._forward(there[0], writer, hole))
         except* OSError:
             pass
         finally:
@@ -77,10 +85,18 @@ class Line:
             self._writers.discard(writer)
             self._tasks.discard(task)
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hole: asyncio.Event, *, asks: bool = False
+    ) -> None:
         try:
             while data := await reader.read(65536):
                 await self._open.wait()
+                if asks and self._bait is not None and self._bait in data:
+                    self._bait = None
+                    hole.set()
+                    self.swallowed.set()
+                if hole.is_set():
+                    continue
                 writer.write(data)
                 await writer.drain()
         finally:

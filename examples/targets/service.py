@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from examples.targets.app import hf, run
 from examples.targets.targets import Target, Targets, opened
-from holdfast import Holdfast, Job, State
+from holdfast import Holdfast, ListedJob, State
 from holdfast.integrations.fastapi import CurrentHoldfast, lifespan, mount_control_plane
 
 
@@ -104,7 +104,7 @@ async def _existing(targets: Targets, tenant: str, name: str) -> Target:
     return target
 
 
-async def _message(app: Holdfast, job: Job) -> str | None:
+async def _message(app: Holdfast, job: ListedJob) -> str | None:
     if job.state is State.PAUSED:
         return (await app.history(job))[-1].note
     return job.last_error if job.state is State.ERROR else None

@@ -21,13 +21,14 @@ from holdfast.errors import (
     LimitExceeded,
     NotFound,
     NotOpen,
+    PayloadTooLarge,
     Retry,
     SchemaError,
     ServerUnavailable,
     Snooze,
     WaitTimeout,
 )
-from holdfast.model.job import Attempt, Event, Job
+from holdfast.model.job import Attempt, Event, Job, ListedJob
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.progress import Item, Reported
 from holdfast.model.retry import RetryPolicy
@@ -64,10 +65,12 @@ __all__ = [
     "LeaseLost",
     "Limit",
     "LimitExceeded",
+    "ListedJob",
     "Middleware",
     "NewJob",
     "NotFound",
     "NotOpen",
+    "PayloadTooLarge",
     "Rate",
     "Reported",
     "Retry",

@@ -42,6 +42,7 @@ BOUNDS = {
     "backoff_max": Bound(0, 30 * _DAY),
     "backoff_jitter": Bound(0, 1),
     "delay": Bound(0, 36_500 * _DAY),
+    "limit": Bound(1, 10_000, whole=True),
     "rate": Bound(0.001, 31 * _DAY),
     "weight": Bound(0.001, 1000),
     "priority": Bound(0, 10**9, whole=True),
@@ -49,8 +50,15 @@ BOUNDS = {
     "retention_days": Bound(0, 36_500),
     "ageing": Bound(0, 36_500 * _DAY),
     "result_bytes": Bound(1, 100 * 2**20, whole=True),
+    "streams": Bound(1, 10_000_000, whole=True),
+    "stream_idle": Bound(0, 36_500 * _DAY),
+    "payload_bytes": Bound(1024, 100 * 2**20, whole=True),
+    "page": Bound(1, 10_000, whole=True),
     "requests_per_second": Bound(0.001, 1_000_000),
     "key_lifetime": Bound(0.001, 36_500 * _DAY),
+    "slots": Bound(0, 1_000_000, whole=True),
+    "term": Bound(0.001, _DAY),
+    "elapsed": Bound(0, 36_500 * _DAY),
 }
 
 

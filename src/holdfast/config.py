@@ -189,6 +189,13 @@ ENTRIES: tuple[Entry, ...] = (
         engine=True,
     ),
     Entry(
+        name="payload_max_bytes",
+        default=1_048_576,
+        parse=_whole(1024, 100 * 2**20),
+        description="how large the payload of a job may be, in bytes of JSON",
+        engine=True,
+    ),
+    Entry(
         name="result_max_bytes",
         default=1_048_576,
         parse=_whole(1, 100 * 2**20),
@@ -214,6 +221,20 @@ ENTRIES: tuple[Entry, ...] = (
         default=30.0,
         parse=_number(*BOUNDS["retention_days"][:2]),
         description="how long dead jobs are kept once acknowledged",
+        engine=True,
+    ),
+    Entry(
+        name="streams_per_tenant",
+        default=10_000,
+        parse=_whole(1, 10_000_000),
+        description="how many combinations of queue and job type a tenant may have in use",
+        engine=True,
+    ),
+    Entry(
+        name="stream_idle_seconds",
+        default=86_400.0,
+        parse=_number(*BOUNDS["stream_idle"][:2]),
+        description="how long such a combination must have been idle before it is forgotten",
         engine=True,
     ),
 )
@@ -245,10 +266,13 @@ class Config:
     log_level: str
     lease_sec_default: float
     max_attempts_default: int
+    payload_max_bytes: int
     result_max_bytes: int
     ageing_seconds: float
     retention_days: float
     retention_dead_days: float
+    streams_per_tenant: int
+    stream_idle_seconds: float
     origins: Mapping[str, str]
 
     @classmethod

@@ -10,6 +10,7 @@
     ├── SchemaError            schema             the database's schema does not fit this release
     ├── InvalidInput           invalid            an argument is wrong; nothing was done
     │   ├── InvalidPayload     invalid-payload    a payload does not fit its job type
+    │   │   └── PayloadTooLarge payload-too-large a payload is larger than PAYLOAD_MAX_BYTES
     │   └── ResultTooLarge     result-too-large   a result is larger than RESULT_MAX_BYTES
     ├── NotFound               not-found          no such job
     ├── Conflict               conflict           the request contradicts what is stored
@@ -20,6 +21,7 @@
     ├── ServerUnavailable      server-unavailable the HTTP API could not be reached, the call may be repeated
     ├── Forbidden              forbidden          the HTTP API does not know the key, or it lacks a scope
     ├── LimitExceeded          limit              the key asks for more than it may, for longer than the call waits
+    │   └── TooManyQueues      queues-limit       the tenant has as many queues and job types in use as it may
     └── HandlerSignal          (what a handler raises to say what is to become of its job)
         ├── Fatal              fatal              dead at once
         ├── Retry              retry              again, after the given delay
@@ -59,11 +61,13 @@ __all__ = [
     "LimitExceeded",
     "NotFound",
     "NotOpen",
+    "PayloadTooLarge",
     "ResultTooLarge",
     "Retry",
     "SchemaError",
     "ServerUnavailable",
     "Snooze",
+    "TooManyQueues",
     "WaitTimeout",
 ]
 
@@ -127,6 +131,20 @@ class InvalidPayload(InvalidInput):
     """A payload does not fit the annotations of its job type."""
 
     code = "invalid-payload"
+
+
+class PayloadTooLarge(InvalidPayload):
+    """A payload is larger than PAYLOAD_MAX_BYTES; nothing was recorded."""
+
+    code = "payload-too-large"
+
+    @classmethod
+    def of(cls, job_type: str, size: int, most: int) -> PayloadTooLarge:
+        """The error for one payload; the engine words it alike."""
+        return cls(
+            f"the payload of {job_type} takes {size} bytes as JSON, more than PAYLOAD_MAX_BYTES ({most}): "
+            "send less, store it elsewhere and send where it is, or raise the limit"
+        )
 
 
 class ResultTooLarge(InvalidInput):
@@ -195,6 +213,12 @@ class LimitExceeded(HoldfastError):
     """The key asks for more than it may."""
 
     code = "limit"
+
+
+class TooManyQueues(LimitExceeded):
+    """The tenant has as many combinations of queue and job type in use as it may (STREAMS_PER_TENANT)."""
+
+    code = "queues-limit"
 
 
 class HandlerSignal(HoldfastError):

@@ -13,6 +13,7 @@ from holdfast.config import Config
 from holdfast.store.doctor import examination
 from tests.cli.conftest import Cli, invoke
 from tests.conftest import ConnectAs
+from tests.sql.factories import claim, enqueue_many, publish
 
 
 async def diagnosis(cli: Cli, **options: Any) -> dict[str, dict[str, Any]]:
@@ -49,6 +50,30 @@ async def test_ready_jobs_without_worker_or_handler_are_named(cli: Cli, hf: Hold
     assert found["job types"]["level"] == "warn"
     assert "lonely in default" in found["job types"]["detail"]
     assert found["maintenance"]["level"] == "fail"
+
+
+async def test_jobs_that_wait_for_a_permit_of_their_key_are_seen(cli: Cli, conn: asyncpg.Connection) -> None:
+    await publish(conn, "keyed", limit_count=1, limit_key="who")
+    await enqueue_many(conn, [("keyed", {"who": 1}, None)] * 3)
+    await claim(conn, "keyed", limit=3)
+    found = await diagnosis(cli)
+    assert found["workers"]["level"] == "fail"
+    assert found["workers"]["detail"] == "0 alive, 2 jobs ready, 2 of them waiting for a permit of their key"
+    await conn.execute("select register_worker('w', 'host', 1, '1', '{}', array['other'], null)")
+    assert "keyed in default" in (await diagnosis(cli))["job types"]["detail"]
+
+
+async def test_a_server_that_logs_values_is_told(cli: Cli, conn: asyncpg.Connection) -> None:
+    assert (await diagnosis(cli))["server log"]["level"] == "ok"
+    name = await conn.fetchval("select current_database()")
+    await conn.execute(f'alter database "{name}" set log_min_duration_statement = 100')
+    try:
+        found = (await diagnosis(cli))["server log"]
+        assert (found["level"], "log_min_duration_statement = 100" in found["detail"]) == ("warn", True)
+        await conn.execute(f'alter database "{name}" set log_parameter_max_length = 0')
+        assert (await diagnosis(cli))["server log"]["level"] == "ok"
+    finally:
+        await conn.execute(f'alter database "{name}" reset all')
 
 
 async def test_repairs_are_worth_a_look(cli: Cli, conn: asyncpg.Connection) -> None:

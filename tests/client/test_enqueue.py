@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
+import psycopg
 import pytest
 
-from holdfast import Holdfast, HoldfastError, InvalidInput, InvalidPayload, KeyConflict, NotFound
+from holdfast import Holdfast, HoldfastError, InvalidInput, InvalidPayload, KeyConflict, LimitExceeded, NotFound
+from holdfast.errors import TooManyQueues
 from holdfast.model.ids import new_job_ids
 from holdfast.model.options import Intent
 from holdfast.store.database import Session
@@ -262,3 +265,22 @@ async def test_a_batch_of_the_wrong_form_is_refused(hf: Holdfast) -> None:
 async def test_an_app_that_is_not_open_says_so() -> None:
     with pytest.raises(HoldfastError, match="the app is not open: use `async with hf:`"):
         await Holdfast("postgresql://nowhere/none").enqueue("greet")
+
+
+async def test_a_tenant_with_too_many_queues_is_told_so_and_what_to_do(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    await conn.execute("update settings set value = '2' where name = 'STREAMS_PER_TENANT'")
+    for queue in ("a", "b"):
+        await hf.enqueue("work", {}, queue=queue)
+    with pytest.raises(TooManyQueues, match=r"has 2 .*may have 2 \(STREAMS_PER_TENANT\): use fewer names") as fault:
+        await hf.enqueue("work", {}, queue="c")
+    assert fault.value.code == "queues-limit"
+    with pytest.raises(LimitExceeded):
+        await hf.enqueue_many([("work", {}, {"queue": "a"}), ("other", {}, {"queue": "a"})])
+    with (
+        psycopg.connect(hf.config.database_url or "") as lent,
+        pytest.raises(TooManyQueues, match="roll it back"),
+    ):
+        await hf.enqueue("work", {}, queue="c", conn=lent)
+    await hf.enqueue("work", {}, queue="c", tenant="other")
+    await hf.enqueue("work", {}, queue="a")
+    assert await conn.fetchval("select count(*) from jobs") == 4

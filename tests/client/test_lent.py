@@ -109,7 +109,7 @@ async def test_what_the_engine_refuses_aborts_the_transaction_clearly(
 ) -> None:
     await lent.write()
     with pytest.raises(InvalidInput, match="the transaction is aborted: roll it back"):
-        await hf.enqueue("unknown", {"name": "Ada"}, conn=lent.conn, queue="q" * 300)
+        await hf.enqueue("unknown", {"name": "Ada"}, conn=lent.conn, parent="nobody")
     with pytest.raises((asyncpg.PostgresError, psycopg.Error, sa.exc.DBAPIError), match="aborted"):
         await lent.write()
     await lent.rollback()

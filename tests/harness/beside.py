@@ -19,9 +19,13 @@ _ROOT = Path(__file__).parents[2]
 class Beside:
     """Runs a script that answers each question with a number (see `answer`)."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module], cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [sys.executable, "-m", module, *arguments],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
         )
         self.pid = self._process.pid
         self.ask()

@@ -132,7 +132,7 @@ def test_handlers_use_djangos_models_and_transactions(site: Holdfast) -> None:
     assert site.sync.get(bad).state == "dead"
     assert site.sync.get(greeted).result == "hello ada"
     assert {order.customer for order in Order.objects.all()} == {"ada"}
-    assert [job.payload["customer"] for job in site.sync.find(types=["order.confirm"])] == ["ada"]
+    assert [site.sync.get(job).payload["customer"] for job in site.sync.find(types=["order.confirm"])] == ["ada"]
 
 
 def test_a_handlers_writes_and_its_success_are_one(site: Holdfast) -> None:

@@ -130,7 +130,7 @@ async def test_a_request_records_its_jobs_with_its_own_transaction(hf: Holdfast,
         answers = [await client.post(f"/orders/{n}") for n in (1, 1, 2)]
         assert [answer.status_code for answer in answers] == [202, 500, 202]
     with hf.sync as sync:
-        assert sorted(job.payload["a"] for job in sync.find()) == [1, 2]
+        assert sorted(sync.get(job).payload["a"] for job in sync.find()) == [1, 2]
 
 
 async def test_a_worker_within_the_application_runs_jobs_and_is_drained(hf: Holdfast) -> None:

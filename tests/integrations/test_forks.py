@@ -112,7 +112,7 @@ def test_gunicorn_with_preload_threads_and_a_reload_loses_nothing_that_was_answe
         assert (code, "Traceback" in server.log) == (0, False), server.log
     with Holdfast(database_url).sync as sync:
         found = sync.find(types=["note"], limit=10_000)
-    by_number = {job.payload["number"]: str(job.id) for job in found}
+        by_number = {sync.get(job).payload["number"]: str(job.id) for job in found}
     assert len(by_number) == len(found), "a job was recorded twice"
     assert {number: by_number.get(number) for number in answered} == answered
     assert set(by_number) <= {-1, *answered, *failed}

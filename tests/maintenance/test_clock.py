@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -219,6 +220,7 @@ HOUR = 3600.0
         ([(23 * HOUR, 0), (0, -HOUR)], HOUR),
         ([(HOUR, 0), (0, -10 * HOUR)], 23 * HOUR),
         ([(5.0, -30.0)] * 20, 24 * HOUR - 100),
+        ([(2.0, -1.9)] * 20, 24 * HOUR - 40),
         ([(HOUR, 0), (0, -HOUR)] * 20, 4 * HOUR),
         ([(HOUR, HOUR), (HOUR, -HOUR)], 22 * HOUR),
         ([(HOUR, -2 * HOUR), (0, 3 * HOUR)], 22 * HOUR - 2 * HOUR),
@@ -297,25 +299,44 @@ async def test_a_rate_lasts_for_its_length_whatever_steps_back_there_are(
     assert await admin.fetchval("select changed from clamp_rates()") == 0
 
 
+@pytest.mark.parametrize("way", ["to and fro", "back by what has passed"])
 async def test_steps_more_frequent_than_a_lease_put_recovery_off_by_three_leases_at_most(
-    hf: Holdfast, admin: asyncpg.Connection, deeds: Deeds
+    hf: Holdfast, admin: asyncpg.Connection, way: str, deeds: Deeds
 ) -> None:
     _declare(hf, {})
     healthy = await hf.enqueue("long", {"seconds": 5 * LEASE}, max_attempts=1)
     async with working(hf):
         await reached(hf, healthy, "running")
         lost = await _ghost(admin)
-        asked, way = time.monotonic(), 1
+        asked = stepped = time.monotonic()
+        minutes = itertools.cycle((60.0, -60.0))
         while not await _has(admin, lost, "state = 'success'"):
             assert time.monotonic() - asked < 4 * LEASE + 10, "recovery is put off for ever"
-            await _shift(admin, way * 60.0)
-            way = -way
+            passed, stepped = time.monotonic() - stepped, time.monotonic()
+            await _shift(admin, next(minutes) if way == "to and fro" else -passed)
             await asyncio.sleep(0.7)
         took = time.monotonic() - asked
         assert (await hf.wait(healthy, timeout=60)).attempt == 1
         report = await admin.fetchval("select report -> 'breaks' ->> 'clock' from leaders")
     assert int(report) > 1, "doctor is told"
     deeds.say(f"recovered after {took:.1f} s, with leases of {LEASE:g} s")
+
+
+async def test_a_lease_that_is_locked_while_the_clock_is_set_back_is_kept(
+    hf: Holdfast, admin: asyncpg.Connection
+) -> None:
+    """It cannot be renewed meanwhile, and seems to last for an hour. The leader knows better; so must its worker."""
+    _declare(hf, {})
+    healthy = await hf.enqueue("long", {"seconds": 5 * LEASE}, max_attempts=1)
+    async with working(hf):
+        begun = "select exists (select from leases where number is null)"
+        await until(lambda: admin.fetchval(begun), what="its beginning is recorded")
+        async with admin.transaction():
+            await admin.fetch("select from leases for update")
+            await _shift_beside(hf, -3600.0)
+            await asyncio.sleep(0.8 * LEASE)  # until its worker has asked for a renewal
+        assert (await hf.wait(healthy, timeout=60)).attempt == 1
+    assert (await hf.get(healthy)).failures == 0
 
 
 async def test_a_dead_leader_is_followed_within_a_term_though_the_clock_was_set_back(
@@ -377,6 +398,13 @@ def _declare(hf: Holdfast, began: dict[str, list[float]]) -> None:
 
 async def _shift(admin: asyncpg.Connection, seconds: float) -> None:
     await admin.execute("update testing_clock set shift = shift + make_interval(secs => $1)", seconds)
+
+
+async def _shift_beside(hf: Holdfast, seconds: float) -> None:
+    """The same on a connection of its own, while a transaction is open."""
+    conn = await asyncpg.connect(hf.config.database_url, server_settings={"search_path": "holdfast"})
+    await _shift(conn, seconds)
+    await conn.close()
 
 
 async def _gone(admin: asyncpg.Connection, job_id: UUID) -> bool:

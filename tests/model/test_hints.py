@@ -106,3 +106,14 @@ def test_streams_that_were_not_asked_for_have_no_range() -> None:
     hints = Hints()
     hints.learn([claim((1, 5, 10)), claim((2, 5, 10))])
     assert hints.ranges([2]) == ([2, 2], [-1, 5], [0, 10], [5, 2_147_483_647])
+
+
+def test_of_streams_that_are_gone_nothing_is_kept() -> None:
+    hints = Hints()
+    hints.learn([claim((1, 5, 10)), claim((2, 5, 10))])
+    for _ in range(2):
+        hints.mark("seldom")
+    hints.keep({2})
+    everything = Hints.everything([1])
+    assert hints.ranges([1]) == hints.since("seldom", [1]) == everything
+    assert hints.ranges([2]) == hints.since("seldom", [2]) != Hints.everything([2])

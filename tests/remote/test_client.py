@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import httpx
 import pytest
 
@@ -25,6 +26,7 @@ from holdfast import (
     Status,
     WaitTimeout,
 )
+from holdfast.errors import TooManyQueues
 from holdfast.remote import RemoteJob
 from holdfast.telemetry.events import RequestServed
 from holdfast.web.server import Server, address, listen
@@ -271,3 +273,11 @@ async def test_the_blocking_client_has_the_same_verbs(url: str, hf: Holdfast) ->
             return str(job.id)
 
     assert (await hf.get(await asyncio.to_thread(use))).payload == {"n": 1}
+
+
+async def test_too_many_queues_are_told_at_once(client: Client, conn: asyncpg.Connection) -> None:
+    await conn.execute("update settings set value = '1' where name = 'STREAMS_PER_TENANT'")
+    await client.submit("x", {}, queue="a")
+    async with asyncio.timeout(5):
+        with pytest.raises(TooManyQueues, match="STREAMS_PER_TENANT"):
+            await client.submit("x", {}, queue="b")

@@ -152,6 +152,20 @@ async def sweep(conn: asyncpg.Connection, connected_seconds: float = PATIENT) ->
     return {row["job_id"]: row["state"] for row in rows}
 
 
+async def walk(conn: asyncpg.Connection, duty: str, *, rows: int = 1000) -> int:
+    """One whole walk of a duty over a table, in steps of so many rows; how much it mended."""
+    place: list[str] | None = None
+    total: int = 0
+    for _ in range(1000):
+        row = await conn.fetchrow(f"select mended, reached from {duty}($1, $2)", place, rows)
+        assert row is not None
+        total += int(row["mended"])
+        place = row["reached"]
+        if place is None:
+            return total
+    raise AssertionError(f"{duty} does not end")
+
+
 async def expire(conn: asyncpg.Connection, *job_ids: UUID) -> None:
     """Let leases lapse that are shorter than the server has been up."""
     await conn.execute(

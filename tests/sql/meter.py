@@ -103,7 +103,7 @@ class BareWorker:
         return len(rows)
 
     async def _find_streams(self) -> None:
-        rows = await self._conn.fetch(self._sql["open_streams"], self._types, None, self._tenants)
+        rows = await self._conn.fetch(self._sql["open_streams"], self._types, None, self._tenants, [])
         self._streams = {row["id"]: Stream(**dict(row)) for row in rows}
 
     def _claim(self, row: asyncpg.Record) -> Claim:

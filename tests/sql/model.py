@@ -39,6 +39,8 @@ class ModelJob:
     state: str
     run_at: float
     place: int
+    #: The engine's own number. Jobs of one kind may stand in several streams, once one was forgotten.
+    stream: int = 0
     attempt: int = 0
     failures: int = 0
     returned: bool = False
@@ -63,12 +65,19 @@ class ModelJob:
 
 @dataclass(kw_only=True)
 class Wish:
-    """A recorded request. `flagged` is the attempt that it flagged when it was recorded."""
+    """A recorded request. `flagged` is the attempt that it flagged when it was recorded; `looks` counts its tries."""
 
     verb: str
     job: ModelJob
     flagged: int | None
     due: float | None = None
+    looks: int = 0
+
+    def repeats(self, other: Wish) -> bool:
+        """Whether the other one is as good as this one: neither can be taken back."""
+        return (self.verb, self.job.id) == (other.verb, other.job.id) and (
+            self.verb == "delete" or (self.verb == "cancel" and self.flagged == other.flagged)
+        )
 
 
 @dataclass(eq=False)
@@ -82,6 +91,8 @@ class Model:
     wishes: list[Wish] = field(default_factory=list)
     #: Lines that maintenance knows of: until it heard the call of the first job, nothing there can be claimed.
     known: set[Line] = field(default_factory=set)
+    #: Tenants whose weight is not 1.
+    weights: dict[str, float] = field(default_factory=dict)
     #: How each attempt ended, and on which worker.
     ends: dict[Lease, tuple[str, str]] = field(default_factory=dict)
     _places: Iterator[int] = field(default_factory=count)
@@ -175,8 +186,19 @@ class Model:
             for other in set(able) - set(taken):
                 if job.tenant == other.tenant:
                     assert job.priority <= other.priority, "a more urgent job was left"
-                    assert job.type != other.type or not _passes(job, other), "an older job was left"
+                    assert job.stream != other.stream or not _passes(job, other), "an older job was left"
         self._begin(leases, worker)
+        winners, losers = ({job.tenant for job in jobs} for jobs in (taken, set(able) - set(taken)))
+        for winner in winners:
+            for loser in losers - {winner}:
+                # One slot less for the one and one more for the other would not have been fairer.
+                assert self._load(winner, -1) < self._load(loser, +1), "a tenant has more than its share"
+
+    def _load(self, tenant: str, more: int) -> float:
+        """What a tenant would run for its weight, with so many more."""
+        running = [job for job in self.jobs.values() if job.state == "running" and job.tenant == tenant]
+        number = sum(job.expires_at > self.now for job in running) + more
+        return number / self.weights.get(tenant, 1.0)
 
     def claimed_by_id(self, job: ModelJob, lease: Lease | None, worker: str) -> None:
         """A claim by id gave this, or nothing."""
@@ -309,7 +331,9 @@ class Model:
         if not possible[verb]:
             return "not-possible"
         flagged = self._flag(job, verb) if verb in ("cancel", "delete", "pause") else None
-        self.wishes.append(Wish(verb=verb, job=job, flagged=flagged))
+        asked = Wish(verb=verb, job=job, flagged=flagged)
+        if not any(asked.repeats(wish) for wish in self.wishes):
+            self.wishes.append(asked)
         return "accepted"
 
     def execute_one(self) -> int:
@@ -317,10 +341,11 @@ class Model:
         wish = next((wish for wish in self.wishes if wish.due is None), None)
         if wish is None:
             return 0
+        wish.looks += 1
         if self._carry_out(wish):
             self.wishes.remove(wish)
-        else:
-            wish.due = self.now + REQUEST_PAUSE
+        else:  # a delete, while the handler runs
+            wish.due = self.now + min(60.0, REQUEST_PAUSE * 2 ** (wish.looks - 1))
         self._settled_down()
         return 1
 

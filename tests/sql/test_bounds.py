@@ -12,7 +12,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast, InvalidInput, Rate, Retry, RetryPolicy, Snooze
+from holdfast import Context, Holdfast, InvalidInput, Limit, Rate, Retry, RetryPolicy, Snooze
 from holdfast.bounds import BOUNDS
 from holdfast.model.options import engine_options
 from holdfast.testing.inprocess import working
@@ -29,6 +29,8 @@ DECLARED: dict[str, tuple[str, Callable[[Any], object]]] = {
     "backoff_max": ("backoff_max", lambda value: RetryPolicy(max=value)),
     "backoff_jitter": ("backoff_jitter", lambda value: RetryPolicy(jitter=value)),
     "rate_seconds": ("rate", lambda value: Rate(1, per=value)),
+    "rate_count": ("limit", Rate),
+    "limit_count": ("limit", Limit),
 }
 FAR = datetime(9999, 12, 30, tzinfo=UTC)
 
@@ -153,7 +155,7 @@ async def test_a_setting_out_of_bounds_stops_neither_claims_nor_duties(conn: asy
     assert len(await claim(conn)) == 1
     assert await conn.fetchval("select lease_seconds from leases") == BOUNDS["lease"].high
     await conn.fetch("select * from retire_known(null)")
-    await conn.fetch("select * from age_from()")
+    await conn.fetch("select * from age_lines()")
 
 
 async def test_what_is_due_since_ever_is_promoted(conn: asyncpg.Connection, database_url: str) -> None:
@@ -201,6 +203,65 @@ async def test_keys_do_not_outlive_the_calendar(conn: asyncpg.Connection) -> Non
             )  # fmt: skip
 
 
+@pytest.mark.parametrize("value", ["NaN", "infinity", "-infinity", "-1", "0", "1e30"])
+async def test_a_rate_a_weight_and_a_limit_are_numbers_whoever_writes_them(
+    conn: asyncpg.Connection, value: str
+) -> None:
+    for call in (
+        f"set_limit('queue', 'q', null, 1, '{value}', 'me')",
+        f"set_weight('t', '{value}', 'me')",
+        f"change_limits('tenant', 't', '{{rate,weight}}', null, 1, '{value}', '{value}', 'me')",
+    ):
+        with pytest.raises(asyncpg.PostgresError, match="must be"):
+            await conn.execute(f"select {call}")
+    for table in ("controls (kind, name", "job_types (name"):
+        key = "'queue', 'q'" if "kind" in table else "'q'"
+        with pytest.raises(asyncpg.CheckViolationError):
+            await conn.execute(f"insert into {table}, rate_count, rate_seconds) values ({key}, 1, '{value}')")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await conn.execute(f"insert into controls (kind, name, weight) values ('tenant', 't', '{value}')")
+
+
+async def test_half_a_rate_is_none(conn: asyncpg.Connection) -> None:
+    for table in ("controls (kind, name", "job_types (name"):
+        key = "'queue', 'q'" if "kind" in table else "'q'"
+        for half in ("rate_count", "rate_seconds"):
+            with pytest.raises(asyncpg.CheckViolationError):
+                await conn.execute(f"insert into {table}, {half}) values ({key}, 1)")
+    for half in ("rate_count", "rate_seconds"):
+        with pytest.raises(asyncpg.PostgresError, match="job type work: a rate needs both"):
+            await _publish(conn, half, None)
+
+
+@pytest.mark.parametrize("slots", ['"3"', "1.5", "-1", "1e30", "null", "[]"])
+async def test_slots_that_nobody_could_add_up_are_refused(conn: asyncpg.Connection, slots: str) -> None:
+    lanes = '{"fast": 1, "general": ' + slots + "}"
+    for call in ("register_worker", "enlist_worker"):
+        tenants = ", null" if call == "enlist_worker" else ""
+        with pytest.raises(asyncpg.PostgresError, match="slots of lane general must be"):
+            await conn.execute(f"select {call}('w', 'h', 1, '1', $1, '{{}}', null{tenants})", lanes)
+    with pytest.raises(asyncpg.PostgresError, match="must be an object"):
+        await conn.execute("select register_worker('w', 'h', 1, '1', $1, '{}', null)", slots)
+    assert len(await conn.fetch("select * from list_lanes()")) == 2
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1.0, 1e30])
+async def test_a_term_and_its_patience_are_lengths_of_time(conn: asyncpg.Connection, seconds: float) -> None:
+    for call in ("lead('maintenance'::text, 'me'::text, $1::float8)", "preside('maintenance', 'me', 5, $1)",
+                 "preside('maintenance', 'me', 5, 0, null, 1, $1)"):  # fmt: skip
+        with pytest.raises(asyncpg.PostgresError, match="must be from"):
+            await conn.execute(f"select {call}", seconds)
+    assert await conn.fetchval("select count(*) from leaders") == 0
+
+
+async def test_no_attempt_took_less_than_no_time(conn: asyncpg.Connection) -> None:
+    for verb in ("complete", "fail"):
+        job_id = await enqueue(conn)
+        (lease,) = await claim(conn)
+        await conn.fetch(f"select * from {verb}($1, $2, $3, durations_ms => $4)", "w1", [job_id], [lease.attempt], [-5])
+        assert await conn.fetchval("select duration_ms from job_attempts where job_id = $1", job_id) == 0
+
+
 async def _publish(conn: asyncpg.Connection, field: str, value: Any) -> None:
     number = int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
     definition: dict[str, Any] = {"name": "work", "queue": "default", "lane": "general", "on_failure": "retry"}
@@ -211,7 +272,7 @@ async def _publish(conn: asyncpg.Connection, field: str, value: Any) -> None:
 
 
 async def _insert(conn: asyncpg.Connection, field: str, value: float) -> None:
-    count = {"rate_seconds": ", rate_count"}.get(field, "")
+    count = {"rate_seconds": ", rate_count", "rate_count": ", rate_seconds"}.get(field, "")
     await conn.execute("delete from job_types")
     await conn.execute(
         f"insert into job_types (name, {field}{count}) values ('work', '{value}'::float8{', 1' if count else ''})"

@@ -15,7 +15,6 @@ from tests.sql.factories import (
     claim_by_id,
     elect,
     enqueue,
-    enqueue_copies,
     enqueue_many,
     expire,
     job_in,
@@ -170,11 +169,15 @@ async def test_why_a_queued_job_does_not_start(conn: asyncpg.Connection) -> None
     await conn.execute("update workers set draining = false, tenants = null, queues = null, types = '{work,fast}'")
     assert await asking(job) == ("starting", "The job will start in a moment.")
 
-    await enqueue_many(conn, [("work", {}, {"priority": 1})] * 2)
-    await enqueue(conn, "unknown", priority=1)
-    assert await asking(job) == ("behind", f"{waits}2 jobs stand before it.")
+    await enqueue_many(conn, [("work", {}, {"priority": 1})] * 2, tenant="acme")
+    await enqueue(conn, "unknown", tenant="acme", priority=1)
+    assert await asking(job) == ("behind", f"{waits}2 jobs of its tenant stand before it.")
+    # Whatever its priority, a job of another tenant does not stand before it.
+    await enqueue(conn, priority=0)
+    share = "; 1 other tenant shares the slots by weight."
+    assert await asking(job) == ("behind", f"{waits}2 jobs of its tenant stand before it{share}")
     running = (await run_one(conn, priority=0)).job_id
-    told = f"{waits}the one slot of the worker that may run it is busy and 2 jobs stand before it."
+    told = f"{waits}the one slot of the worker that may run it is busy and 2 jobs of its tenant stand before it{share}"
     assert await asking(job) == ("busy", told)
     # A fast job takes a fast slot, and leaves the general one free.
     await publish(conn, "fast", lane="fast")
@@ -182,30 +185,32 @@ async def test_why_a_queued_job_does_not_start(conn: asyncpg.Connection) -> None
     await run_one(conn, "fast")
     assert (await asking(job))[0] == "behind"
     await run_one(conn, "fast")
-    told = f"{waits}all 2 slots of the workers that may run it (1 alive) are busy and 2 jobs stand before it."
-    assert await asking(job) == ("busy", told)
-    assert (asking.culprit["slots"], asking.culprit["before"]) == (2, 2)
-    # A tenant learns of its own jobs only, and nothing of how large the installation is.
-    told = f"{waits}the workers that may run it are busy."
+    told = (
+        f"{waits}all 2 slots of the workers that may run it (1 alive) are busy and 2 jobs of its tenant stand before it"
+    )
+    assert await asking(job) == ("busy", told + share)
+    assert (asking.culprit["slots"], asking.culprit["before"], asking.culprit["tenants"]) == (2, 2, 1)
+    # A tenant learns nothing of others, nor of how large the installation is.
+    told = f"{waits}the workers that may run it are busy and 2 jobs of its tenant stand before it."
     assert await asking(job, "acme") == ("busy", told)
-    assert asking.culprit == {"kind": "lane", "name": "general", "before": 0}
-    await enqueue(conn, tenant="acme", priority=1)
-    told = f"{waits}the workers that may run it are busy and 1 job of its tenant stands before it."
-    assert await asking(job, "acme") == ("busy", told)
+    assert asking.culprit == {"kind": "lane", "name": "general", "before": 2}
     await conn.execute("update workers set lanes = lanes || '{\"general\": 9}'")
-    assert await asking(job, "acme") == ("behind", f"{waits}1 job of its tenant stands before it.")
-    assert asking.culprit == {"kind": "lane", "name": "general", "before": 1}
+    assert await asking(job, "acme") == ("behind", f"{waits}2 jobs of its tenant stand before it.")
     # What is shut stands in nobody's way.
-    assert await asking(job) == ("behind", f"{waits}3 jobs stand before it.")
+    await enqueue(conn, tenant="acme", queue="post", priority=1)
+    assert await asking(job) == ("behind", f"{waits}3 jobs of its tenant stand before it{share}")
     await conn.execute("select pause_scope('tenant', 'default', 'ada')")
-    assert await asking(job) == ("behind", f"{waits}1 job stands before it.")
+    assert await asking(job) == ("behind", f"{waits}3 jobs of its tenant stand before it.")
     await conn.execute("select set_limit('queue', 'default', 0, null, null, 'ada')")
     for tenant in (None, "acme"):
-        assert await asking(job, tenant) == ("starting", "The job will start in a moment.")
+        assert await asking(job, tenant) == ("behind", f"{waits}1 job of its tenant stands before it.")
     await conn.execute("select resume_scope('tenant', 'default', 'ada')")
     await conn.execute("select set_limit('queue', 'default', null, null, null, 'ada')")
-    await enqueue_copies(conn, 10_000, priority=2)
-    assert "more than 10000 jobs stand before it" in (await asking(job))[1]
+    await enqueue_many(conn, [("work", {}, {"priority": 2})] * 10_000, tenant="acme")
+    assert "more than 10000 jobs of its tenant stand before it" in (await asking(job))[1]
+    for stream in ("default", "post"):
+        await conn.execute("delete from ready using jobs where id = job_id and id <> $1 and queue = $2", job, stream)
+    assert await asking(job) == ("starting", "The job will start in a moment.")
     await conn.execute("delete from ready where job_id = $1", job)
     assert (await asking(job))[0] == "misplaced"
     assert (await asking(running))[0] == "running"

@@ -40,6 +40,7 @@ from tests.sql.factories import (
     request,
     settle,
     sweep,
+    walk,
 )
 from tests.sql.model import FINAL, POLICIES, Model, ModelJob
 
@@ -131,8 +132,9 @@ class World:
     async def begin(self) -> None:
         await self.conn.execute("select testing_reset()")
         # What is chance to the engine would make the same example end differently when it is tried again.
-        await self.conn.execute("select setseed(0)")
+        await self.conn.execute("select setseed(0), set_config('holdfast.turns', '', false)")
         await self.conn.execute("update testing_clock set frozen_at = pg_catalog.now()")
+        await self.conn.execute("update settings set value = '0' where name = 'STREAM_IDLE_SECONDS'")
         await self.conn.execute(LEAD)  # a new one, which has not been in touch yet
         for name, policy in POLICIES.items():
             await publish(self.conn, name, on_failure=policy)
@@ -178,6 +180,7 @@ class Steering(RuleBasedStateMachine):
             options = {name: value for name, value in wish.items() if name not in ("job_type", "attempts")}
             job_id = self.do(enqueue(self.conn, wish["job_type"], max_attempts=wish["attempts"], **options))
             state = self.model.enqueue(job_id, **wish)
+            self.learn_stream(job_id)
             note(f"{self.name(job_id)} is {state}")
         if heard:
             self.maintain("elect")
@@ -197,6 +200,12 @@ class Steering(RuleBasedStateMachine):
         job = self.any_job(pick, "created")
         answer = self.do(self.conn.fetchval("select outcome from release_held($1)", [job.id]))
         assert answer == self.model.release_held(job)
+        self.do(self.conn.execute("select serve_ready()"))  # as maintenance does, which hears of it
+
+    @rule(tenant=st.sampled_from(TENANTS), weight=st.sampled_from([1.0, 3.0]))
+    def weigh(self, tenant: str, weight: float) -> None:
+        self.do(self.conn.execute("select set_weight($1, $2, 'ada')", tenant, weight))
+        self.model.weights[tenant] = weight
 
     # Workers
 
@@ -215,6 +224,16 @@ class Steering(RuleBasedStateMachine):
         leases = self.do(claim(self.conn, *sorted(types), limit=limit, worker=worker, tenants=wanted))
         note(f"claimed: {[self.name(lease.job_id) for lease in leases]}")
         self.model.claimed(leases, worker, types, tenants, limit)
+
+    @rule(worker=workers, limit=st.integers(2, 5))
+    def claim_from_a_crowd(self, worker: str, limit: int) -> None:
+        """Both tenants have more than can be claimed, and one of them calls its jobs urgent."""
+        for tenant, priority in (("red", 5), ("blue", 200)):
+            new = NewJob(
+                job_type="work", tenant=tenant, target=None, priority=priority, attempts=None, delay=0.0, hold=False
+            )
+            self.enqueue([new] * 3, False)
+        self.claim(worker, set(POLICIES), None, limit)
 
     @rule(worker=workers, pick=picks)
     def claim_by_id(self, worker: str, pick: int) -> None:
@@ -275,18 +294,25 @@ class Steering(RuleBasedStateMachine):
 
     # Time and maintenance
 
-    @rule(seconds=st.sampled_from([0.5, 1.0, 20.0, 31.0]), promoted=st.booleans(), led=st.booleans())
-    def time_passes(self, seconds: float, promoted: bool, led: bool) -> None:
-        """A leader that goes on renewing its term has been in touch all along."""
+    @rule(
+        seconds=st.sampled_from([0.5, 1.0, 20.0, 31.0]),
+        promoted=st.booleans(),
+        led=st.booleans(),
+        forgotten=st.booleans(),
+    )
+    def time_passes(self, seconds: float, promoted: bool, led: bool, forgotten: bool = False) -> None:
+        """A leader that goes on renewing its term has been in touch all along. What was idle may be forgotten."""
         self.do(self.conn.execute(ADVANCE, seconds))
         self.model.now += seconds
         if led:
             self.do(self.conn.execute(LEAD))
             self.model.led_at = self.model.now
+        if forgotten:
+            self.maintain("forget")
         if promoted:
             self.maintain("promote")
 
-    @rule(duty=st.sampled_from(["elect", "execute", "promote", "sweep", "reconcile"]))
+    @rule(duty=st.sampled_from(["elect", "execute", "promote", "sweep", "reconcile", "forget"]))
     def maintain(self, duty: str) -> None:
         match duty:
             case "elect":
@@ -303,6 +329,10 @@ class Steering(RuleBasedStateMachine):
                 lapsing = [job for job in self.running() if job.expires_at < self.model.now]
                 self.stale += [(Lease(job.id, job.attempt), job.worker) for job in lapsing]
                 assert self.do(sweep(self.conn)) == self.model.sweep()
+            case "forget":
+                # Closed, marked and removed: whatever is idle is gone, and nothing else has changed.
+                for _ in range(3):
+                    self.do(walk(self.conn, "forget_streams"))
             case _:
                 # Nothing needs to be mended; targets whose call is still under way are seated.
                 mended = self.do(self.conn.fetch("select job_id, repair from reconcile() where repair is not null"))
@@ -327,10 +357,10 @@ class Steering(RuleBasedStateMachine):
         """The same jobs can be claimed, in the same order within each stream."""
         able = {job.id: job for job in self.model.claimable()}
         assert sorted(found) == sorted(able)
-        streams: dict[tuple[str, str], list[ModelJob]] = {}
+        streams: dict[int, list[ModelJob]] = {}
         for job_id in found:
             job = able[job_id]
-            streams.setdefault((job.type, job.tenant), []).append(job)
+            streams.setdefault(job.stream, []).append(job)
         for jobs in streams.values():
             stood = [job.stood for job in jobs if job.stood is not None]
             assert stood == sorted(stood), [self.name(job.id) for job in jobs]
@@ -353,7 +383,7 @@ class Steering(RuleBasedStateMachine):
             await self.conn.execute("select release_held(array(select id from jobs where state = 'created'))")
             for row in await self.conn.fetch("select id from jobs where state in ('paused', 'error')"):
                 await execute(self.conn, "resume", row["id"])
-            await self.conn.execute("select execute_requests(), elect()")
+            await self.conn.execute("select execute_requests(), elect(), serve_ready()")
             await settle(self.conn, "complete", await claim(self.conn, *POLICIES, limit=50))
             if not await self.conn.fetchval("select count(*) from jobs where state <> all ($1)", FINAL):
                 return
@@ -375,6 +405,10 @@ class Steering(RuleBasedStateMachine):
                 priority=job.priority,
                 attempts=job.max_attempts,
             )
+            self.learn_stream(new)
+
+    def learn_stream(self, job_id: UUID) -> None:
+        self.model.jobs[job_id].stream = self.do(self.conn.fetchval("select stream from jobs where id = $1", job_id))
 
     def end(self, lease: Lease, worker: str, ending: Ending) -> None:
         verb, outcome, kind, delay = ending

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import uuid4
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -128,6 +129,8 @@ async def test_delete_erases_what_the_job_was_about_and_keeps_the_tombstone(conn
     assert [row for rows in everything.values() for row in rows if "secret" in row] == []
     job = await job_row(conn, lease.job_id)
     assert (job["state"], job["payload"], job["result"], job["idempotency_key"]) == ("dead", "{}", None, "k")
+    assert await execute(conn, "delete", lease.job_id) == "accepted"
+    assert await conn.fetchval("select count(*) from job_events where event = 'erased'") == 2, "one for each job"
 
 
 async def test_delete_of_a_running_job_comes_back_until_it_has_ended(conn: asyncpg.Connection) -> None:
@@ -141,6 +144,68 @@ async def test_delete_of_a_running_job_comes_back_until_it_has_ended(conn: async
     await conn.execute("select execute_requests()")
     assert (await job_row(conn, lease.job_id))["payload"] == "{}"
     assert await state_of(conn, waiting["id"]) == "success"
+
+
+async def test_a_repeat_of_cancel_or_delete_is_the_same_request(conn: asyncpg.Connection) -> None:
+    async def ask(verb: str, job_id: UUID) -> UUID:
+        row = await conn.fetchrow("select outcome, request_id from request($1, array[$2::uuid], 'me')", verb, job_id)
+        assert row is not None
+        assert row["outcome"] == "accepted"
+        return UUID(str(row["request_id"]))
+
+    lease = await run_one(conn)
+    waiting = await enqueue(conn, "other")
+    for verb in ("cancel", "delete"):
+        for job_id in (lease.job_id, waiting):
+            assert len({await ask(verb, job_id) for _ in range(5)}) == 1
+    # What can be taken back is asked for as often as it is wished.
+    assert len({await ask("pause", waiting) for _ in range(2)}) == 2
+    await conn.execute("select execute_requests(100)")
+    (erasing,) = await conn.fetch("select id, attempt from jobs where type = 'holdfast.delete' and state = 'scheduled'")
+    assert {await ask("delete", lease.job_id) for _ in range(5)} == {erasing["id"]}
+    await conn.execute("select execute_requests(100)")
+    assert await conn.fetchval("select count(*) from job_attempts where job_id = $1", erasing["id"]) == 1
+    # The request for an attempt that has ended says nothing of the next one.
+    held = await run_one(conn, "held")
+    first = await ask("cancel", held.job_id)
+    assert await settle(conn, "fail", [held], kinds=["hold"]) == ["error"]
+    assert await ask("cancel", held.job_id) != first
+    await conn.execute("select execute_requests(100)")
+    assert await state_of(conn, held.job_id) == "canceled"
+    assert await offences(conn) == []
+
+
+async def test_a_delete_looks_ever_more_rarely_at_a_handler_that_runs_on(conn: asyncpg.Connection) -> None:
+    async def looks() -> AsyncIterator[float]:
+        while True:
+            await conn.execute("select execute_requests()")
+            row = await conn.fetchrow(
+                "select id, extract(epoch from run_at - updated_at)::float as delay"
+                " from jobs where type = 'holdfast.delete' and state = 'scheduled'"
+            )
+            if row is None:
+                return
+            yield row["delay"]
+            await make_due(conn, row["id"])
+            await promote(conn)
+
+    lease = await run_one(conn)
+    await request(conn, "delete", lease.job_id)
+    delays = []
+    async for delay in looks():
+        delays.append(delay)
+        if len(delays) == 10:
+            break
+    assert delays == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    await conn.execute(
+        "insert into job_items (job_id, id, tenant, collection, key, data)"
+        " select $1, n, 'default', 'c', n::text, '1' from generate_series(1, 35000) n",
+        lease.job_id,
+    )
+    await settle(conn, "complete", [lease])
+    # But not, once the handler has ended, at its own work: what is erased in several steps is erased without delay.
+    assert [delay async for delay in looks()] == [delays[-1], 0.5, 0.5, 0.5]
+    assert await conn.fetchval("select count(*) from job_items") == 0
 
 
 async def test_retry_of_an_ended_job_is_a_new_job_that_points_to_the_old_one(conn: asyncpg.Connection) -> None:

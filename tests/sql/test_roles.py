@@ -14,34 +14,43 @@ ROLES = ("api", "worker", "operator", "client")
 
 EVERYBODY = {
     "enqueue", "enqueue_many", "enqueue_plain", "release_held", "request", "get_jobs", "list_jobs", "get_attempts",
-    "get_events", "get_progress", "get_items", "backlog",
+    "get_events", "get_progress", "get_items", "backlog", "summaries", "listed_ids", "attempts_page", "events_page",
+    "items_page", "payload_limit",
 }  # fmt: skip
 WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
-    "release_unknown", "release_unheard", "claim_time",
-    "stop", "eligible_streams", "open_streams", "work_left", "register_worker",
+    "release_unknown", "release_unheard", "claim_mark",
+    "stop", "eligible_streams", "open_streams", "ready_streams", "work_left", "register_worker",
     "enlist_worker", "beat", "unregister_worker", "admit", "forget_permits",
-    "publish_types", "lead", "preside", "unheard", "recover", "clamp_leases", "clamp_rates", "clamp_backoff", "resign",
+    "publish_types", "lead", "preside", "unheard", "recover", "review_leases", "clamp_leases", "clamp_rates",
+    "clamp_backoff", "resign",
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor", "result_limit",
-    "claim_jobs", "may_begin", "record_beginnings",
-    "promote_due", "elect_from", "age_from", "reconcile_pages", "retire_from", "retire_known", "drop_stray_leases",
-    "drop_stray_entries", "drop_stray_due", "show_hidden",
-    "replace_heads", "seat_headless", "forget_idle_permits",
+    "claim_jobs", "claimed_payloads", "may_begin", "record_beginnings",
+    "promote_due", "elect_from", "age_from", "age_lines", "reconcile_pages", "retire_from", "retire_known",
+    "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
+    "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
     "revoke_key", "list_keys", "list_audit", "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after",
-    "pause_scope", "resume_scope", "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
+    "pause_scope", "resume_scope", "pause_scope_as", "resume_scope_as",
+    "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
     "as_caller", "list_controls",
     "list_queues", "list_types", "list_lanes", "list_tenants", "drain_state", "list_targets", "show_targets", "explain",
 }  # fmt: skip
 CLIENTS = {
-    "submit", "public_jobs", "job_standings", "job_result", "tenant_items", "tenant_request", "waiting_jobs",
+    "submit", "public_jobs", "job_standings", "job_result", "tenant_items", "tenant_items_page",
+    "payload_limit", "tenant_request", "waiting_jobs",
     "find_key", "touch_keys", "probe", "as_caller",
 }  # fmt: skip
-GRANTED = {"api": EVERYBODY, "worker": WORKERS, "operator": OPERATORS, "client": CLIENTS}
+#: What touches nothing, and needs no rights of its own.
+PURE = {"readable"}
+GRANTED = {
+    role: names | PURE
+    for role, names in {"api": EVERYBODY, "worker": WORKERS, "operator": OPERATORS, "client": CLIENTS}.items()
+}
 
 FUNCTIONS = "select p.oid, p.proname from pg_proc p where p.pronamespace = 'holdfast'::regnamespace"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -259,14 +260,30 @@ async def test_what_a_worker_was_given_unknowingly_is_handed_back(conn: asyncpg.
     await enqueue_copies(conn, 5)
     known, *unknown = await claim(conn, limit=3)
     (foreign,) = await claim(conn, worker="w2")
-    now = await conn.fetchval("select claim_time()")
+    mark = await conn.fetchrow("select * from claim_mark()")
+    assert mark is not None
     (later,) = await claim(conn, limit=1)
-    assert await conn.fetchval("select release_unheard('w1', $1, $2)", [known.job_id], now) == 2
+    assert await conn.fetchval("select release_unheard('w1', $1, $2, $3)", [known.job_id], *mark) == 2
     assert await state_of(conn, later.job_id) == "running", "it was claimed after the call was made"
     states = [await state_of(conn, lease.job_id) for lease in (known, *unknown, foreign)]
     assert states == ["running", "queued", "queued", "running"]
     assert await conn.fetchval("select release_unknown('w1', $1)", [known.job_id]) == 1, "as workers of 0.2.0 call it"
     assert await conn.fetchval("select sum(failures) from jobs") == 0
+
+
+@pytest.mark.parametrize("blind", ["the clock was set back", "numbers are given again"])
+async def test_what_was_claimed_after_the_mark_is_not_handed_back(conn: asyncpg.Connection, blind: str) -> None:
+    mark = await conn.fetchrow("select * from claim_mark()")
+    assert mark is not None
+    until, number = mark
+    lease = await run_one(conn)
+    if blind == "the clock was set back":
+        until += timedelta(minutes=1)
+    else:
+        number += 1000
+    handed_back = "select release_unheard($1, '{}', $2, $3)"
+    assert await conn.fetchval(handed_back, "w1", until, number) == 0
+    assert await state_of(conn, lease.job_id) == "running"
 
 
 async def test_a_count_of_failures_at_its_end_does_not_hold_up_the_batch(conn: asyncpg.Connection) -> None:

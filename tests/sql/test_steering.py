@@ -17,8 +17,11 @@ from tests.sql.factories import (
     enqueue_many,
     execute,
     job_in,
+    offences,
     publish,
+    request,
     run_one,
+    settle,
     state_of,
 )
 
@@ -26,6 +29,8 @@ SCOPES = [("queue", "mail"), ("type", "mail.send"), ("lane", "fast"), ("tenant",
 STEERING = {
     "pause_scope": "pause_scope('queue', 'q', 'me')",
     "resume_scope": "resume_scope('queue', 'q', 'me')",
+    "pause_scope_as": "pause_scope_as('tenant', 'acme', 'me', null, null, 'acme', true)",
+    "resume_scope_as": "resume_scope_as('tenant', 'acme', 'me', null, null, 'acme')",
     "set_limit": "set_limit('queue', 'q', 1, null, null, 'me')",
     "set_weight": "set_weight('t', 2, 'me')",
     "change_limits": "change_limits('tenant', 't', '{weight}', null, null, null, 2, 'me')",
@@ -97,28 +102,112 @@ async def test_a_pause_says_who_and_why_until_it_is_resumed(conn: asyncpg.Connec
     assert heard.empty()
 
 
-async def test_a_tenants_own_pause_gives_way_to_anybody_elses(conn: asyncpg.Connection) -> None:
-    async def pause(by: str, kind: str = "tenant") -> bool:
-        return bool(await conn.fetchval("select pause_scope($1, 'acme', $2)", kind, by))
+async def test_a_tenants_own_pause_gives_way_to_the_installations(conn: asyncpg.Connection) -> None:
+    async def pause(by: str, tenant: str | None = None) -> bool:
+        call = "select pause_scope_as('tenant', 'acme', $1, null, null, $2, false)"
+        return bool(await conn.fetchval(call, by, tenant))
 
-    async def resume_own() -> bool:
-        return bool(await conn.fetchval("select resume_scope('tenant', 'acme', 'acme/bob', only_by => 'acme/')"))
+    async def resume(by: str, tenant: str | None = None) -> bool:
+        return bool(await conn.fetchval("select resume_scope_as('tenant', 'acme', $1, null, null, $2)", by, tenant))
 
-    for first, second, replaced in (("acme/bob", "ada", True), ("ada", "acme/bob", False)):
-        assert await pause(first)
-        assert await pause(second) == replaced
+    own, others = ("bob", "acme"), ("ada", None)
+    for first, second, replaced in ((own, others, True), (others, own, False)):
+        assert await pause(*first)
+        assert await pause(*second) == replaced
         assert not await pause("eve")
         (control,) = await rows(conn, "list_controls()")
-        assert control["paused_by"] == "ada"
-        assert not await resume_own()
+        assert (control["paused_by"], control["paused_tenant"]) == others
+        assert not await resume(*own)
         (last, *_) = await rows(conn, "list_audit()")
-        assert (last["actor"], json.loads(last["detail"])) == ("ada", {"instead_of": first} if replaced else {})
-        assert await conn.fetchval("select resume_scope('tenant', 'acme', 'ada')")
-    assert await pause("acme/bob")
-    assert not await pause("acme/eve")
-    assert await resume_own()
-    assert await pause("acme/bob", "queue")
-    assert not await pause("ada", "queue")
+        assert (last["actor"], json.loads(last["detail"])) == ("ada", {"instead_of": "bob"} if replaced else {})
+        assert await resume("ada")
+    assert await pause(*own)
+    assert not await pause("eve", "acme")
+    assert await resume("eve", "acme")
+    for call in ("pause_scope_as('queue', 'acme', 'bob', null, null, 'acme', false)",
+                 "pause_scope_as('tenant', 'other', 'bob', null, null, 'acme', false)",
+                 "resume_scope_as('tenant', 'other', 'bob', null, null, 'acme')"):  # fmt: skip
+        with pytest.raises(asyncpg.PostgresError, match="that tenant alone"):
+            await conn.execute(f"select {call}")
+
+
+async def test_who_paused_is_not_told_by_a_name_that_anybody_can_have(conn: asyncpg.Connection) -> None:
+    """Servers of 0.2.0 pass a name that begins with the tenant's. Their keys tell who it was."""
+    keys = {}
+    for tenant, scope in (("acme", "operate"), ("acme", "admin"), ("other", "operate")):
+        keys[tenant, scope] = await conn.fetchval(
+            "select id from create_key(gen_random_uuid(), $1, 'acme/ops', 'hf_', sha256(random()::text::bytea),"
+            " array[$2], null, null, null, 'ada')",
+            tenant, scope,
+        )  # fmt: skip
+    for who, own in ((None, False), *((who, who == ("acme", "operate")) for who in keys)):
+        key = who and keys[who]
+        assert await conn.fetchval("select pause_scope('tenant', 'acme', 'acme/ops', null, $1)", key)
+        (control,) = await rows(conn, "list_controls()")
+        assert control["paused_tenant"] == ("acme" if own else None), who
+        resumed = await conn.fetchval("select resume_scope('tenant', 'acme', 'acme/ops', only_by => 'acme/')")
+        assert resumed == own
+        assert not await conn.fetchval("select resume_scope('tenant', 'acme', 'a', only_by => 'acm')")
+        await conn.execute("select resume_scope('tenant', 'acme', 'ada')")
+
+
+async def test_what_the_installations_operators_write_is_not_for_tenants(conn: asyncpg.Connection) -> None:
+    job = await enqueue(conn, "mail", tenant="acme", queue="post")
+    looks = {
+        "queue": ("post", "list_queues($1, 'post')"),
+        "type": ("mail", "list_types($1, 'mail')"),
+        "lane": ("general", "list_lanes($1, 'general')"),
+        "tenant": ("acme", "list_tenants($1, 'acme')"),
+        "everything": ("", "drain_state($1)"),
+    }
+    for kind, (name, look) in looks.items():
+        for by_tenant, public in ((None, False), (None, True), *((("acme", False),) if kind == "tenant" else ())):
+            await conn.execute(
+                "select pause_scope_as($1, $2, 'ada', 'unpaid', null, $3, $4)", kind, name, by_tenant, public
+            )
+            for asking in (None, "acme"):
+                named = asking is None or by_tenant == "acme"
+                (found,) = await rows(conn, look, asking)
+                assert found["paused_at"] is not None
+                told = (found["paused_by"], found["paused_note"])
+                assert told == ("ada" if named else None, "unpaid" if named or public else None)
+                (why,) = await rows(conn, "explain($1, $2)", job, asking)
+                assert why["code"] == f"{kind}-paused"
+                culprit = json.loads(why["culprit"])
+                assert (culprit.get("by"), culprit.get("note")) == told
+                assert [word in why["sentence"] for word in ("ada", "unpaid")] == [word is not None for word in told]
+            await conn.execute("select resume_scope($1, $2, 'ada')", kind, name)
+            (found,) = await rows(conn, look, "acme")
+            assert (found["paused_at"], found["paused_by"], found["paused_note"]) == (None, None, None)
+
+
+async def test_a_resolved_job_is_told_by_its_reason_and_not_by_a_note(conn: asyncpg.Connection) -> None:
+    forged = await enqueue(conn)
+    await request(conn, "cancel", forged, note="resolved: by me")
+    await conn.execute("select execute_requests()")
+    held = await job_in(conn, "error", "b")
+    lease = await run_one(conn)
+    for job in (held, lease.job_id):
+        assert await conn.fetchval("select resolve_job($1, 'bob', 'by hand')", job) == "accepted"
+    assert await conn.fetchval("select interrupt from leases") == "resolve"
+    for call in ("renew('w1', $1, $2)", "interrupted('w1', $1, $2)"):  # workers know cancel and pause
+        assert await conn.fetchval(f"select interrupt from {call}", [lease.job_id], [lease.attempt]) == "cancel"
+    (shown,) = await rows(conn, "get_jobs($1)", [lease.job_id])
+    assert shown["interrupt"] == "cancel"
+    await conn.execute("select execute_requests()")
+    assert await settle(conn, "stop", [lease], outcomes=["canceled"]) == ["canceled"]
+    for job, reason, event, note in (
+        (forged, "canceled", "canceled", "resolved: by me"),
+        (held, "resolved", "resolved", "by hand"),
+        (lease.job_id, "resolved", "resolved", "by hand"),
+    ):
+        assert await conn.fetchval("select reason from jobs where id = $1", job) == reason
+        events = await conn.fetch("select event, note from job_events where job_id = $1 order by id desc", job)
+        assert tuple(events[0]) == (event, note)
+        (why,) = await rows(conn, "explain($1)", job)
+        assert why["sentence"].startswith(f"The job was {reason}")
+        assert why["sentence"].endswith(f'("{note}").')
+    assert await offences(conn) == []
 
 
 async def test_limits_and_weights_are_kept_until_they_are_cleared(conn: asyncpg.Connection) -> None:
@@ -291,8 +380,8 @@ async def test_targets_tell_the_culprit_and_who_waits(conn: asyncpg.Connection) 
     assert await conn.fetchval("select resolve_job($1, 'bob', 'done by hand', 'default')", held) == "accepted"
     await conn.execute("select execute_requests()")
     assert await state_of(conn, held) == "canceled"
-    (event,) = await conn.fetch("select by, note from job_events where job_id = $1 and event = 'canceled'", held)
-    assert tuple(event) == ("bob", "resolved: done by hand")
+    (event,) = await conn.fetch("select by, note from job_events where job_id = $1 and event = 'resolved'", held)
+    assert tuple(event) == ("bob", "done by hand")
     assert await conn.fetchval("select reason from jobs where id = $1", held) == "resolved"
     (entry, *_) = await rows(conn, "list_audit()")
     assert (entry["action"], entry["subject"], entry["tenant"]) == ("job.resolve", str(held), "default")

@@ -18,13 +18,14 @@ CALLS = {
     "job_standings": "job_standings(array[$1], array[$2::uuid])",
     "job_result": "job_result($1, $2)",
     "tenant_items": "tenant_items($1, $2, null, 10)",
+    "tenant_items_page": "tenant_items_page($1, $2, null, 10)",
     "tenant_request": "tenant_request($1, 'cancel', $2, 'me', null)",
     "waiting_jobs": "waiting_jobs($1, 10)",
 }
 #: Those that are about keys, and know no tenant before they have found one.
 ABOUT_KEYS = {"find_key", "touch_keys"}
-#: Tells whether the server takes writes, and nothing of what is in it.
-ABOUT_THE_SERVER = {"probe"}
+#: Tell whether the server takes writes and how large a payload may be, or look at their argument alone.
+ABOUT_THE_SERVER = {"probe", "payload_limit", "readable"}
 #: Says from where the caller speaks, and does nothing else.
 ABOUT_THE_CALLER = {"as_caller"}
 
@@ -68,7 +69,7 @@ async def test_what_belongs_to_another_tenant_does_not_exist(connect_as: Connect
     job = await enqueue(conn, "x", tenant="theirs")
     before = await conn.fetchrow("select * from jobs where id = $1", job)
     client = await connect_as("client")
-    for name in ("public_jobs", "job_standings", "job_result", "tenant_items"):
+    for name in ("public_jobs", "job_standings", "job_result", "tenant_items", "tenant_items_page"):
         assert await client.fetch(f"select * from {CALLS[name]}", "mine", job) == []
     assert await client.fetchval(f"select {CALLS['tenant_request']}", "mine", job) == "not-found"
     assert await client.fetchval("select waiting_jobs('mine', 10)") == 0

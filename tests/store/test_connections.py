@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
+import psycopg
 import pytest
 
 from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen
+from holdfast.model.ids import new_job_id
 from holdfast.store import confirmation
 from holdfast.store import connections as module
 from holdfast.store.connections import Connections
@@ -113,6 +115,26 @@ async def test_a_failed_connection_leaves_its_place_to_others() -> None:
     results = await asyncio.gather(*(nowhere.take() for _ in range(3)), return_exceptions=True)
     assert all(isinstance(result, DatabaseUnavailable) and "127.0.0.1:1" in str(result) for result in results)
     await nowhere.close(1)
+
+
+async def test_one_given_back_while_the_server_refuses_more_is_used(
+    two: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, connecting, go_on = await two.take(), asyncio.Event(), asyncio.Event()
+
+    async def refuse(*_: object) -> asyncpg.Connection:
+        connecting.set()
+        await go_on.wait()
+        raise DatabaseUnavailable("there is no connection left", reason="connections")
+
+    monkeypatch.setattr(module, "open_connection", refuse)
+    second = asyncio.create_task(two.take())
+    await connecting.wait()
+    two.give(first)
+    go_on.set()
+    assert await asyncio.wait_for(second, 5) is first
+    two.give(first)
+    await two.close(1)
 
 
 async def test_closing_waits_for_what_is_lent_and_then_cuts(two: Connections) -> None:
@@ -317,3 +339,41 @@ async def test_a_statement_that_was_never_sent_is_repeated(
     monkeypatch.setattr(asyncpg.Connection, "fetchval", refuse_first)
     assert await desk.value("unheard") is False
     await database.close()
+
+
+async def test_a_read_survives_that_several_idle_connections_were_cut(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is cut after it was taken, so that the driver learns of it only by its statement."""
+    database = Database(config, role="api")
+    await database.open()
+    take, cuts = Connections.take, iter(range(3))
+
+    with psycopg.connect(str(config.database_url), autocommit=True) as admin:
+
+        async def cut(connections: Connections, seconds: float | None = None) -> asyncpg.Connection:
+            conn = await take(connections, seconds)
+            for _ in cuts:
+                admin.execute("select pg_terminate_backend(%s, 5000)", [conn.get_server_pid()])
+                break
+            return conn
+
+        monkeypatch.setattr(Connections, "take", cut)
+        assert await database.rows("get_jobs", [new_job_id()], None) == []
+    assert next(cuts, None) is None, "three were cut"
+    await database.close()
+
+
+@pytest.mark.parametrize("asked", [b"max(step)", b"testing_clock"])
+async def test_a_start_that_gets_no_answer_ends(
+    database_url: str, asked: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.database._CHECK_SECONDS", 0.5)
+    async with Line(database_url).running() as line:
+        line.swallow(asked)
+        database = Database(
+            Config.load(environment={}, database_url=over_lines(database_url, line.port)), role="worker"
+        )
+        with pytest.raises(DatabaseUnavailable):
+            await asyncio.wait_for(database.open(), 15)
+        assert line.swallowed.is_set()

@@ -44,7 +44,7 @@ async def test_what_comes_at_once_shares_statements(
     intents = [intent(tenant=f"t{n % 5}") for n in range(400)]
     answers = await asyncio.gather(*(submissions.enqueue([i]) for i in intents))
     assert [a.job_id for (a,) in answers] == [i.id for i in intents]
-    assert len(statements) <= 4
+    assert len(statements) <= 6  # two may be under way at a time
     stored = {row["id"]: row["tenant"] for row in await conn.fetch("select id, tenant from jobs")}
     assert stored == {i.id: i.tenant for i in intents}
 

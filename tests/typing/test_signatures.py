@@ -13,7 +13,19 @@ from typing import Any, assert_type
 import pytest
 from pydantic import BaseModel
 
-from holdfast import Context, Handler, Holdfast, InvalidInput, InvalidPayload, Job, JobRef, Middleware, NewJob, events
+from holdfast import (
+    Context,
+    Handler,
+    Holdfast,
+    InvalidInput,
+    InvalidPayload,
+    Job,
+    JobRef,
+    ListedJob,
+    Middleware,
+    NewJob,
+    events,
+)
 
 hf = Holdfast("postgresql://nobody@127.0.0.1:1/none")
 
@@ -55,7 +67,7 @@ async def signatures() -> None:
     assert_type(mail.sync.enqueue(Mail(to="a@example.com")), JobRef)
     assert_type(hf.sync.enqueue("typing.greet", {"name": "Ada"}, priority=1), JobRef)
     assert_type(hf.sync.get("id"), Job)
-    assert_type(hf.sync.find(types=["typing.greet"], limit=5), list[Job])
+    assert_type(hf.sync.find(types=["typing.greet"], limit=5), list[ListedJob])
     assert_type(greet.options(priority=1, run_at=datetime.now(UTC)).sync.enqueue("Ada"), JobRef)
 
 

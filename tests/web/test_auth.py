@@ -24,6 +24,7 @@ ALLOWED = {
     "read": {"read", "operate", "admin"},
     "work": {"work", "admin"},
     "operate": {"operate", "admin"},
+    "metrics": {"metrics", "admin"},
     "admin": {"admin"},
 }
 #: Routes for everybody: they tell nothing of anybody's jobs.
@@ -97,6 +98,20 @@ async def test_nobody_passes_without_a_good_key(client: httpx.AsyncClient, hf: H
             assert answer.headers["www-authenticate"] == "Bearer"
         is_problem(await call(client, method, path, job.id, {"Authorization": f"Bearer {secret}"}), 401, "bad-key")
     assert (await hf.get(job)).state == "created"
+
+
+async def test_figures_of_all_tenants_are_not_for_one_tenants_operators(
+    client: httpx.AsyncClient, key: KeyMaker
+) -> None:
+    mine, scraper = await key("operate", "submit", "read", "work", tenant="mine"), await key("metrics")
+    refused = await client.get("/metrics", headers=mine)
+    is_problem(refused, 403, "scope")
+    assert "http_requests_total" not in refused.text
+    assert "http_requests_total" in (await client.get("/metrics", headers=scraper)).text
+    # Whoever measures sees and moves nothing else.
+    for method, path, scope in SECURED:
+        if scope != "metrics":
+            is_problem(await call(client, method, path, uuid4(), scraper), 403, "scope")
 
 
 async def test_jobs_of_another_tenant_do_not_exist(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:

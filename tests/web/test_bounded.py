@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast import Holdfast
@@ -181,6 +182,14 @@ async def test_who_is_still_sending_can_read_the_refusal(bare: int) -> None:
     async with asyncio.timeout(20):
         assert b" 431 " in await reader.read()  # to its end: the connection is not reset
     writer.close()
+
+
+@pytest.mark.parametrize("size", [2**20 + 1, 2**20 + 100_000, 2**20 + 900_000])
+async def test_who_is_still_sending_a_body_can_read_why_it_is_refused(port: int, size: int) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        for _ in range(5):
+            answer = await client.post("/jobs", content=b" " * size, headers={"Content-Type": "application/json"})
+            assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
 
 
 async def test_what_is_not_http_is_a_problem_too(bare: int) -> None:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import httpx
 import pytest
 
 from holdfast import Context, Holdfast, State
 from holdfast.web.bodies import BODY_LIMIT
+from tests.web.conftest import KeyMaker
 
 JSON = {"content-type": "application/json"}
 
@@ -174,3 +177,21 @@ async def test_unknown_jobs_are_not_found_and_those_of_others_are_unknown(
 async def test_unknown_routes_and_methods_are_problems_too(gatekeeper: httpx.AsyncClient) -> None:
     is_problem(await gatekeeper.get("/nothing"), 404, "not-found")
     is_problem(await gatekeeper.delete("/jobs"), 405, "method-not-allowed")
+
+
+async def test_too_many_queues_of_a_tenant_are_refused_and_hold_up_nobody_else(
+    client: httpx.AsyncClient, key: KeyMaker, conn: asyncpg.Connection
+) -> None:
+    mine, theirs = await key("submit", tenant="mine"), await key("submit", tenant="theirs")
+    await conn.execute("update settings set value = '2' where name = 'STREAMS_PER_TENANT'")
+    for queue in ("a", "b"):
+        assert (await client.post("/jobs", json={"jobType": "x", "queue": queue}, headers=mine)).status_code == 202
+    # All at once, so that they are recorded together.
+    wishes = [(mine, "a"), (mine, "c"), (theirs, "a"), (mine, "d"), (theirs, "a")]
+    answers = await asyncio.gather(
+        *(client.post("/jobs", json={"jobType": "x", "queue": queue}, headers=who) for who, queue in wishes)
+    )
+    assert [answer.status_code for answer in answers] == [202, 409, 202, 409, 202]
+    problem = is_problem(answers[1], 409, "queues-limit")
+    assert "tenant mine has 2 combinations" in problem["detail"]
+    assert "retry-after" not in answers[1].headers

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +18,7 @@ import pytest
 
 from holdfast import Context, Fatal, Holdfast, RetryPolicy
 from holdfast.errors import DatabaseBusy
+from holdfast.model.query import parse_query
 from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
 
@@ -252,6 +255,46 @@ async def test_a_search_that_takes_too_long_ends_in_the_database_too(
     async with asyncio.timeout(10):
         while await conn.fetchval(running):
             await asyncio.sleep(0.05)
+
+
+async def test_what_is_searched_for_is_not_in_the_servers_log(
+    hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when the server ends a search, nor when its client does, nor when it fails."""
+    await hf.enqueue("x", {"n": 1})
+    log = Path(await conn.fetchval("show data_directory")).parent / "server.log"
+    begins = log.stat().st_size if log.exists() else 0
+    term = "s3cret"
+    query = f'type:{term},x* OR -{term} attempt<5 OR payload.{term}={term} result.a>"{term}" error:{term}*'
+    tree = json.dumps(parse_query(query))
+    searching = "select * from search_jobs($1, null, null, 50, 1000)"
+    (found,) = await conn.fetch(searching, tree)
+    assert len(found["ids"]) == 1
+    with pytest.raises(asyncpg.PostgresError) as failed:
+        await conn.fetch(searching, json.dumps({"and": [json.loads(tree), _moment("2020-13-41")]}))
+    await conn.execute(
+        "create or replace function like_escaped(value text) returns text language plpgsql volatile"
+        " as $$ begin perform pg_sleep(60); return value; end $$"
+    )
+    async with conn.transaction():
+        await conn.execute("set local statement_timeout = '100ms'")
+        with pytest.raises(asyncpg.QueryCanceledError) as ended:
+            async with conn.transaction():
+                await conn.fetch(searching, tree)
+    for fault in (failed.value, ended.value):
+        assert "search_jobs" in str(fault.context)
+        assert term not in f"{fault} {fault.context} {fault.detail} {fault.internal_query}"
+    monkeypatch.setattr("holdfast.client.turns._SEARCH_SECONDS", 0.3)
+    with pytest.raises(DatabaseBusy):
+        await (await hf.operations()).search(query)
+    if log.exists():
+        with log.open() as lines:
+            lines.seek(begins)
+            assert term not in lines.read()
+
+
+def _moment(text: str) -> dict[str, Any]:
+    return {"field": "created", "op": ">", "value": text}
 
 
 async def test_a_search_says_how_far_back_it_looked(

@@ -46,7 +46,8 @@ async def test_what_is_paused_says_who_why_and_since(client: httpx.AsyncClient, 
 
     drained = (await client.post("/ops/drain", json={"reason": "upgrade"}, headers=admin)).json()
     assert (drained["paused"]["reason"], drained["running"]) == ("upgrade", 0)
-    assert (await client.get("/ops/drain", headers=await key("operate"))).json() == drained
+    seen = (await client.get("/ops/drain", headers=await key("operate"))).json()
+    assert seen == drained | {"paused": drained["paused"] | {"by": None, "reason": None}}
     assert (await client.post("/ops/resume", headers=admin)).json()["paused"] is None
 
 
@@ -103,6 +104,45 @@ async def test_a_tenants_operators_steer_their_own_tenant_alone(
     assert [item["name"] for item in await pages(client, "/ops/queues", mine)] == ["default"]
 
 
+async def test_a_tenant_learns_that_it_is_paused_and_why_only_if_that_is_public(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
+) -> None:
+    mine, admin = await key("operate", tenant="mine"), await key("admin", tenant="mine")
+    job = await hf.enqueue("mail", {}, tenant="mine")
+    paths = {"queues/default": "queues", "types/mail": "types", "lanes/general": "lanes", "tenants/mine": "tenants"}
+    for public in (False, True):
+        why = "a secret" if public else None
+        for path, listed in paths.items():
+            body = {"reason": "a secret", "public": public}
+            own = (await client.post(f"/ops/{path}/pause", json=body, headers=admin)).json()
+            assert (own["paused"]["by"], own["paused"]["reason"]) == ("a key", "a secret")
+            (found,) = [item for item in await pages(client, f"/ops/{listed}", mine) if item["name"] in path]
+            assert found["paused"] == own["paused"] | {"by": None, "reason": why}
+            told = await client.get(f"/ops/jobs/{job.id}/explain", headers=mine)
+            assert ("a secret" in told.text, "a key" in told.text) == (public, False)
+            if listed == "tenants":
+                again = await client.post(f"/ops/{path}/pause", json={"reason": "mine"}, headers=mine)
+                assert again.json()["paused"] == found["paused"]
+                refused = await client.post(f"/ops/{path}/resume", headers=mine)
+                is_problem(refused, 403, "scope")
+                assert "a secret" not in refused.text
+                assert "a key" not in refused.text
+            await client.post(f"/ops/{path}/resume", headers=admin)
+    is_problem(await client.post("/ops/tenants/mine/resume", json={"public": True}, headers=mine), 422, "invalid")
+    is_problem(await client.post("/ops/tenants/mine/pause", json={"public": 1}, headers=mine), 422, "invalid")
+
+
+async def test_a_key_named_like_a_tenant_makes_no_pause_that_the_tenant_can_lift(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
+) -> None:
+    _, secret = await (await hf.operations()).keys.create("acme/ops", scopes=["admin"], by="a test")
+    admin, theirs = {"Authorization": f"Bearer {secret}"}, await key("operate", tenant="acme")
+    assert (await client.post("/ops/tenants/acme/pause", headers=admin)).json()["paused"]["by"] == "acme/ops"
+    is_problem(await client.post("/ops/tenants/acme/resume", headers=theirs), 403, "scope")
+    (acme,) = await pages(client, "/ops/tenants", theirs)
+    assert acme["paused"]["by"] is None
+
+
 async def test_blocked_targets_name_the_culprit_and_can_be_resolved(
     client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, conn: asyncpg.Connection
 ) -> None:
@@ -137,5 +177,6 @@ async def test_blocked_targets_name_the_culprit_and_can_be_resolved(
     is_problem(await client.post(f"/ops/jobs/{heads['a']}/resolve", headers=mine), 409, "already-final")
     told = (await client.get(f"/ops/jobs/{heads['a']}/explain", headers=mine)).json()
     assert "by a key" in told["sentence"]
-    assert '"resolved: by hand"' in told["sentence"]
+    assert told["sentence"].startswith("The job was resolved by a key at ")
+    assert told["sentence"].endswith('("by hand").')
     assert (await client.get("/ops/targets/a", headers=mine)).json()["job_id"] == str(others["a"])

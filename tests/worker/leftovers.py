@@ -6,11 +6,11 @@ import itertools
 import json
 import multiprocessing
 import os
-import signal
 import stat
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -215,18 +215,8 @@ def _wait(condition: Callable[[], bool]) -> None:
 @hf.job("leave", executor="process", retry=ONCE)
 def leave(ctx: Context, what: str) -> int:
     """Leave something behind that would meet the next handler of this process."""
-    if what == "timer":
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-    elif what == "handler":
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    elif what == "mask":
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    elif what == "umask":
-        os.umask(0o007)
-    return os.getpid()
-
-
-@hf.job("rest", executor="process", retry=ONCE)
-def rest(ctx: Context) -> int:
-    time.sleep(0.5)
+    if what == "filter":
+        warnings.simplefilter("error")
+    elif what == "environment":
+        os.environ["LEFT"] = "behind"
     return os.getpid()

@@ -11,9 +11,11 @@ import pytest
 
 from holdfast import Context, Holdfast
 from holdfast.errors import LeaseLost as LeaseLostError
+from holdfast.store import lifeline
 from holdfast.telemetry.events import Event, LeaseLost
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
+from tests.lines import Line, over_lines
 from tests.worker.lapse import lapse
 
 
@@ -185,6 +187,27 @@ async def test_a_cut_connection_is_replaced_at_once_and_not_with_the_next_heartb
 LIFELINE = (
     "select pid from pg_stat_activity where datname = current_database() and application_name = 'holdfast lifeline'"
 )
+
+
+async def test_leases_are_kept_after_an_answer_to_the_keeper_was_lost(
+    database_url: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it asked: it must not wait for that for ever."""
+    monkeypatch.setattr(lifeline, "_STATEMENT_SECONDS", 0.5)
+    async with Line(database_url).running() as line, Holdfast(over_lines(database_url, line.port)) as hf:
+
+        @hf.job("long", lease=3)
+        async def long(ctx: Context) -> int:
+            await asyncio.sleep(6)
+            return ctx.attempt
+
+        async with working(hf):
+            await until(lambda: conn.fetchval(LIFELINE), what="the keeper listens")
+            line.swallow(b"LISTEN")
+            await conn.execute(f"select pg_terminate_backend(pid) from ({LIFELINE}) as found")
+            await asyncio.wait_for(line.swallowed.wait(), 20)
+            done = await hf.wait(await long.enqueue(), timeout=60)
+    assert (done.result, done.failures) == (1, 0)
 
 
 @pytest.mark.parametrize("target", ["a target", None])

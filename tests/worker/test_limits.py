@@ -8,7 +8,9 @@ from collections import Counter
 import asyncpg
 
 from holdfast import Context, Holdfast, Limit
+from holdfast.testing.harness import until
 from holdfast.testing.inprocess import working
+from tests.conftest import ConnectAs
 
 
 async def test_a_worker_holds_no_permit_that_it_does_not_use(hf: Holdfast) -> None:
@@ -82,3 +84,35 @@ async def test_a_worker_may_serve_some_tenants_only(hf: Holdfast) -> None:
         await work.options(tenant=tenant).enqueue()
     await hf.run_worker(burst=True, tenants=["a", "c"])
     assert sorted(served) == ["a", "c"]
+
+
+async def test_a_worker_claims_nothing_before_its_limits_are_known(
+    hf: Holdfast, conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    """While somebody else's claim is under way, a limit that is new cannot be set."""
+    running, most, ran = 0, 0, 0
+
+    @hf.job("work", limit=1)
+    async def work(ctx: Context) -> None:
+        nonlocal running, most, ran
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        ran += 1
+
+    other = await connect_as("worker")
+    await hf.enqueue_many([("work", {}, {})] * 4)
+    waits = """select exists (
+      select from pg_locks l join pg_database d on d.oid = l.database
+      where d.datname = current_database() and l.locktype = 'advisory' and not l.granted)"""
+    await other.execute("begin")
+    await other.fetch("select * from claim('other', '{nothing}')")
+    async with working(hf):
+        await until(lambda: conn.fetchval(waits), what="the worker wants to set its limit")
+        await until(lambda: conn.fetchval(f"select not ({waits})"), what="it gives up")
+        await until(lambda: conn.fetchval(waits), seconds=20, what="it tries again")
+        assert ran == running == 0, (ran, running, most)
+        await other.execute("rollback")
+        await until(lambda: ran == 4, seconds=20, what="all ran")
+    assert most == 1

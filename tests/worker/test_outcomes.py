@@ -212,28 +212,6 @@ async def test_a_timeout_error_of_the_handlers_own_is_a_failure(hf: Holdfast) ->
     assert (await _outcomes(hf, dead), dead.last_error) == (["failed"], "the other side did not answer")
 
 
-@pytest.mark.parametrize("raised", [SystemExit(3), StopIteration(), asyncio.CancelledError(), GeneratorExit()])
-@pytest.mark.parametrize("executor", ["async", "thread"])
-async def test_whatever_a_handler_raises_ends_its_attempt_and_nothing_else(
-    hf: Holdfast, raised: BaseException, executor: str
-) -> None:
-    def fail(ctx: Context) -> None:
-        raise raised
-
-    async def fail_async(ctx: Context) -> None:
-        raise raised
-
-    hf.job("fail", retry=RetryPolicy(max_attempts=1))(fail if executor == "thread" else fail_async)
-
-    @hf.job("succeed")
-    async def succeed(ctx: Context) -> None: ...
-
-    jobs = [await hf.enqueue("fail"), await hf.enqueue("succeed")]
-    async with asyncio.timeout(30):
-        await hf.run_worker(burst=True)
-    assert [(await hf.get(job.id)).state for job in jobs] == ["dead", "success"]
-
-
 async def test_the_error_and_traceback_of_strange_exceptions_are_stored(hf: Holdfast, conn: asyncpg.Connection) -> None:
     @hf.job("fail", retry=RetryPolicy(max_attempts=1))
     async def fail(ctx: Context) -> None:

@@ -32,12 +32,6 @@ def mark(tmp_path: Path) -> Path:
     return tmp_path / "mark"
 
 
-@pytest.fixture
-async def effects(conn: asyncpg.Connection) -> None:
-    """A table of the app's own."""
-    await conn.execute("create table public.effects (job_id uuid not null)")
-
-
 async def test_a_forked_copy_answers_for_nobody(hf: Holdfast, tmp_path: Path) -> None:
     """It ends as any program would, its parent alone says how the job ended, and the child is used again."""
     ends = {
@@ -164,10 +158,10 @@ async def _none_open(conn: asyncpg.Connection) -> bool:
     )
 
 
-@pytest.mark.parametrize("what", ["nothing", "timer", "handler", "mask", "umask"])
-async def test_what_a_handler_leaves_in_its_process_does_not_meet_the_next(hf: Holdfast, what: str) -> None:
+@pytest.mark.parametrize(("what", "kept"), [("nothing", True), ("filter", True), ("environment", False)])
+async def test_a_child_is_kept_if_what_was_left_in_it_can_be_put_back(hf: Holdfast, what: str, kept: bool) -> None:
     async with working(hf, lanes=ONE):
         first = await hf.wait((await hf.enqueue("leave", {"what": what})).id, timeout=30)
-        second = await hf.wait((await hf.enqueue("rest")).id, timeout=30)
+        second = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
     assert (first.state, second.state) == ("success", "success")
-    assert (first.result == second.result) is (what == "nothing"), "a child in which something was left is not kept"
+    assert (first.result == second.result) is kept

@@ -127,7 +127,7 @@ async def test_the_app_knows_the_database_of_the_worker(hf: Holdfast) -> None:
     job = await run_through(hf, "in sync")
     assert job.result == hf.config.database_url
     (child,) = await hf.find(types=["child"])
-    assert child.payload == {"n": 3}
+    assert (await hf.get(child)).payload == {"n": 3}
 
 
 async def test_an_idle_child_leaves_after_a_while(
@@ -207,7 +207,8 @@ async def test_a_fault_of_the_engine_is_raised_in_the_handler(hf: Holdfast) -> N
 async def test_middleware_around_enqueueing_may_wait(hf: Holdfast) -> None:
     done = await run_through(hf, "ask", {"child": "waited for"})
     assert (done.state, done.attempt) == ("success", 1)
-    (child,) = await hf.find(types=["waited for"])
+    (found,) = await hf.find(types=["waited for"])
+    child = await hf.get(found)
     assert (str(child.id), child.payload, child.parent_id) == (done.result, {"waited": True}, done.id)
 
 
@@ -222,7 +223,8 @@ async def test_a_handler_that_waits_for_middleware_is_interrupted(hf: Holdfast, 
 async def test_a_handler_may_enqueue_on_a_connection_of_its_own(hf: Holdfast) -> None:
     done = await run_through(hf, "lent", {"url": hf.config.database_url})
     assert (done.state, done.result) == ("success", "lent")
-    (child,) = await hf.find(types=["child"])
+    (found,) = await hf.find(types=["child"])
+    child = await hf.get(found)
     assert (child.payload, child.parent_id, child.correlation_id) == ({"n": 2}, done.id, done.correlation_id)
 
 

@@ -8,7 +8,7 @@ import time
 
 import asyncpg
 
-from holdfast import Context, Holdfast, RetryPolicy, SyncContext
+from holdfast import Context, Holdfast, SyncContext
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
 from tests.conftest import ConnectAs
@@ -152,35 +152,6 @@ async def test_what_a_handler_logs_is_kept_with_its_attempt(hf: Holdfast) -> Non
     assert attempt.log_excerpt == "WARNING met a bear"
 
 
-async def test_a_handler_in_a_thread_cannot_pass_for_ctrl_c(hf: Holdfast) -> None:
-    @hf.job("bad", retry=RetryPolicy(max_attempts=1))
-    def bad(ctx: Context) -> None:
-        raise KeyboardInterrupt
-
-    @hf.job("good")
-    async def good(ctx: Context) -> str:
-        return "done"
-
-    async with working(hf):
-        poison = await reached(hf, await bad.enqueue(), "dead")
-        assert (await hf.wait(await good.enqueue(), timeout=30)).result == "done"
-    assert poison.last_error == "the handler raised KeyboardInterrupt"
-
-
-async def test_an_exception_that_cannot_say_what_it_is_fails_its_job(hf: Holdfast) -> None:
-    class Mute(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError("no words")
-
-    @hf.job("mute", retry=RetryPolicy(max_attempts=1))
-    async def mute(ctx: Context) -> None:
-        raise Mute
-
-    async with working(hf):
-        job = await reached(hf, await mute.enqueue(), "dead")
-    assert job.last_error == "Mute, which cannot say what it is"
-
-
 async def test_a_worker_that_the_database_forgot_enlists_again(hf: Holdfast, conn: asyncpg.Connection) -> None:
     async with working(hf) as worker:
         await until(lambda: _known(conn, worker.id), what="it is known")
@@ -203,12 +174,12 @@ async def test_a_late_release_takes_nothing_that_was_claimed_after_it(hf: Holdfa
 
     async with working(hf) as worker:
         store = worker._store
-        known, until_then = [held.claim.job_id for held in worker._held.all()], await store.claim_time()
+        known, mark = [held.claim.job_id for held in worker._held.all()], await store.claim_mark()
         job = await wait.enqueue()
         await reached(hf, job, "running")
-        assert await store.release_unheard(known, until_then) == 0
+        assert await store.release_unheard(known, mark) == 0
         assert (await hf.get(job.id)).state == "running"
-        assert await store.release_unheard(known, await store.claim_time()) == 1, "it would have been handed back"
+        assert await store.release_unheard(known, await store.claim_mark()) == 1, "it would have been handed back"
         go_on.set()
     first, *_ = await hf.attempts(job.id)
     assert first.outcome == "released"

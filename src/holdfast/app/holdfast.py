@@ -22,6 +22,7 @@ from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
 from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidInput, NotOpen, SchemaError
 from holdfast.lifecycle.importing import refuse_while_importing
+from holdfast.model.ctrl_c import never_raised
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 from holdfast.store.database import Database, check_schema
@@ -344,6 +345,7 @@ class Holdfast(Verbs):
                     loop = asyncio.get_running_loop()
                     for number in (signal.SIGTERM, signal.SIGINT):
                         loop.add_signal_handler(number, worker.drain)
+                    never_raised()
                 if started is not None and (pending := started(worker)) is not None:
                     await pending
                 await worker.run()

@@ -13,7 +13,7 @@ from uuid import UUID
 from holdfast.client.client import Client, JobId
 from holdfast.client.job_ref import JobRef
 from holdfast.model.filters import Filters
-from holdfast.model.job import Attempt, Event, Job
+from holdfast.model.job import Attempt, Event, Job, ListedJob
 from holdfast.model.options import Options
 from holdfast.model.progress import Item
 
@@ -45,22 +45,31 @@ class Verbs:
         """The job as it stands; `NotFound` if there is none."""
         return await self._over(conn).get(job_id)
 
-    async def find(self, *, conn: Any = None, **filters: Unpack[Filters]) -> list[Job]:
-        """Jobs, newest first: states, types, queues, tenant, target, correlation_id, before, limit."""
+    async def find(self, *, conn: Any = None, **filters: Unpack[Filters]) -> list[ListedJob]:
+        """Jobs without payloads and results, newest first.
+
+        Filters are states, types, queues, tenant, target, correlation_id, before, limit.
+        """
         return await self._over(conn).find(**filters)
 
-    async def attempts(self, job_id: JobId) -> Sequence[Attempt]:
-        """Every ended attempt of a job, oldest first."""
-        return await self.client.attempts(job_id)
+    async def attempts(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[Attempt]:
+        """Ended attempts of a job, oldest first; the next page is `after` the last one's number.
 
-    async def history(self, job_id: JobId) -> Sequence[Event]:
-        """The rarer moves of a job, oldest first."""
-        return await self.client.events(job_id)
+        A page ends early where its texts are large, after at least one attempt.
+        """
+        return await self.client.attempts(job_id, limit=limit, after=after)
+
+    async def history(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[Event]:
+        """The rarer moves of a job, oldest first; the next page is `after` as many as were read so far."""
+        return await self.client.events(job_id, limit=limit, after=after)
 
     async def items(
         self, job_id: JobId, *, limit: int = 100, after: int | None = None, conn: Any = None
     ) -> Sequence[Item]:
-        """What a job has stored, in the order in which it did; the next page is `after` the last item's `id`."""
+        """What a job has stored, in the order in which it did; the next page is `after` the last item's `id`.
+
+        A page ends early where its items are large, after at least one.
+        """
         return await self._over(conn).items(job_id, limit=limit, after=after)
 
     async def wait(self, job_id: JobId, timeout: float | None = None) -> Job:

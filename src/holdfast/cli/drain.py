@@ -25,9 +25,10 @@ _END = "`holdfast drain --resume` lets work go on"
 @click.command()
 @click.option("--resume", is_flag=True, help="Let claiming go on again.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until nothing runs.")
-@click.option("--reason", help="Why; told to whoever asks.")
+@click.option("--reason", help="Why; told to operators of the installation who ask.")
+@click.option("--public", is_flag=True, help="Tell tenants the reason, too.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def drain(reason: str | None, *, resume: bool, wait: bool, yes: bool) -> int:
+def drain(reason: str | None, *, public: bool, resume: bool, wait: bool, yes: bool) -> int:
     """Stop claiming everywhere; what runs goes on to its end, what waits stays queued.
 
     Ctrl-C ends the waiting, not the drain.
@@ -40,7 +41,7 @@ def drain(reason: str | None, *, resume: bool, wait: bool, yes: bool) -> int:
         if not sys.stdin.isatty():
             raise click.UsageError("drain stops all work: add --yes")
         click.confirm("stop all work, of all tenants and queues?", abort=True)
-    draining = _Draining(reason)
+    draining = _Draining(reason, public=public)
     try:
         asyncio.run(draining.run(wait=wait))
     except KeyboardInterrupt:
@@ -55,15 +56,15 @@ def drain(reason: str | None, *, resume: bool, wait: bool, yes: bool) -> int:
 class _Draining:
     """One drain, and whether claiming is known to be stopped."""
 
-    def __init__(self, reason: str | None) -> None:
-        self._reason = reason
+    def __init__(self, reason: str | None, *, public: bool) -> None:
+        self._reason, self._public = reason, public
         self.stopped = False
 
     async def run(self, *, wait: bool) -> None:
         """Stop claiming, and look until nothing runs."""
         async with Holdfast() as hf:
             ops = await hf.operations()
-            changed = await ops.pause("everything", by=operator(), reason=self._reason)
+            changed = await ops.pause("everything", by=operator(), reason=self._reason, public=self._public)
             self.stopped = True
             since = (state := await ops.draining()).paused_at
             if not changed and since is not None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from holdfast.model.states import State
 
 __all__ = ["enqueue"]
 
-_BATCH = 1000
+_BATCH, _CHARACTERS = 1000, 4 * 2**20
 
 
 @click.command()
@@ -78,19 +77,29 @@ async def _print_result(hf: Holdfast, job_id: UUID, timeout: float | None) -> in
 async def _enqueue_lines(job_type: str, options: dict[str, Any]) -> int:
     recorded = 0
     async with Holdfast() as hf:
-        payloads = iter(_payloads(sys.stdin))
-        while lines := list(islice(payloads, _BATCH)):
-            for ref in await hf.enqueue_many([(job_type, payload, options) for payload in lines]):
+        for payloads in _batches(sys.stdin):
+            for ref in await hf.enqueue_many([(job_type, payload, options) for payload in payloads]):
                 echo(str(ref.id))
-            recorded += len(lines)
+            recorded += len(payloads)
             if sys.stderr.isatty() and recorded % _BATCH == 0:
                 click.echo(f"\r{recorded} jobs …", err=True, nl=False)
     click.echo(("\r" if sys.stderr.isatty() else "") + f"{recorded} jobs recorded", err=True)
     return Exit.OK
 
 
-def _payloads(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
-    return (_object(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip())
+def _batches(lines: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
+    """As many payloads as are recorded at once: large ones take much more memory than their lines."""
+    batch: list[dict[str, Any]] = []
+    weight = 0
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            batch.append(_object(line, f"line {number}"))
+            weight += len(line)
+        if len(batch) >= _BATCH or weight > _CHARACTERS:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
 
 
 def _object(text: str, what: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
     InvalidInput,
+    LimitExceeded,
     NotFound,
     SchemaError,
 )
@@ -43,6 +44,7 @@ class Exit(IntEnum):
 _CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
     (NotFound, Exit.NOT_FOUND),
     (Conflict, Exit.CONFLICT),
+    (LimitExceeded, Exit.CONFLICT),
     (DatabaseUnavailable, Exit.UNREACHABLE),
     (EmbeddedError, Exit.UNREACHABLE),
     (InvalidInput, Exit.USAGE),

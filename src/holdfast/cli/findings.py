@@ -107,6 +107,10 @@ async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
     yield _judged("full_page_writes", torn, server["full_page_writes"], page_advice)
     yield await _overruled(look)
     yield await _collation(look)
+    logged = await look.log()
+    detail = f"has payloads and search terms in it: {', '.join(logged)}" if logged else "has no values in it"
+    advice = "set log_parameter_max_length and log_parameter_max_length_on_error to 0, or guard the log like the data"
+    yield _judged("server log", bool(logged), detail, advice)
     yield _judged(
         "clock",
         abs(server["skew"]) > _SKEW_SECONDS,
@@ -185,7 +189,8 @@ async def _schema(config: Config) -> Finding:
 async def _engine(look: Examination) -> AsyncIterator[Finding]:
     work = await look.work(_SILENT_SECONDS)
     idle = work["ready"] > 0 and work["workers"] == 0
-    detail = f"{work['workers']} alive, {work['ready']} jobs ready"
+    parked = f", {work['parked']} of them waiting for a permit of their key" if work["parked"] else ""
+    detail = f"{work['workers']} alive, {work['ready']} jobs ready{parked}"
     yield _judged("workers", idle, detail, "start one: holdfast worker --app MODULE:NAME", "fail")
     unled = not work["led"] and (work["workers"] > 0 or work["overdue"] > 0)
     detail = "led" if work["led"] else f"nobody leads it; {work['overdue']} jobs overdue"

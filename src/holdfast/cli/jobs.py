@@ -17,7 +17,7 @@ from holdfast.cli.output import age, as_dict, echo, output_option, print_record,
 from holdfast.client.steering import Verb
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
-from holdfast.model.job import Job
+from holdfast.model.job import ListedJob
 from holdfast.model.scope import Explanation
 from holdfast.model.states import State
 
@@ -167,7 +167,7 @@ async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: st
     return code
 
 
-async def _find(filters: dict[str, Any]) -> list[Job]:
+async def _find(filters: dict[str, Any]) -> list[ListedJob]:
     async with Holdfast() as hf:
         return await hf.find(**filters)
 
@@ -184,7 +184,7 @@ async def _details(job_ids: Sequence[UUID]) -> list[dict[str, Any]]:
         ]
 
 
-def _row(job: Job) -> dict[str, Any]:
+def _row(job: ListedJob) -> dict[str, Any]:
     error = (job.last_error or "").partition("\n")[0]
     return as_dict(job) | {
         "tries": f"{job.failures}/{job.max_attempts}" if job.failures else "",

@@ -131,7 +131,7 @@ async def _settle(hf: Holdfast, remains: Remains) -> list[str | None]:
             # Also what it claimed in its last moments without learning of it. If that fails, those leases lapse.
             with contextlib.suppress(HoldfastError):
                 known = [entry[0] for entry, state in zip(remains.attempts, states, strict=True) if state is None]
-                await store.release_unheard(known, await store.claim_time())
+                await store.release_unheard(known, await store.claim_mark())
                 await database.value("unregister_worker", remains.worker)
             return states
         finally:

@@ -66,10 +66,12 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
 
     @group.command("pause", help=f"Stop claims of a {kind}; what runs goes on, what waits stays queued.")
     @click.argument("name")
-    @click.option("--reason", help="Why; told to whoever asks.")
-    def pause(name: str, reason: str | None) -> None:
+    @click.option("--reason", help="Why; told to operators of the installation who ask.")
+    @click.option("--public", is_flag=True, help="Tell tenants the reason, too.")
+    def pause(name: str, reason: str | None, *, public: bool) -> None:
         async def stop(ops: Operations) -> tuple[bool, Scope]:
-            return await ops.pause(kind, name, by=operator(), reason=reason), await ops.scope(kind, name)
+            changed = await ops.pause(kind, name, by=operator(), reason=reason, public=public)
+            return changed, await ops.scope(kind, name)
 
         changed, scope = asked(stop)
         did = "paused" if changed else f"was paused by {scope.paused_by}"

@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast.lifecycle.loops import run
+from holdfast.model.ctrl_c import never_raised
 
 __all__ = ["DRAIN", "HURRY", "LEASH", "Shutdown", "run_until_told"]
 
@@ -54,6 +55,7 @@ class Shutdown:
         self._signals, self._noted = 0, False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._interrupted)
+        never_raised()
         if self._leash is not None:
             loop.add_reader(self._leash, self._heard, self._leash)
 

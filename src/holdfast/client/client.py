@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -10,14 +11,15 @@ from types import MappingProxyType
 from typing import Any, Protocol, Unpack
 from uuid import UUID
 
+from holdfast.bounds import BOUNDS, shown
 from holdfast.client.job_ref import JobRef
 from holdfast.client.new_job import EnqueueMiddleware, NewJob, Record
-from holdfast.definitions.payload import encode_plain
+from holdfast.definitions.payload import JsonText, encode_plain
 from holdfast.definitions.registry import Registry
 from holdfast.errors import AlreadyFinal, Conflict, HoldfastError, InvalidInput, KeyConflict, NotFound, WaitTimeout
 from holdfast.model.filters import Filters
 from holdfast.model.ids import new_job_ids
-from holdfast.model.job import Attempt, Enqueued, Event, Job
+from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
 from holdfast.model.options import Intent, Options, engine_options
 from holdfast.model.progress import Item
 from holdfast.store.jobs import JobStore
@@ -30,6 +32,8 @@ __all__ = ["Client", "JobId", "judge"]
 BATCH = 2000
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.25
+_LARGEST, _LARGEST_ID = 2**31 - 1, 2**63 - 1
+_LONGEST_TYPE = 200
 
 
 #: Type, payload and options of a job, as somebody asked for it.
@@ -71,7 +75,7 @@ class Client:
 
     async def enqueue(self, job_type: str, payload: Any = None, **options: Unpack[Options]) -> JobRef:
         """Record one job. A key that has a job of another type or payload raises KeyConflict."""
-        if not options and self._is_unobserved and isinstance(job_type, str) and job_type:
+        if not options and self._is_unobserved and isinstance(job_type, str) and 0 < len(job_type) <= _LONGEST_TYPE:
             (ref,) = await self._store_alike(job_type, [payload])
             return ref
         (ref,) = await self._record([(job_type, payload, options)])
@@ -117,7 +121,7 @@ class Client:
         record: Record = self._store_new
         for middleware in reversed(self._middleware):
             record = partial(middleware.enqueue, call_next=record)
-        refs = await record([NewJob(kind, payload, dict(options)) for kind, payload, options in asked])
+        refs = await record([NewJob(kind, _read(payload), dict(options)) for kind, payload, options in asked])
         answered = len(refs) if isinstance(refs, list) else 0
         if answered != len(asked):
             raise HoldfastError(f"{len(asked)} jobs were to be recorded, and middleware answered for {answered}")
@@ -154,6 +158,8 @@ class Client:
     def _intent(self, job_id: UUID, job_type: str, payload: Any, options: Mapping[str, Any]) -> Intent:
         if not isinstance(job_type, str) or not job_type:
             raise InvalidInput("a job type must be a text that is not empty")
+        if len(job_type) > _LONGEST_TYPE:
+            raise InvalidInput(f"a job type must have 1 to {_LONGEST_TYPE} characters")
         known = self._registry.get(job_type)
         payload = {} if payload is None else payload
         text = encode_plain(job_type, payload) if known is None else known.payload.encode(payload)
@@ -178,22 +184,25 @@ class Client:
             raise NotFound(f"there is no job {_uuid(job_id)}")
         return found[0]
 
-    async def find(self, **filters: Unpack[Filters]) -> list[Job]:
-        """Jobs, newest first: states, types, queues, tenant, target, correlation_id, before, limit."""
+    async def find(self, **filters: Unpack[Filters]) -> list[ListedJob]:
+        """Jobs without payloads and results, newest first.
+
+        Filters are states, types, queues, tenant, target, correlation_id, before, limit.
+        """
         return await self._store.list(**filters)
 
-    async def attempts(self, job_id: JobId) -> Sequence[Attempt]:
-        """Every ended attempt of a job, oldest first."""
-        return await self._store.attempts(_uuid(job_id))
+    async def attempts(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[Attempt]:
+        """Ended attempts of a job, oldest first; the next page is `after` the last one's number."""
+        return await self._store.attempts(_uuid(job_id), after=_count("after", after), limit=_limit(limit))
 
-    async def events(self, job_id: JobId) -> Sequence[Event]:
-        """The rarer moves of a job, oldest first."""
-        return await self._store.events(_uuid(job_id))
+    async def events(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[Event]:
+        """The rarer moves of a job, oldest first; the next page is `after` as many as were read so far."""
+        return await self._store.events(_uuid(job_id), after=_count("after", after), limit=_limit(limit))
 
     async def items(self, job_id: JobId, *, limit: int = 100, after: int | None = None) -> Sequence[Item]:
         """What a job has stored, in the order in which it did; the next page is `after` the last item's `id`."""
-        wanted = _uuid(job_id)
-        return await self._store.items(wanted, after=after, limit=limit) or await self._no_items(wanted)
+        wanted, behind = _uuid(job_id), None if after is None else _count("after", after, _LARGEST_ID)
+        return await self._store.items(wanted, after=behind, limit=_limit(limit)) or await self._no_items(wanted)
 
     async def _no_items(self, job_id: UUID) -> Sequence[Item]:
         await self.get(job_id)
@@ -207,10 +216,12 @@ class Client:
         """Wait until the job has ended; WaitTimeout if it has not within `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         pause = _FIRST_LOOK
+        wanted = _uuid(job_id)
         while True:
-            job = await self.get(job_id)
-            if job.state.terminal:
-                return job
+            found = await self._store.listed([wanted])
+            if not found or found[0].state.terminal:
+                return await self.get(wanted)
+            (job,) = found
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 raise WaitTimeout(f"job {job.id} is still {job.state.value} after {timeout:g} s")
@@ -258,11 +269,28 @@ def _only_type(jobs: list[Any]) -> str | None:
     return kind if kind and all(type(job) is tuple and len(job) == 2 and job[0] == kind for job in jobs) else None
 
 
+def _read(payload: Any) -> Any:
+    """As middleware expects it."""
+    return json.loads(payload) if type(payload) is JsonText else payload
+
+
 def _asked(job: Sequence[Any]) -> Asked:
     job_type, payload, options = (*job, None, None)[:3] if isinstance(job, tuple | list) else (job, None, None)
     if not isinstance(job_type, str) or (options is not None and not isinstance(options, Mapping)):
         raise InvalidInput('a job is ("type", {payload}) or ("type", {payload}, {options})')
     return job_type, payload, options or _NO_OPTIONS
+
+
+def _limit(value: Any) -> int:
+    if not BOUNDS["page"].holds(value):
+        raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(value)}")
+    return int(value)
+
+
+def _count(name: str, value: Any, most: int = _LARGEST) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise InvalidInput(f"{name} must be a whole number from 0 to {most}, not {shown(value)}")
+    return value
 
 
 def judge(verb: str, job_id: UUID, outcome: str) -> None:
@@ -279,8 +307,8 @@ def judge(verb: str, job_id: UUID, outcome: str) -> None:
 def _uuid(job_id: JobId) -> UUID:
     if isinstance(job_id, UUID):
         return job_id
-    text = job_id if isinstance(job_id, str) else job_id.id
+    text = job_id if isinstance(job_id, str) else getattr(job_id, "id", None)
     try:
         return UUID(str(text))
     except ValueError:
-        raise NotFound(f"{text!r} is not a job id") from None
+        raise NotFound(f"{shown(job_id)} is not a job id") from None

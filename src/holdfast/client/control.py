@@ -11,13 +11,12 @@ from holdfast.client.keyring import Keyring
 from holdfast.client.watch import Watcher
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.model.key import Caller
-from holdfast.model.progress import Item
 from holdfast.store.database import Database
 from holdfast.store.keys import KeyStore
 from holdfast.store.submissions import PATIENCE_SECONDS, Submissions, patience_seconds
-from holdfast.store.tenancy import Ended, PublicJob, TenancyStore
+from holdfast.store.tenancy import Ended, PublicJob, StoredItem, TenancyStore
 
-__all__ = ["Control", "Ended", "PublicJob"]
+__all__ = ["Control", "Ended", "PublicJob", "StoredItem"]
 
 
 class Control:
@@ -64,12 +63,14 @@ class Control:
             raise NotFound(f"there is no job {job_id}")
         return ended
 
-    async def items(self, caller: Caller, job_id: UUID, *, after: int | None, limit: int) -> list[Item]:
-        """What the job has stored, in the order in which it did, beginning behind the item with that id."""
-        items = await self._store.items(caller.tenant, job_id, after=after, limit=limit)
+    async def items(
+        self, caller: Caller, job_id: UUID, *, after: int | None, limit: int
+    ) -> tuple[list[StoredItem], bool]:
+        """What the job has stored, in order, beginning behind the item with that id; and whether there is more."""
+        items, more = await self._store.items(caller.tenant, job_id, after=after, limit=limit)
         if not items:
             await self.job(caller, job_id)
-        return items
+        return items, more
 
     async def request(
         self, caller: Caller, verb: str, job_id: UUID, *, note: str | None = None, target: str | None = None

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from holdfast.bounds import BOUNDS, shown
 from holdfast.client.keyring import Keys
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
-from holdfast.errors import NotFound
-from holdfast.model.job import Attempt, Event, Job
+from holdfast.errors import InvalidInput, NotFound
+from holdfast.model.job import Attempt, Event, Job, ListedJob
 from holdfast.model.query import parse_query
 from holdfast.store.browse import BrowseStore, Page
 from holdfast.store.database import Database
@@ -41,6 +42,8 @@ class Operations(Steering):
     ) -> Page:
         """Jobs that fit a query (see holdfast.model.query), newest first."""
         tree = parse_query(query)
+        if not BOUNDS["page"].holds(limit):
+            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
         async with self._searching.one(tenant):
             return await self._found.search(tree, tenant=tenant, before=before, limit=limit, visit=VISITED)
 
@@ -51,21 +54,32 @@ class Operations(Steering):
             raise NotFound(f"there is no job {job_id}")
         return job
 
+    async def job_texts(self, job_id: UUID, *, tenant: str | None = None) -> tuple[ListedJob, dict[str, str]]:
+        """The same with payload, result and cursor as JSON text."""
+        found = await self._store.job_texts(job_id, tenant)
+        if found is None:
+            raise NotFound(f"there is no job {job_id}")
+        return found
+
     async def attempts(
         self, job_id: UUID, *, tenant: str | None = None, after: int = 0, limit: int = 50
-    ) -> Sequence[Attempt]:
-        """Ended attempts of a job, oldest first, behind this number."""
-        await self.job(job_id, tenant=tenant)
+    ) -> tuple[Sequence[Attempt], bool]:
+        """Ended attempts of a job, oldest first, behind this number; and whether there are more."""
+        await self._refuse_unknown(job_id, tenant)
         return await self._store.attempts(job_id, tenant, after=after, limit=limit)
 
     async def events(
         self, job_id: UUID, *, tenant: str | None = None, after: int = 0, limit: int = 50
-    ) -> Sequence[Event]:
-        """The rarer moves of a job, oldest first, behind the first so many."""
-        await self.job(job_id, tenant=tenant)
+    ) -> tuple[Sequence[Event], bool]:
+        """The rarer moves of a job, oldest first, behind the first so many; and whether there are more."""
+        await self._refuse_unknown(job_id, tenant)
         return await self._store.events(job_id, tenant, after=after, limit=limit)
 
     async def statistics(self, *, tenant: str | None = None) -> dict[str, Any]:
         """What stands where."""
         async with self._listing.one(tenant):
             return await self._found.statistics(tenant)
+
+    async def _refuse_unknown(self, job_id: UUID, tenant: str | None) -> None:
+        if not await self._store.exists(job_id, tenant):
+            raise NotFound(f"there is no job {job_id}")

@@ -1,7 +1,8 @@
 """What operators decide while everything runs: pause, resume, limits, weights, drain; and why a job does not run.
 
-A pause stops claims: what runs goes on, what waits stays queued. `by` and `by_key` say who decides. Lists take turns
-with each other; what is decided, and a look at one thing, wait for nobody.
+A pause stops claims: what runs goes on, what waits stays queued. `by` and `by_key` say who decides, and `tenant` for
+which tenant its own operators do; None stands for the operators of the installation. Lists take turns with each other;
+what is decided, and a look at one thing, wait for nobody.
 """
 
 from __future__ import annotations
@@ -35,13 +36,24 @@ class Steering:
         self._listing = Turns()
 
     async def pause(
-        self, kind: Kind, name: str = "", *, by: str, reason: str | None = None, by_key: UUID | None = None
+        self,
+        kind: Kind,
+        name: str = "",
+        *,
+        by: str,
+        reason: str | None = None,
+        by_key: UUID | None = None,
+        tenant: str | None = None,
+        public: bool = False,
     ) -> bool:
         """Stop claims of a queue, type, lane or tenant. What is paused already stays as it is; False then.
 
-        But where a tenant has paused itself, somebody else's pause takes over: the tenant may not resume it.
+        But where a tenant has paused itself, a pause by the installation's operators takes over: the tenant may not
+        resume it. Tenants are told neither who of these paused something nor why, unless the reason is `public`.
         """
-        return await self._steering.pause(kind, name, by=by, note=reason, by_key=by_key)
+        return await self._steering.pause(
+            kind, name, by=by, note=reason, by_key=by_key, by_tenant=tenant, public=public
+        )
 
     async def resume(
         self,
@@ -51,10 +63,10 @@ class Steering:
         by: str,
         reason: str | None = None,
         by_key: UUID | None = None,
-        only_by: str | None = None,
+        tenant: str | None = None,
     ) -> bool:
-        """Let claims go on; False if nothing was paused, or not by somebody whose name begins with `only_by`."""
-        return await self._steering.resume(kind, name, by=by, note=reason, by_key=by_key, only_by=only_by)
+        """Let claims go on; False if nothing was paused, or, with a tenant, not by that tenant's own operators."""
+        return await self._steering.resume(kind, name, by=by, note=reason, by_key=by_key, by_tenant=tenant)
 
     async def limit(
         self,
@@ -79,9 +91,11 @@ class Steering:
         """Set or clear (None) what is named, all at once; the rest stays as it is. False if nothing changed."""
         return await self._steering.limit(kind, name, changes, by=by, by_key=by_key)
 
-    async def drain(self, *, by: str, reason: str | None = None, by_key: UUID | None = None) -> Drain:
+    async def drain(
+        self, *, by: str, reason: str | None = None, by_key: UUID | None = None, public: bool = False
+    ) -> Drain:
         """Stop claims everywhere; what still runs."""
-        await self.pause("everything", by=by, reason=reason, by_key=by_key)
+        await self.pause("everything", by=by, reason=reason, by_key=by_key, public=public)
         return await self.draining()
 
     async def draining(self, *, tenant: str | None = None) -> Drain:

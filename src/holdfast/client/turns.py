@@ -33,9 +33,10 @@ class _Waiter:
 
 
 class Turns:
-    """The few places of those who search, or of those who list."""
+    """The few places of those who search, of those who list, or of those who send much."""
 
-    def __init__(self) -> None:
+    def __init__(self, busy: str = "too many searches are running; try again") -> None:
+        self._busy = busy
         self._taken: Counter[str | None] = Counter()
         self._waiting: list[_Waiter] = []
         self._served: dict[str | None, int] = {}
@@ -44,12 +45,19 @@ class Turns:
     @contextlib.asynccontextmanager
     async def one(self, tenant: str | None) -> AsyncIterator[None]:
         """One of the places, for a tenant or (None) for all; DatabaseBusy if none gets free, or it takes too long."""
+        async with self.place(tenant):
+            try:
+                async with asyncio.timeout(_SEARCH_SECONDS):
+                    yield
+            except TimeoutError:
+                raise DatabaseBusy("the search took too long; ask for less") from None
+
+    @contextlib.asynccontextmanager
+    async def place(self, tenant: str | None) -> AsyncIterator[None]:
+        """The same for what has a limit of its own to the time that it takes."""
         await self._take(tenant)
         try:
-            async with asyncio.timeout(_SEARCH_SECONDS):
-                yield
-        except TimeoutError:
-            raise DatabaseBusy("the search took too long; ask for less") from None
+            yield
         finally:
             self._taken[tenant] -= 1
             self._hand_out()
@@ -63,7 +71,7 @@ class Turns:
                 await waiter.place
         except TimeoutError:
             self._give_up(waiter)
-            raise DatabaseBusy("too many searches are running; try again") from None
+            raise DatabaseBusy(self._busy) from None
         except asyncio.CancelledError:
             self._give_up(waiter)
             raise

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from holdfast.bounds import BOUNDS
+from holdfast.bounds import BOUNDS, shown
 from holdfast.definitions.payload import Payload
 from holdfast.errors import InvalidInput
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
+from holdfast.model.visible import is_printable
 
 __all__ = ["JobType", "declare"]
 
@@ -83,17 +84,17 @@ def declare(
     faults = [
         fault
         for wrong, fault in (
-            (not name or len(name) > 200, "a name must have 1 to 200 characters"),
+            (not _is_name(name), "a name must have 1 to 200 characters, and no control characters"),
             (name.startswith("holdfast."), 'names beginning with "holdfast." are reserved'),
             (
-                not queue or len(queue) > 200 or queue == "holdfast",
-                'queue must have 1 to 200 characters, and not be "holdfast"',
+                not _is_name(queue) or queue == "holdfast",
+                'queue must have 1 to 200 characters, no control characters, and not be "holdfast"',
             ),
-            (lane not in ("fast", "general"), f"lane must be fast or general, not {lane!r}"),
-            (on_failure not in ("retry", "hold"), f"on_failure must be retry or hold, not {on_failure!r}"),
+            (lane not in ("fast", "general"), f"lane must be fast or general, not {shown(lane)}"),
+            (on_failure not in ("retry", "hold"), f"on_failure must be retry or hold, not {shown(on_failure)}"),
             (
                 executor not in ("async", "thread", "process"),
-                f"executor must be async, thread or process, not {executor!r}",
+                f"executor must be async, thread or process, not {shown(executor)}",
             ),
             (executor == "async" and not asynchronous, "executor async needs an `async def` handler"),
             (
@@ -106,20 +107,20 @@ def declare(
             ),
             (
                 not _fits("timeout", timeout),
-                f"timeout must be a number of seconds {BOUNDS['timeout']}, not {timeout!r}",
+                f"timeout must be a number of seconds {BOUNDS['timeout']}, not {shown(timeout)}",
             ),
-            (not _fits("lease", lease), f"lease must be a number of seconds {BOUNDS['lease']}, not {lease!r}"),
-            (not _fits("version", version), f"version must be {BOUNDS['version']}, not {version!r}"),
+            (not _fits("lease", lease), f"lease must be a number of seconds {BOUNDS['lease']}, not {shown(lease)}"),
+            (not _fits("version", version), f"version must be {BOUNDS['version']}, not {shown(version)}"),
             (
                 retry is not None and not isinstance(retry, RetryPolicy),
-                f"retry must be a RetryPolicy, such as RetryPolicy(max_attempts=5), not {retry!r}",
+                f"retry must be a RetryPolicy, such as RetryPolicy(max_attempts=5), not {shown(retry)}",
             ),
             (not inspect.signature(handler).parameters, "the handler must take the context as its first parameter"),
         )
         if wrong
     ]
     if faults:
-        raise InvalidInput(f"job type {name!r}: {'; '.join(faults)}")
+        raise InvalidInput(f"job type {shown(name)}: {'; '.join(faults)}")
     payload, concurrency, starts = Payload(name, handler), Limit.of(limit), Rate.of(rate)
     for what, rule in (("limit", concurrency), ("rate", starts)):
         if rule is not None and rule.key is not None:
@@ -139,6 +140,10 @@ def declare(
         limit=concurrency,
         rate=starts,
     )
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and 1 <= len(name) <= 200 and is_printable(name)
 
 
 def _fits(bound: str, value: object) -> bool:

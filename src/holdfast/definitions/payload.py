@@ -10,16 +10,17 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, get_origin, get_type_hints, is_typeddict
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from holdfast.errors import InvalidInput, InvalidPayload, ResultTooLarge
+from holdfast.model.foreign import message_of, name_of
 
-__all__ = ["Payload", "encode_plain", "encode_result"]
+__all__ = ["JsonText", "Payload", "encode_plain", "encode_result"]
 
 #: JSON writes NUL as \u0000, which PostgreSQL's jsonb cannot hold.
 _NUL = "\\u0000"
@@ -27,7 +28,7 @@ _NUL = "\\u0000"
 _NUL_ITSELF = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 #: Longer whole numbers PostgreSQL stores, and Python does not read.
 _DIGITS = 4300
-_LONG_NUMBER = re.compile(rf"[0-9]{{{_DIGITS + 1}}}")
+_DECIMAL = "0123456789"
 
 #: What pydantic writes for a SecretStr.
 _MASKED = '"**********"'
@@ -100,7 +101,7 @@ class Payload:
     def encode(self, value: Any) -> str:
         """Check a payload (or the keyword arguments as a mapping) and write it as JSON text."""
         try:
-            checked = self._adapter.validate_python(value)
+            checked = self._adapter.validate_python(from_json(value) if type(value) is JsonText else value)
             text = self._adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="none").decode()
             if self._reread:
                 self._adapter.validate_json(text)
@@ -149,8 +150,21 @@ class Payload:
         return arguments | value.model_extra if value.model_extra else arguments
 
 
+class JsonText(str):
+    """A payload as JSON text: an object that somebody has read and written already."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, payload: dict[str, Any]) -> JsonText:
+        """The text of what was read from JSON. Kept as values it would take many times as much memory."""
+        return cls(to_json(payload).decode())
+
+
 def encode_plain(job_type: str, payload: Any) -> str:
     """The payload of a type that this process does not know, as JSON text."""
+    if type(payload) is JsonText:
+        return _storable(str(payload), f"the payload of {job_type}")
     if type(payload) is not dict:
         if not isinstance(payload, Mapping):
             raise InvalidPayload(f"{job_type}: the payload must be a mapping, not {type(payload).__name__}")
@@ -179,9 +193,17 @@ def encode_result(value: Any, job_type: str, most_bytes: int) -> str | None:
 def encode_value(value: Any, what: str) -> str:
     """What a handler gives to be stored, as JSON text."""
     try:
+        if isinstance(value, Iterator):
+            # It would run while it is written, perhaps without end: handlers that are generators by mistake do.
+            raise InvalidInput(f"{what} cannot be written as JSON: an iterator ({name_of(value)}); return a list")
         return _storable(to_json(value, inf_nan_mode="null").decode(), what)
+    except InvalidInput:
+        raise
     except (PydanticSerializationError, UnicodeError, RecursionError) as fault:
         raise InvalidInput(f"{what} cannot be written as JSON: {fault}") from None
+    except (Exception, SystemExit, GeneratorExit) as fault:  # noqa: BLE001 - values may have code of their own
+        said = f"{name_of(fault)}: {message_of(fault)}"
+        raise InvalidInput(f"{what} cannot be written as JSON: {said}") from None
 
 
 def _storable(text: str, what: str) -> str:
@@ -193,12 +215,22 @@ def _storable(text: str, what: str) -> str:
 
 
 def _has_long_number(text: str) -> bool:
-    if not _LONG_NUMBER.search(text):
+    if not _has_many_digits(text):
         return False
     try:
         json.loads(text)  # a text may have that many digits
     except ValueError:
         return True
+    return False
+
+
+def _has_many_digits(text: str) -> bool:
+    """Whether more digits than a number may have stand in a row: one of them would stand at a place looked at here."""
+    for place in range(_DIGITS, len(text), _DIGITS + 1):
+        if text[place] in _DECIMAL:
+            before, behind = text[max(0, place - _DIGITS) : place], text[place : place + _DIGITS + 1]
+            if len(before) - len(before.rstrip(_DECIMAL)) + len(behind) - len(behind.lstrip(_DECIMAL)) > _DIGITS:
+                return True
     return False
 
 

@@ -1,31 +1,79 @@
-"""The event loop of processes that are ours: uvloop's where it is installed, which wakes up faster; else asyncio's."""
+"""The event loops that are ours: in processes uvloop's where it is installed, which wakes up faster; else asyncio's.
+
+In a loop of ours foreign code runs beside the main coroutine: tasks and callbacks that handlers leave behind. One that
+raises SystemExit, or stops the loop, would end the whole process. So a loop goes on until its main coroutine has ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.errors import ConfigError
+from holdfast.model.ctrl_c import is_ctrl_c
+from holdfast.model.foreign import traceback_of
 
-__all__ = ["run", "run_alike"]
+__all__ = ["run", "run_alike", "run_on"]
 
 T = TypeVar("T")
+
+_log = logging.getLogger("holdfast")
 
 
 def run(main: Coroutine[Any, Any, T], kind: str = "auto") -> T:
     """Run the main coroutine of a process, in a loop of asyncio, of uvloop, or (auto) the faster one there is."""
-    return _run(main, None if kind == "asyncio" else _fastest(wanted=kind == "uvloop"))
+    return run_on(main, None if kind == "asyncio" else _fastest(wanted=kind == "uvloop"))
 
 
 def run_alike(main: Coroutine[Any, Any, T], other: asyncio.AbstractEventLoop) -> T:
     """Run a coroutine in this thread, in a new loop of the kind that another thread has."""
-    return _run(main, type(other))
+    return run_on(main, type(other))
 
 
-def _run(main: Coroutine[Any, Any, T], factory: Callable[[], asyncio.AbstractEventLoop] | None) -> T:
+def run_on(main: Coroutine[Any, Any, T], factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+    """Run a coroutine to its end in a new loop, whatever else in that loop raises."""
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+        loop = runner.get_loop()
+        task = loop.create_task(main)
+        while True:
+            try:
+                runner.run(_end_of(task))
+            except (SystemExit, KeyboardInterrupt, RuntimeError) as fault:
+                if task.done():
+                    break
+                if loop.is_closed() or _runs_another() or is_ctrl_c(fault):
+                    raise
+                _tell(fault)
+            else:
+                break
+        return task.result()
+
+
+def _runs_another() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _end_of(task: asyncio.Task[Any]) -> None:
+    """Wait until it has ended; cancelled, by Ctrl-C, cancel it."""
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise
+
+
+def _tell(fault: BaseException) -> None:
+    with contextlib.suppress(Exception):
+        _log.error("something in the event loop tried to end it; it goes on: %s", traceback_of(fault))
 
 
 def _fastest(*, wanted: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:

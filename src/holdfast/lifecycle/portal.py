@@ -3,6 +3,7 @@
 1. `Portal` runs coroutines for callers that block; many threads may use one portal.
 2. `immediately` runs a coroutine in the calling thread, without any event loop, provided that it never waits.
    What works on a blocking connection is such a coroutine, and must run in the thread that owns the connection.
+3. `in_loop` runs a coroutine in the event loop of another thread. What would end that loop is raised in this thread.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.lifecycle.loops import run_on
 
-__all__ = ["Portal", "immediately"]
+__all__ = ["Portal", "immediately", "in_loop"]
 
 T = TypeVar("T")
 
@@ -66,11 +68,33 @@ class Portal:
             await self._stop.wait()
 
         try:
-            asyncio.run(serve())
+            run_on(serve())
         except BaseException as fault:
             if began.done():
                 raise
             began.set_exception(fault)
+
+
+def in_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    """The result of a coroutine that runs in a loop of another thread."""
+    caught = _caught(work)
+    try:
+        future = asyncio.run_coroutine_threadsafe(caught, loop)
+    except RuntimeError:  # that loop is closed
+        caught.close()
+        work.close()
+        raise
+    result, fault = future.result()
+    if fault is not None:
+        raise fault
+    return result  # type: ignore[return-value]
+
+
+async def _caught(work: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+    try:
+        return await work, None
+    except (SystemExit, KeyboardInterrupt) as fault:
+        return None, fault
 
 
 def immediately(work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""Leases that were spared or brought nearer, and for how long nobody has renewed them.
+"""Leases that were spared, brought nearer or met after the clock was set, and for how long nobody has renewed them.
 
 Whoever lives renews a lease several times within its length, which changes its expiry. One that has kept the same
 expiry for twice its length of real time, while the database was in touch, belongs to nobody, whatever the clocks
@@ -7,6 +7,7 @@ say and however often they are set: so repeated breaks cannot put off recovery f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -36,7 +37,7 @@ class Watch:
         self._now += seconds
 
     def spared(self, job_id: UUID, attempt: int, expires_at: datetime, lease_seconds: float) -> None:
-        """A lease that has lapsed by the clock and may not be judged yet."""
+        """A lease that may not be judged by the clock."""
         entry = self._entries.get((job_id, attempt))
         if (entry is None or entry.expires_at != expires_at) and len(self._entries) < _MOST:
             self._entries[job_id, attempt] = _Entry(expires_at, lease_seconds, self._now)
@@ -52,12 +53,16 @@ class Watch:
             self.spared(job_id, attempt, expires_at, lease_seconds)
 
     def ripe(self, most: int) -> list[tuple[UUID, int, datetime]]:
-        """Those that nobody has renewed for twice their length; they are not watched any more."""
-        found = [
-            (key, entry)
-            for key, entry in self._entries.items()
+        """Those that nobody has renewed for twice their length."""
+        return [
+            (job_id, attempt, entry.expires_at)
+            for (job_id, attempt), entry in self._entries.items()
             if self._now - entry.since > 2 * entry.lease_seconds + _MARGIN_SECONDS
         ][:most]
-        for key, _ in found:
-            del self._entries[key]
-        return [(job_id, attempt, entry.expires_at) for (job_id, attempt), entry in found]
+
+    def judged(self, leases: Iterable[tuple[UUID, int, datetime]]) -> None:
+        """These were taken back, or renewed at last, or have ended: they are not watched any more."""
+        for job_id, attempt, expires_at in leases:
+            entry = self._entries.get((job_id, attempt))
+            if entry is not None and entry.expires_at == expires_at:
+                del self._entries[job_id, attempt]

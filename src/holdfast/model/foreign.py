@@ -12,9 +12,9 @@ from collections.abc import Callable
 __all__ = ["message_of", "name_of", "traceback_of"]
 
 
-def name_of(error: BaseException) -> str:
-    """The name of an error's type."""
-    return _said(lambda: type(error).__name__, "an error without a name")
+def name_of(thing: object) -> str:
+    """The name of the type of an error, or of anything else."""
+    return _said(lambda: type(thing).__name__, "an error without a name")
 
 
 def message_of(error: BaseException) -> str:

@@ -10,7 +10,7 @@ A range is (stream, from_rank, from_seq, to_rank): entries after (from_rank, fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from holdfast.model.job import Claim
 
@@ -50,6 +50,12 @@ class Hints:
         for stream in streams:
             for taken in (self._now, *(mark for marks in self._marks.values() for mark in marks if mark is not None)):
                 taken.pop(stream, None)
+
+    def keep(self, streams: Container[int]) -> None:
+        """Know nothing of any other streams: most of them will never be heard of again."""
+        for taken in (self._now, *(mark for marks in self._marks.values() for mark in marks if mark is not None)):
+            for stream in [stream for stream in taken if stream not in streams]:
+                del taken[stream]
 
     def mark(self, name: str) -> None:
         """Set a mark; `since` looks back to the one before the last of that name."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from holdfast.model.states import State, Status, public_status
 
-__all__ = ["Attempt", "Claim", "Enqueued", "Event", "Job", "Stream"]
+__all__ = ["Attempt", "Claim", "Enqueued", "Event", "Job", "ListedJob", "Stream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A job as the database has it at one moment."""
+class ListedJob:
+    """What a list says of a job: all but its payload, result and cursor, and the beginning of its last error."""
 
     id: UUID
     type: str
@@ -45,13 +45,10 @@ class Job:
     lease_owner: str | None
     lease_expires_at: datetime | None
     interrupt: str | None
-    payload: dict[str, Any]
-    result: Any
     traceparent: str | None = None
     #: What the job has reported (see holdfast.model.progress); None where it has reported nothing.
     progress_count: int | None = None
     result_count: int | None = None
-    cursor: Any = None
     last_progress_at: datetime | None = None
     done_reason: str | None = None
 
@@ -59,6 +56,23 @@ class Job:
     def status(self) -> Status:
         """What clients are told of the state."""
         return public_status(self.state)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Only asked for what is not there."""
+            if name in ("payload", "result", "cursor"):
+                raise AttributeError(f"a list does not fetch the {name} of its jobs: use `hf.get(job.id).{name}`")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(ListedJob):
+    """A job as the database has it at one moment."""
+
+    payload: dict[str, Any]
+    result: Any
+    cursor: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +128,14 @@ class Stream:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Claim:
-    """A leased attempt, as a worker gets it. `payload` is still JSON text."""
+    """A leased attempt, as a worker gets it. `payload` is JSON text; None: it is fetched before the handler runs."""
 
     job_id: UUID
     attempt: int
     stream: Stream
     rank: int
     seq: int
-    payload: str
+    payload: str | None
     correlation_id: str
     target: str | None
     failures: int

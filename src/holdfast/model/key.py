@@ -11,13 +11,13 @@ from uuid import UUID
 
 __all__ = ["SCOPES", "AuditEntry", "Caller", "Key", "Scope", "digest_of", "new_secret", "prefix_of"]
 
-Scope = Literal["submit", "read", "work", "operate", "admin"]
+Scope = Literal["submit", "read", "work", "operate", "metrics", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 #: What a scope allows beside itself.
 _IMPLIED: dict[str, frozenset[str]] = {
     "operate": frozenset({"submit", "read"}),
-    "admin": frozenset({"submit", "read", "work", "operate"}),
+    "admin": frozenset({"submit", "read", "work", "operate", "metrics"}),
 }
 #: Found by scanners of source code and logs.
 _PREFIX = "hf_"

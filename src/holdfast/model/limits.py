@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.bounds import BOUNDS
+from holdfast.bounds import BOUNDS, shown
 from holdfast.errors import InvalidInput
 
 __all__ = ["Limit", "Rate"]
 
-#: So many permits of one limit are kept in the database at most.
-_MOST = 10_000
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _UNITS |= {"d": 86_400.0, "day": 86_400.0}
 _RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)")
@@ -44,7 +42,7 @@ class Rate:
     def __post_init__(self) -> None:
         _check("rate", self.count, self.key)
         if not BOUNDS["rate"].holds(self.per):
-            raise InvalidInput(f"a rate counts within a millisecond to 31 days, not {self.per!r} seconds")
+            raise InvalidInput(f"a rate counts within a millisecond to 31 days, not {shown(self.per)} seconds")
 
     @classmethod
     def of(cls, value: Rate | str | None) -> Rate | None:
@@ -53,12 +51,12 @@ class Rate:
             return value
         found = _RATE.fullmatch(value) if isinstance(value, str) else None
         if found is None or found[3] not in _UNITS:
-            raise InvalidInput(f'a rate looks like "10/s", "100/min", "5/30 s" or Rate(5, per=30), not {value!r}')
+            raise InvalidInput(f'a rate looks like "10/s", "100/min", "5/30 s" or Rate(5, per=30), not {shown(value)}')
         return cls(int(found[1]), float(found[2] or 1) * _UNITS[found[3]])
 
 
 def _check(what: str, count: object, key: object) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST:
-        raise InvalidInput(f"a {what} must be a whole number from 1 to {_MOST}, not {count!r}")
+    if not BOUNDS["limit"].holds(count):
+        raise InvalidInput(f"a {what} must be {BOUNDS['limit']}, not {shown(count)}")
     if key is not None and (not isinstance(key, str) or not 1 <= len(key) <= 200):
-        raise InvalidInput(f"the key of a {what} is the name of a field of the payload, not {key!r}")
+        raise InvalidInput(f"the key of a {what} is the name of a field of the payload, not {shown(key)}")

@@ -39,7 +39,10 @@ class Options(TypedDict, total=False):
 OPTIONS = tuple(Options.__annotations__)
 #: What every client can read back, and PostgreSQL can store.
 _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+#: How many characters an option may have, if not 255.
+_LONGEST = {"tenant": 200, "queue": 200, "created_by": 500}
 _NO_TRACE = f"00-{0:032x}-{0:016x}-00"
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -97,9 +100,17 @@ def _checked(name: str, value: Any) -> Any:
             return str(getattr(value, "id", value))
         case "hold":
             if not isinstance(value, bool):
-                raise InvalidInput(f"hold must be True or False, not {value!r}")
+                raise InvalidInput(f"hold must be True or False, not {shown(value)}")
             return value
         case _:
-            if not isinstance(value, str) or not value:
-                raise InvalidInput(f"{name} must be a text that is not empty, not {value!r}")
-            return value
+            return _text(name, value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(f"{name} must be a text that is not empty, not {shown(value)}")
+    if name == "idempotency_key" and not _KEY.fullmatch(value):
+        raise InvalidInput("idempotency_key must be 1 to 255 visible ASCII characters")
+    if len(value) > (longest := _LONGEST.get(name, 255)):
+        raise InvalidInput(f"{name} must have 1 to {longest} characters")
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.bounds import BOUNDS
+from holdfast.bounds import BOUNDS, shown
 from holdfast.errors import InvalidInput
 
 __all__ = ["RetryPolicy"]
@@ -33,4 +33,5 @@ class RetryPolicy:
         }
         for name, value in given.items():
             if not BOUNDS[name].holds(value):
-                raise InvalidInput(f"RetryPolicy.{name.removeprefix('backoff_')} must be {BOUNDS[name]}, not {value!r}")
+                option = f"RetryPolicy.{name.removeprefix('backoff_')}"
+                raise InvalidInput(f"{option} must be {BOUNDS[name]}, not {shown(value)}")

@@ -34,13 +34,19 @@ class LimitChanges(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """What somebody decided, and still holds."""
+    """What somebody decided, and still holds.
+
+    `paused_tenant` is the tenant whose own operators paused it, None for those of the installation; `paused_public`
+    says whether tenants are told the reason.
+    """
 
     kind: Kind
     name: str
     paused_at: datetime | None
     paused_by: str | None
     paused_note: str | None
+    paused_tenant: str | None
+    paused_public: bool
     limit_count: int | None
     rate_count: int | None
     rate_seconds: float | None
@@ -53,6 +59,7 @@ class Control:
 class Scope:
     """What waits and runs somewhere, and whether claims there are paused, by whom, why and since when.
 
+    For a tenant, `paused_by` and `paused_note` are None where others paused it, but for a public reason.
     `waiting` ends at 10 000; with `waiting_more` there are more. Jobs behind the head of their target do not count.
     """
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["visible", "visible_json"]
+__all__ = ["is_printable", "visible", "visible_json"]
 
 #: Control characters but tab and line feed, and those that end a line or turn the direction of writing.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _SPACES = re.compile("[\t\n]")
+
+
+def is_printable(name: str) -> bool:
+    """Whether a name can be shown as it is: the engine takes no others (`sql/functions/names.sql`)."""
+    return not _UNPRINTABLE.search(name) and not _SPACES.search(name)
 
 
 def visible(text: str, *, lines: bool = True) -> str:

@@ -23,6 +23,7 @@ from holdfast.errors import (
     LimitExceeded,
     NotFound,
     ServerUnavailable,
+    TooManyQueues,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["AGAIN", "Transport", "error_of"]
 
 _ERRORS: Mapping[str, type[HoldfastError]] = {
-    kind.code: kind for kind in (AlreadyFinal, Conflict, InvalidInput, InvalidPayload, KeyConflict, NotFound)
+    kind.code: kind
+    for kind in (AlreadyFinal, Conflict, InvalidInput, InvalidPayload, KeyConflict, NotFound, TooManyQueues)
 }
 #: Statuses after which the same may be asked again.
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})

@@ -9,31 +9,35 @@ grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operat
 grant execute on function
   holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.release_held, holdfast.request,
   holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events, holdfast.get_progress,
-  holdfast.get_items, holdfast.backlog
+  holdfast.get_items, holdfast.backlog, holdfast.summaries, holdfast.listed_ids, holdfast.attempts_page,
+  holdfast.events_page, holdfast.items_page, holdfast.payload_limit
 to holdfast_api, holdfast_worker, holdfast_operator;
 
 -- Only workers move jobs, and do maintenance.
 grant execute on function
-  holdfast.claim, holdfast.claim_from, holdfast.claim_jobs, holdfast.claim_by_id,
+  holdfast.claim, holdfast.claim_from, holdfast.claim_jobs, holdfast.claim_by_id, holdfast.claimed_payloads,
   holdfast.may_begin, holdfast.record_beginnings, holdfast.renew, holdfast.interrupted,
   holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.release, holdfast.release_unknown, holdfast.stop,
-  holdfast.release_unheard, holdfast.claim_time,
+  holdfast.release_unheard, holdfast.claim_mark,
   holdfast.report, holdfast.last_cursor, holdfast.result_limit,
-  holdfast.eligible_streams, holdfast.open_streams, holdfast.work_left, holdfast.register_worker,
-  holdfast.enlist_worker, holdfast.beat,
+  holdfast.eligible_streams, holdfast.open_streams, holdfast.ready_streams, holdfast.work_left,
+  holdfast.register_worker, holdfast.enlist_worker, holdfast.beat,
   holdfast.unregister_worker, holdfast.publish_types,
-  holdfast.lead, holdfast.preside, holdfast.resign, holdfast.unheard, holdfast.recover, holdfast.clamp_leases,
-  holdfast.clamp_rates, holdfast.clamp_backoff, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
+  holdfast.lead, holdfast.preside, holdfast.resign, holdfast.unheard, holdfast.recover, holdfast.review_leases,
+  holdfast.clamp_leases, holdfast.clamp_rates, holdfast.clamp_backoff, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
   holdfast.execute_requests, holdfast.reconcile, holdfast.drop_strays, holdfast.headless_targets,
   holdfast.retire, holdfast.forget_workers, holdfast.admit, holdfast.forget_permits,
-  holdfast.promote_due, holdfast.elect_from, holdfast.age_from, holdfast.reconcile_pages, holdfast.retire_from,
+  holdfast.promote_due, holdfast.elect_from, holdfast.age_from, holdfast.age_lines, holdfast.reconcile_pages,
+  holdfast.retire_from,
   holdfast.drop_stray_leases, holdfast.drop_stray_entries, holdfast.drop_stray_due, holdfast.show_hidden,
-  holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known
+  holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,
+  holdfast.offer, holdfast.serve_ready, holdfast.forget_streams
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that ask for it.
 grant execute on function
   holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.job_result, holdfast.tenant_items,
+  holdfast.tenant_items_page, holdfast.payload_limit,
   holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe
 to holdfast_client;
 
@@ -45,11 +49,14 @@ to holdfast_operator;
 
 -- Steering, and what is seen of it.
 grant execute on function
-  holdfast.pause_scope, holdfast.resume_scope, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
+  holdfast.pause_scope, holdfast.resume_scope, holdfast.pause_scope_as, holdfast.resume_scope_as, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
   holdfast.operator_request, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
   holdfast.list_lanes, holdfast.list_tenants,
   holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
+
+-- Moments that clients cannot read are made readable in their statements.
+grant execute on function holdfast.readable to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
 
 -- From where a caller speaks.
 grant execute on function holdfast.as_caller to holdfast_client, holdfast_operator;

@@ -84,24 +84,20 @@ CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  step       record;
-  stream     integer;
-  rank       integer;
-  any_rank   integer;
-  any_tenant text;
-  mixed      boolean := false;
-  shared     boolean := false;
-  total      integer := 0;
+  step     record;
+  stream   integer;
+  rank     integer;
+  any_rank integer;
+  mixed    boolean := false;
+  total    integer := 0;
 begin
   for look in 0..1 loop
     stream := 0;
     rank := 0;
     while stream is not null and total < max_jobs loop
-      select a.* into step from age_from(stream, rank, 10000, look * (max_jobs - total), mixed, shared) a;
+      select a.* into step from age_lines(stream, rank, 10000, look * (max_jobs - total), mixed) a;
       any_rank := coalesce(any_rank, step.lowest);
-      any_tenant := coalesce(any_tenant, step.first_tenant);
       mixed := mixed or coalesce(step.lowest <> any_rank or step.highest <> any_rank, false);
-      shared := shared or coalesce(step.first_tenant <> any_tenant or step.last_tenant <> any_tenant, false);
       total := total + step.aged;
       stream := step.reached_stream;
       rank := step.reached_rank;
@@ -112,6 +108,14 @@ end
 $$;
 ALTER FUNCTION holdfast.age(max_jobs integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.age_from(after_stream integer DEFAULT 0, after_rank integer DEFAULT 0, max_lines integer DEFAULT 2000, max_jobs integer DEFAULT 500, mixed boolean DEFAULT false, shared boolean DEFAULT false) RETURNS TABLE(aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer, first_tenant text, last_tenant text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select a.aged, a.reached_stream, a.reached_rank, a.lowest, a.highest, '', ''
+  from age_lines(after_stream, after_rank, max_lines, max_jobs, mixed) a
+$$;
+ALTER FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.age_lines(after_stream integer DEFAULT 0, after_rank integer DEFAULT 0, max_lines integer DEFAULT 2000, max_jobs integer DEFAULT 500, mixed boolean DEFAULT false) RETURNS TABLE(aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -153,9 +157,6 @@ begin
     reached_stream := lines[max_lines];
     reached_rank := ranks[max_lines];
   end if;
-  -- Not as one query: the planner would search the index of all tenants for the least one among these.
-  select min(found.tenant), max(found.tenant) into first_tenant, last_tenant
-  from (select s.tenant from streams s where s.id = any (lines) offset 0) found;
   if mixed or lowest < highest then
     -- Entries of a line stand in the order in which they came: where the first is not old, none is.
     select array_agg(old.tid), max(old.number) into tids, last
@@ -173,11 +174,7 @@ begin
         from ready r
         where r.stream = line.stream and r.rank = line.rank
         order by r.seq
-        limit case
-          when shared or first_tenant < last_tenant then
-            10 - (select count(*) from (select from ready a where a.stream = line.stream and a.rank = 0 limit 10) a)
-          else max_jobs
-        end) entry
+        limit max_jobs) entry
       where line.rank > 0 and first.ready_at < oldest and entry.ready_at < oldest
       limit max_jobs) old;
   end if;
@@ -205,7 +202,18 @@ begin
   return next;
 end
 $$;
-ALTER FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.all_open(ids integer[]) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  select not exists (
+    select
+    from unnest(ids) as asked (id)
+    where not exists (select from streams s where s.id = asked.id and s.closed_in is null))
+$$;
+ALTER FUNCTION holdfast.all_open(ids integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.as_caller(by text, address text, request_id text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -252,6 +260,64 @@ CREATE FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_de
   select coalesce(of_job, of_type, by_default)
 $$;
 ALTER FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) RETURNS TABLE(job_id uuid, attempt integer, started_at timestamp with time zone, finished_at timestamp with time zone, queue_ms integer, duration_ms integer, outcome text, worker text, error_type text, error_message text, traceback text, log_excerpt text, more boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  bytes bigint;
+  spent bigint := 0;
+  given integer := 0;
+  rest  boolean := false;
+begin
+  for bytes in
+    select octet_length(concat(left(t.error_message, 10000), left(t.traceback, 50000), left(t.log_excerpt, 10000)))
+    from job_attempts t
+    where t.job_id = attempts_page.id
+      and t.attempt > coalesce(attempts_page.after, 0)
+      and (only_tenant is null or exists (select from jobs j where j.id = t.job_id and j.tenant = only_tenant))
+    order by t.job_id, t.attempt
+    limit attempts_page.max_attempts + 1
+  loop
+    spent := spent + coalesce(bytes, 0);
+    rest := given >= attempts_page.max_attempts or (given > 0 and spent > page_bytes());
+    exit when rest;
+    given := given + 1;
+  end loop;
+  return query
+  select t.job_id, t.attempt, readable(t.started_at), readable(t.finished_at), t.queue_ms, t.duration_ms, t.outcome,
+    left(t.worker, 255), left(t.error_type, 200), left(t.error_message, 10000), left(t.traceback, 50000),
+    left(t.log_excerpt, 10000), rest
+  from job_attempts t
+  where t.job_id = attempts_page.id
+    and t.attempt > coalesce(attempts_page.after, 0)
+    and (only_tenant is null or exists (select from jobs j where j.id = t.job_id and j.tenant = only_tenant))
+  order by t.job_id, t.attempt
+  limit given;
+end
+$$;
+ALTER FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.await_claims() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '800ms'
+    AS $$
+declare
+  patience interval := nullif(current_setting('idle_in_transaction_session_timeout')::interval, '0');
+begin
+  perform pg_advisory_xact_lock(claim_barrier());
+  if coalesce(patience > '5s', true) then
+    perform set_config('idle_in_transaction_session_timeout', '5s', true);
+  end if;
+exception
+  when lock_not_available then
+    raise exception 'a claim has been under way for longer than 0.8 seconds; try again' using errcode = '55P03';
+end
+$$;
+ALTER FUNCTION holdfast.await_claims() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -281,12 +347,21 @@ CREATE FUNCTION holdfast.begin_limit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+declare
+  before jsonb := case tg_op when 'UPDATE' then to_jsonb(old) else '{}' end;
+  after  jsonb := to_jsonb(new);
+  anew   boolean := after ->> 'limit_count' is not null
+    and (before ->> 'limit_count' is null or before -> 'limit_key' is distinct from after -> 'limit_key');
 begin
-  if tg_op = 'UPDATE' and old.limit_count is not null then
-    return null;
+  -- Without a limit of its own, a type has the one that its code declares.
+  if anew or new.limit_count < (before ->> 'limit_count')::integer
+    or (new.limit_count is null and before ->> 'limit_count' is not null and after ->> 'kind' = 'type') then
+    perform await_claims();
   end if;
-  delete from permits p
-  where p.gate = case tg_table_name when 'controls' then to_jsonb(new) ->> 'kind' else 'type' end || ':' || new.name;
+  if anew then
+    delete from permits p
+    where p.gate = case tg_table_name when 'controls' then after ->> 'kind' else 'type' end || ':' || new.name;
+  end if;
   return null;
 end
 $$;
@@ -342,9 +417,11 @@ declare
   slots  bigint;
   free   bigint;
   hosts  bigint;
-  shut   integer[] := shut_streams(array(select s.id from streams s));
+  shut   integer[] := shut_streams(array(select s.id from streams s where s.closed_in is null));
   before bigint;
+  rivals bigint;
   crowd  text;
+  rest   text;
   whole  boolean := only_tenant is null;
 begin
   with host as (
@@ -368,16 +445,12 @@ begin
   from host
   left join held on held.worker = host.id
   where host.slots > 0;
-  select count(*) into before
-  from (
-    select
+  with line as materialized (
+    select s.id, s.tenant
     from streams s
-    cross join lateral (
-      select
-      from ready r
-      where r.stream = s.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
     where s.queue <> 'holdfast'
-      and (whole or s.tenant = only_tenant)
+      and s.closed_in is null
+      and (whole or s.tenant = job.tenant)
       and s.id <> all (shut)
       and coalesce((select t.lane from job_types t where t.name = s.type), 'general') = behind_others.lane
       and exists (
@@ -385,23 +458,43 @@ begin
         where s.type = any (w.types)
           and coalesce(s.queue = any (w.queues), true)
           and coalesce(s.tenant = any (w.tenants), true))
-    limit 10001) counted;
+  )
+  select
+    (select count(*)
+     from (
+       select
+       from line
+       cross join lateral (
+         select
+         from ready r
+         where r.stream = line.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
+       where line.tenant = job.tenant
+       limit 10001) counted),
+    (select count(distinct line.tenant)
+     from line
+     where line.tenant <> job.tenant and exists (select from ready r where r.stream = line.id))
+  into before, rivals;
   crowd := case
     when before = 0 then null
-    else format('%s job%s%s before it', case when before > 10000 then 'more than 10000' else before::text end,
-      case when before = 1 then '' else 's' end,
-      case when whole then '' else ' of its tenant' end || case when before = 1 then ' stands' else ' stand' end) end;
+    else format('%s job%s of its tenant stand%s before it', case when before > 10000 then 'more than 10000' else before::text end,
+      case when before = 1 then '' else 's' end, case when before = 1 then 's' else '' end) end;
+  rest := case
+    when rivals = 0 then ''
+    else format('; %s other tenant%s share%s the slots by weight', rivals, case when rivals = 1 then '' else 's' end,
+      case when rivals = 1 then 's' else '' end) end;
   if free <= 0 then
     return query select 'busy', concat_ws(' and ', format('waits because %s busy', case
         when not whole then 'the workers that may run it are'
         when slots = 1 then 'the one slot of the worker that may run it is'
-        else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd),
+        else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd) || rest,
       jsonb_strip_nulls(jsonb_build_object(
-        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before));
+        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before,
+        'tenants', nullif(rivals, 0)));
   elsif before > 0 then
-    return query select 'behind', 'waits because ' || crowd,
+    return query select 'behind', 'waits because ' || crowd || rest,
       jsonb_strip_nulls(jsonb_build_object(
-        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before));
+        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before,
+        'tenants', nullif(rivals, 0)));
   else
     return query select 'starting', 'will start in a moment', null::jsonb;
   end if;
@@ -421,6 +514,7 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('backoff_max', 0, 2592000, false),
     ('backoff_jitter', 0, 1, false),
     ('delay', 0, 3153600000, false),
+    ('limit', 1, 10000, true),
     ('rate', 0.001, 2678400, false),
     ('weight', 0.001, 1000, false),
     ('priority', 0, 1000000000, true),
@@ -428,8 +522,15 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('retention_days', 0, 36500, false),
     ('ageing', 0, 3153600000, false),
     ('result_bytes', 1, 104857600, true),
+    ('streams', 1, 10000000, true),
+    ('stream_idle', 0, 3153600000, false),
+    ('payload_bytes', 1024, 104857600, true),
+    ('page', 1, 10000, true),
     ('requests_per_second', 0.001, 1000000, false),
-    ('key_lifetime', 0.001, 3153600000, false)
+    ('key_lifetime', 0.001, 3153600000, false),
+    ('slots', 0, 1000000, true),
+    ('term', 0.001, 86400, false),
+    ('elapsed', 0, 3153600000, false)
 $$;
 ALTER FUNCTION holdfast.bounds() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) RETURNS text
@@ -524,18 +625,18 @@ begin
         return case when forgotten(job.id, by) then 'erased' else 'later' end;
       end if;
       return 'already-final';
-    elsif verb in ('cancel', 'pause') and flagged is not null then
+    elsif verb in ('cancel', 'resolve', 'pause') and flagged is not null then
       return 'flagged';
     elsif job.state = 'running' then
       if verb in ('resume', 'retry') then
         return 'not-possible';
-      elsif flag_attempt(job.id, case when verb = 'pause' then 'pause' else 'cancel' end, by, note) is not null then
-        return case when verb = 'delete' then 'later' else 'flagged' end;
+      elsif flag_attempt(job.id, case verb when 'delete' then 'cancel' else verb end, by, note) is not null then
+        return case when verb = 'delete' then 'when-ended' else 'flagged' end;
       end if;
       continue;
     end if;
     goal := case
-      when verb in ('cancel', 'delete') then 'canceled'
+      when verb in ('cancel', 'resolve', 'delete') then 'canceled'
       when verb = 'pause' and job.state in ('scheduled', 'queued', 'retry') then 'paused'
       when verb in ('resume', 'retry') and job.state = 'error' then 'queued'
       when verb in ('resume', 'retry') and job.state = 'paused' then
@@ -544,7 +645,7 @@ begin
     end;
     if goal is null then
       return 'not-possible';
-    elsif move_waiting(job, goal, by, note) then
+    elsif move_waiting(job, goal, by, note, verb = 'resolve') then
       if verb = 'delete' and not forgotten(job.id, by) then
         return 'later';
       end if;
@@ -561,6 +662,7 @@ CREATE FUNCTION holdfast.change_limits(kind text, name text, changes text[], lim
     AS $$
 #variable_conflict use_column
 begin
+  perform check_texts(by, null);
   perform check_limits(change_limits.kind, change_limits.name, changes, change_limits.limit_count,
     change_limits.rate_count, change_limits.rate_seconds, change_limits.weight);
   if num_nonnulls(change_limits.limit_count, change_limits.rate_count, change_limits.weight) = 0 and not exists (
@@ -592,6 +694,16 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  if by_tenant is not null and (kind, name) is distinct from ('tenant', by_tenant) then
+    raise exception 'operators of the tenant % can pause and resume that tenant alone', by_tenant using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -656,9 +768,33 @@ begin
   if wrong is not null then
     raise exception '%', wrong using errcode = 'HF002';
   end if;
+  perform check_payloads(types, payloads);
 end
 $_$;
 ALTER FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_lanes(lanes jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  wrong text;
+begin
+  if jsonb_typeof(lanes) is distinct from 'object' then
+    raise exception 'lanes must be an object with the slots of each lane' using errcode = 'HF002';
+  end if;
+  select lane.key into wrong
+  from jsonb_each(lanes) lane
+  where case jsonb_typeof(lane.value)
+      when 'number' then bounds_fault('slots', 'slots', lane.value::numeric) is not null
+      else true
+    end
+  limit 1;
+  if wrong is not null then
+    raise exception 'the slots of lane % must be a whole number from 0 to %', wrong, highest('slots') using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_lanes(lanes jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -687,6 +823,34 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most bigint;
+  bad  record;
+begin
+  if not exists (select from unnest(payloads) as payload where not is_small(payload)) then
+    return;
+  end if;
+  most := payload_limit();
+  select job.payload, fault.text into bad
+  from unnest(types, payloads) as job (type, payload)
+  cross join lateral (
+    select json_fault(
+      'the payload of ' || job.type, job.payload, most, 'PAYLOAD_MAX_BYTES',
+      'send less, store it elsewhere and send where it is, or raise the limit') as text
+    offset 0) fault
+  where fault.text is not null
+  limit 1;
+  if found then
+    raise exception '%', bad.text using errcode = 'HF002',
+      constraint = case when octet_length(bad.payload::text) > most then 'payload_max_bytes' else 'payload' end;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -727,16 +891,22 @@ CREATE FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) RETURNS vo
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  most bigint := result_limit();
+  most  bigint := result_limit();
+  bytes bigint := octet_length(items::text);
+  fault text := json_fault('the cursor', cursor, most, 'RESULT_MAX_BYTES', 'keep where to go on from, not what was found');
 begin
-  if octet_length(cursor::text) > most then
-    raise exception 'the cursor takes % bytes as JSON, more than RESULT_MAX_BYTES (%)', octet_length(cursor::text), most
-      using errcode = 'HF002';
-  elsif octet_length(items::text) > most and exists (
-    select from jsonb_array_elements(items) item where octet_length((item -> 'data')::text) > most
-  ) then
-    raise exception 'the data of an item takes more bytes as JSON than RESULT_MAX_BYTES (%)', most
-      using errcode = 'HF002';
+  if fault is null and bytes > 67108864 then
+    fault := format('the items take %s bytes as JSON, and one report 67108864 at most: report them in several', bytes);
+  elsif fault is null and (bytes > most or not is_small(items)) then
+    select json_fault(
+      'the data of an item', item -> 'data', most, 'RESULT_MAX_BYTES',
+      'store it elsewhere and report where it is, or raise the limit') into fault
+    from jsonb_array_elements(items) as item
+    where not is_storable(item -> 'data', most)
+    limit 1;
+  end if;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
   end if;
 end
 $$;
@@ -746,18 +916,19 @@ CREATE FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) RETURNS 
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  most bigint := result_limit();
-  big  record;
+  most  bigint := result_limit();
+  fault text;
 begin
-  select r.place, octet_length(r.result::text) as bytes into big
+  select json_fault(
+    'the result of ' || coalesce((select j.type from jobs j where j.id = job_ids[r.place]), 'an unknown job'),
+    r.result, most, 'RESULT_MAX_BYTES',
+    'return less, store it elsewhere and return where it is, or raise the limit') into fault
   from unnest(results) with ordinality as r (result, place)
-  where octet_length(r.result::text) > most
+  where (most < 1024 or not is_small(r.result))
+    and not is_storable(r.result, most)
   limit 1;
   if found then
-    raise exception
-      'the result of % takes % bytes as JSON, more than RESULT_MAX_BYTES (%): return less, store it elsewhere and return where it is, or raise the limit',
-      coalesce((select j.type from jobs j where j.id = job_ids[big.place]), 'an unknown job'), big.bytes, most
-      using errcode = 'HF002';
+    raise exception '%', fault using errcode = 'HF002';
   end if;
 end
 $$;
@@ -804,6 +975,18 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_texts(who text, reason text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  if length(who) > 500 then
+    raise exception 'whoever asks is named by at most 500 characters' using errcode = 'HF002';
+  elsif length(reason) > 1000 then
+    raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_texts(who text, reason text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.check_types(definitions jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -819,13 +1002,30 @@ begin
   cross join (values
     ('max_attempts', 'max_attempts'), ('version', 'version'), ('lease_seconds', 'lease'), ('timeout_seconds', 'timeout'),
     ('backoff_base', 'backoff_base'), ('backoff_factor', 'backoff_factor'), ('backoff_max', 'backoff_max'),
-    ('backoff_jitter', 'backoff_jitter'), ('rate_seconds', 'rate')) as field (name, bound)
+    ('backoff_jitter', 'backoff_jitter'), ('limit_count', 'limit'), ('rate_count', 'limit'), ('rate_seconds', 'rate'))
+    as field (name, bound)
   where case coalesce(jsonb_typeof(definition -> field.name), 'null')
       when 'null' then false
       when 'number' then bounds_fault(field.name, field.bound, (definition ->> field.name)::numeric) is not null
       else true
     end
   limit 1;
+  if wrong is null then
+    select format('job type %s: a rate needs both rate_count and rate_seconds', definition ->> 'name') into wrong
+    from jsonb_array_elements(definitions) as definition
+    where num_nulls(definition ->> 'rate_count', definition ->> 'rate_seconds') = 1
+    limit 1;
+  end if;
+  if wrong is null then
+    select format('job type %s: %s must have at most %s characters', left(definition ->> 'name', 200), field.name, field.most)
+    into wrong
+    from jsonb_array_elements(definitions) as definition
+    cross join (values
+      ('name', 200), ('queue', 200), ('limit_key', 1000), ('rate_key', 1000), ('payload_schema', 1048576))
+      as field (name, most)
+    where length(definition ->> field.name) > field.most
+    limit 1;
+  end if;
   if wrong is not null then
     raise exception '%', wrong using errcode = 'HF002';
   end if;
@@ -848,6 +1048,12 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_barrier() RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select hashtextextended(current_schema() || '.claims', 0)
+$$;
+ALTER FUNCTION holdfast.claim_barrier() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision DEFAULT NULL::double precision, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -872,6 +1078,11 @@ begin
   end if;
   select j.* into job from jobs j where j.id = claim_by_id.id and j.state = 'queued';
   if not found then
+    return;
+  end if;
+  -- Pauses and limits are known by the stream.
+  perform serve_streams(array[job.stream], array[job.id]);
+  if not all_open(array[job.stream]) then
     return;
   end if;
   select r.rank, r.seq into entry
@@ -936,17 +1147,25 @@ CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds
     AS $$
 #variable_conflict use_column
 declare
+  unhindered       boolean := pg_try_advisory_xact_lock_shared(claim_barrier());
   default_seconds  double precision := lease_length(setting('LEASE_SEC_DEFAULT')::double precision);
   default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
   locked_by_us     boolean;
   wanted    integer := max_jobs;
-  lowest    integer;
-  following integer;
+  heads     integer[];
+  standing  integer[];
+  places    bigint[];
+  various   boolean;
+  many      boolean;
+  dealt     boolean;
   ties      integer;
   tied      integer[];
+  lows      integer[];
   firsts    bigint[];
-  ceiling   integer;
+  ceilings  integer[];
   shares    integer[];
+  parties   integer[];
+  portions  integer[];
   bound     integer;
   tids      tid[];
   ids       uuid[];
@@ -957,23 +1176,32 @@ declare
   origins   integer[];
   origin    integer;
   kinds     integer[];
+  one_kind  boolean;
   terms     double precision[];
   found     integer;
   budgets   integer[];
   policies  text[];
   started   integer;
   placed    integer := 0;
+  moment    timestamptz;
   locked    boolean;
   free      record;
-  guarded   boolean := exists (select from controls)
-    or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
+  guarded   boolean;
   shut      integer[];
   taken     record;
   granted   record;
 begin
+  if length(worker) > 255 then
+    raise exception 'a worker is named by at most 255 characters' using errcode = 'HF002';
+  end if;
   if lease_seconds is not null then
     perform check_seconds('lease_seconds', 'lease', array[claim_jobs.lease_seconds]);
   end if;
+  if not unhindered then
+    perform pg_advisory_xact_lock_shared(claim_barrier());
+  end if;
+  guarded := exists (select from controls)
+    or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
   if guarded then
     shut := shut_streams(streams);
     select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
@@ -983,15 +1211,10 @@ begin
   end if;
   for round in 1..16 loop
     exit when wanted <= 0;
-    select
-      min(head.lowest),
-      min(head.rank) filter (where head.rank > head.lowest),
-      count(*) filter (where head.rank = head.lowest),
-      array_agg(head.range order by head.seq) filter (where head.rank = head.lowest),
-      array_agg(head.seq order by head.seq) filter (where head.rank = head.lowest)
-    into lowest, following, ties, tied, firsts
+    select array_agg(head.range), array_agg(head.rank), array_agg(head.seq), min(head.stream) < max(head.stream)
+    into heads, standing, places, various
     from (
-      select range.position as range, first.rank, first.seq, min(first.rank) over () as lowest
+      select range.position as range, range.stream, first.rank, first.seq
       from unnest(streams, from_ranks, from_seqs, to_ranks) with ordinality
         as range (stream, from_rank, from_seq, to_rank, position)
       cross join lateral (
@@ -1002,17 +1225,31 @@ begin
           and r.rank < range.to_rank
         order by r.rank, r.seq
         limit 1) first
+      order by first.rank, first.seq
     ) head;
-    exit when lowest is null;
-    if ties > least(8, wanted) then
-      select c.ranges, c.seqs into tied, firsts from fair_choice(tied, firsts, streams, least(8, wanted)) c;
+    exit when heads is null;
+    dealt := false;
+    if various then
+      many := coalesce(many, several_tenants());
+      if many then
+        select d.tied, d.lows, d.firsts, d.ceilings, d.shares, d.parties, d.portions
+        into tied, lows, firsts, ceilings, shares, parties, portions
+        from deal_slots(heads, standing, places, array(select streams[range] from unnest(heads) as range), wanted) d;
+        dealt := tied is not null;
+      end if;
     end if;
-    ceiling := case when ties = 1 then coalesce(following, 2147483647) else lowest end;
-    shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
+    if not dealt then
+      ties := cardinality(array_positions(standing, standing[1]));
+      tied := heads[1:least(ties, 8, wanted)];
+      firsts := places[1:cardinality(tied)];
+      lows := array_fill(standing[1], array[cardinality(tied)]);
+      ceilings := case when ties = 1 then array[coalesce(standing[2], 2147483647)] else lows end;
+      shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
+    end if;
     bound := wanted;
     if guarded then
       select * into taken
-      from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares, round);
+      from take_permits(array(select streams[range] from unnest(tied) range), shares, round);
       shares := taken.reach;
       bound := (select sum(reach) from unnest(shares) reach);
     end if;
@@ -1022,14 +1259,14 @@ begin
     into tids, ids, ranks, seqs, times, lines, origins
     from (
       select entry.tid, entry.job_id, entry.rank, entry.seq, entry.ready_at, head.range
-      from unnest(tied, firsts, shares) as head (range, seq, share)
+      from unnest(tied, lows, firsts, ceilings, shares) as head (range, rank, seq, ceiling, share)
       cross join lateral (
         select r.ctid as tid, r.job_id, r.rank, r.seq, r.ready_at
         from ready r
         where r.stream = streams[head.range]
-          and (r.rank, r.seq) >= (lowest, head.seq)
+          and (r.rank, r.seq) >= (head.rank, head.seq)
           and r.rank < to_ranks[head.range]
-          and r.rank <= ceiling
+          and r.rank <= head.ceiling
         order by r.rank, r.seq
         limit head.share
         for update skip locked) entry
@@ -1046,6 +1283,8 @@ begin
     end if;
     locked := false;
     if tids is not null then
+      -- Not when the transaction began: what it takes now may have ended another attempt since, of the same target even.
+      moment := clock_timestamp();
       if lease_seconds is null or records then
         select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure)
         into kinds, terms, budgets, policies
@@ -1053,8 +1292,22 @@ begin
         left join lateral (
           select t.lease_seconds, t.max_attempts, t.on_failure from job_types t where t.name = s.type offset 0) t on true
         where s.id = any (array(select streams[range] from unnest(tied) as range));
+        one_kind := cardinality(kinds) = 1;  -- almost always: spares three searches per job
       end if;
-      if ties > 1 then
+      if dealt then
+        -- In turns, so that what a worker comes to last is not all of one tenant.
+        select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
+          array_agg(e.ready_at)
+        into tids, ids, lines, ranks, seqs, times
+        from (
+          select e.*
+          from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
+          join unnest(array(select streams[range] from unnest(tied) as range), parties, portions)
+            as head (stream, party, portion) on head.stream = e.stream
+          order by
+            (row_number() over (partition by head.party order by e.rank, e.seq, e.job_id) - 0.5) / head.portion,
+            e.rank, e.seq, e.job_id) e;
+      elsif ties > 1 then
         select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
           array_agg(e.ready_at)
         into tids, ids, lines, ranks, seqs, times
@@ -1067,42 +1320,42 @@ begin
       foreach locked_by_us in array array[false, true] loop
         return query
         with entry as (
-          select *
-          from unnest(tids, ids, lines, ranks, seqs, times) with ordinality
-            as e (tid, job_id, stream, rank, seq, ready_at, place)
+          select e.job_id, e.place::integer as place,
+            case when one_kind then 1 else array_position(kinds, lines[e.place]) end as kind
+          from unnest(ids) with ordinality as e (job_id, place)
         ), begun as (
           update jobs j
-          set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
+          set state = 'running', attempt = j.attempt + 1, started_at = moment, updated_at = moment, reason = null
           from entry
           where j.id = any (ids)
             and j.id = entry.job_id
             and j.state = 'queued'
-            and j.stream = entry.stream
+            and j.stream = lines[entry.place]
             and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
-          returning j.id, j.attempt, j.stream, entry.tid, entry.place, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
-            j.failures, j.max_attempts, j.created_at, entry.ready_at,
-            coalesce(claim_jobs.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds,
+          returning j.id, j.attempt, j.stream, entry.place, j.payload, j.correlation_id, j.target, j.failures,
+            j.max_attempts, j.created_at, times[entry.place] as ready_at,
+            coalesce(claim_jobs.lease_seconds, terms[entry.kind], default_seconds) as seconds,
             records and next_state(
-              'lost', null, null, coalesce(policies[array_position(kinds, j.stream)], 'retry'),
+              'lost', null, null, coalesce(policies[entry.kind], 'retry'),
               failures_after('lost', j.failures),
-              attempts_allowed(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts),
+              attempts_allowed(j.max_attempts, budgets[entry.kind], default_attempts),
               null) <> 'queued' as last_chance,
             case
               when placed + entry.place > at_once then next_number - 1 + placed + entry.place - at_once
             end as number
         ), taken as (
           delete from ready r
-          where r.ctid = any (array(select b.tid from begun b))
+          where r.ctid = any (array(select tids[b.place] from begun b))
         ), leased as (
           insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
-          select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
+          select b.id, b.attempt, b.stream, b.seconds, moment, b.ready_at, moment + make_interval(secs => b.seconds),
             claim_jobs.worker,
             case when b.last_chance then 0 else b.number end
           from begun b
         )
-        select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
-          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds, b.last_chance,
+        select b.id, b.attempt, b.stream, ranks[b.place], seqs[b.place], b.payload, b.correlation_id, b.target, b.failures,
+          b.max_attempts, b.created_at, b.ready_at, moment, b.seconds, b.last_chance,
           case when not b.last_chance then b.number end
         from begun b
         order by b.place;
@@ -1128,17 +1381,17 @@ begin
     end if;
     exit when wanted <= 0;
     -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
-    exit when ties = 1 and following is null and not guarded and not locked;
+    exit when cardinality(heads) = 1 and not guarded and not locked;
     -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
     -- visible there belongs to others.
     for number in 1..cardinality(tied) loop
       origin := tied[number];
       if coalesce(cardinality(array_positions(origins, origin)), 0) < greatest(1, shares[number]) then
-        from_ranks[origin] := ceiling;
+        from_ranks[origin] := ceilings[number];
         from_seqs[origin] := 9223372036854775807;
       elsif locked then
         -- What comes next may be locked as well, any number of jobs.
-        select f.rank, f.seq into free from first_free(streams[origin], lowest, firsts[number], to_ranks[origin]) f;
+        select f.rank, f.seq into free from first_free(streams[origin], lows[number], firsts[number], to_ranks[origin]) f;
         from_ranks[origin] := free.rank;
         from_seqs[origin] := free.seq - 1;
       end if;
@@ -1151,6 +1404,13 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) RETURNS record
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select now(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+$$;
+ALTER FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1163,13 +1423,20 @@ CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs 
     array_fill(2147483647, array[cardinality(streams)]))
 $$;
 ALTER FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.claim_time() RETURNS timestamp with time zone
+CREATE FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, payload text, cursor text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
-  select now()
+  select l.job_id, j.payload::text,
+    case when l.attempt > 1 then (select p.cursor::text from job_progress p where p.job_id = l.job_id) end
+  from unnest(job_ids, attempts) as asked (job_id, attempt)
+  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = claimed_payloads.worker
+  join jobs j on j.id = l.job_id
 $$;
-ALTER FUNCTION holdfast.claim_time() OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, after_job uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_run_at timestamp with time zone, reached_job uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1235,38 +1502,12 @@ end
 $$;
 ALTER FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.clamp_leases(after uuid DEFAULT NULL::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(job_id uuid, attempt integer, lease_seconds double precision, was timestamp with time zone, expires_at timestamp with time zone, reached uuid)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     AS $$
-#variable_conflict use_column
-declare
-  ids uuid[];
-begin
-  ids := array(
-    select l.job_id
-    from leases l
-    where l.job_id > coalesce(after, '00000000-0000-0000-0000-000000000000')
-    order by l.job_id
-    limit max_rows);
-  return query
-  with ahead as materialized (
-    select l.job_id, l.expires_at
-    from leases l
-    where l.job_id = any (ids) and l.expires_at > now() + make_interval(secs => l.lease_seconds) + interval '0.5 seconds'
-    order by l.job_id
-    for update skip locked
-  )
-  update leases l
-  set expires_at = now() + make_interval(secs => l.lease_seconds)
-  from ahead
-  where l.job_id = ahead.job_id
-  returning l.job_id, l.attempt, l.lease_seconds::double precision, ahead.expires_at, l.expires_at, null::uuid;
-  return query
-  select null::uuid, null::integer, null::double precision, null::timestamptz, null::timestamptz,
-    case when cardinality(ids) >= max_rows then ids[cardinality(ids)] end;
-end
+  select *
+  from review_leases(clamp_leases.after, clamp_leases.max_rows) r
+  where r.was is distinct from r.expires_at or r.job_id is null
 $$;
 ALTER FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.clamp_rates(after_gate text DEFAULT 'rate'::text, after_slot integer DEFAULT 0, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_gate text, reached_slot integer)
@@ -1379,7 +1620,7 @@ begin
   ), logged as (
     insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
-      coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 'success', e.worker,
+      greatest(coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 0), 'success', e.worker,
       left(log_excerpts[e.position], 10000)
     from ended e
     where (select true from job_attempts t where t.job_id = e.id and t.attempt = e.attempt limit 1) is null
@@ -1411,6 +1652,74 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.condition_at(tree jsonb, place text[]) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  field   text := tree ->> 'field';
+  op      text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
+  exact   boolean := coalesce((tree ->> 'exact')::boolean, false);
+  operand text;
+begin
+  if tree ? 'and' or tree ? 'or' then
+    field := case when tree ? 'and' then 'and' else 'or' end;
+    return coalesce(
+      (select '(' || string_agg(condition_at(part, place || field || (number - 1)::text), format(' %s ', field)) || ')'
+       from jsonb_array_elements(tree -> field) with ordinality as parts (part, number)),
+      'true');
+  elsif tree ? 'not' then
+    return format('(%s) is not true', condition_at(tree -> 'not', place || 'not'::text));
+  elsif tree ? 'text' then
+    operand := format($x$'%%' || like_escaped(%s) || '%%'$x$, term_at(place || 'text'::text));
+    return format('(j.payload::text ilike %1$s or j.last_error ilike %1$s)', operand);
+  elsif tree ? 'json' then
+    operand := format('(j.%I #> array(select jsonb_array_elements_text($7 #> %L)))',
+      case tree ->> 'json' when 'result' then 'result' else 'payload' end, place || 'path'::text);
+    if op = '=' then
+      return format('%s = ($7 #> %L)', operand, place || 'value'::text);
+    end if;
+    return format('(jsonb_typeof(%1$s) = %2$L and %1$s %3$s ($7 #> %4$L))', operand, jsonb_typeof(tree -> 'value'), op,
+      place || 'value'::text);
+  end if;
+  operand := case field
+    when 'id' then 'j.id::text' when 'state' then 'j.state' when 'type' then 'j.type' when 'queue' then 'j.queue'
+    when 'target' then 'j.target' when 'tenant' then 'j.tenant'
+    when 'correlation' then 'coalesce(j.correlation_id, j.id::text)'
+    when 'key' then 'j.idempotency_key' when 'dedup' then 'j.dedup_key' when 'by' then 'j.created_by'
+    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error'
+    when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
+    when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
+    when 'run_at' then 'j.run_at'
+    when 'age' then 'extract(epoch from now() - j.created_at)'
+    when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
+  end;
+  if operand is null or op is null then
+    raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
+  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
+    if jsonb_typeof(tree -> 'value') is distinct from 'number' then
+      raise exception '% is compared with a number', field using errcode = 'HF002';
+    end if;
+    return format('%s %s (%s)::numeric', operand, op, term_at(place || 'value'::text));
+  elsif field in ('created', 'updated', 'finished', 'run_at') then
+    return format('%s %s (%s)::timestamptz', operand, op, term_at(place || 'value'::text));
+  end if;
+  return (
+    select '(' || string_agg(
+      case
+        when field = 'error' then format($x$j.last_error ilike '%%' || %s || '%%'$x$, shape.pattern)
+        when strpos(part, '*') > 0 and not exact then format('%s like %s', operand, shape.pattern)
+        else format('%s = %s', operand, shape.term)
+      end, ' or ') || ')'
+    from jsonb_array_elements_text(tree -> 'value') with ordinality as parts (part, number)
+    cross join lateral (
+      select term_at(place || 'value'::text || (number - 1)::text) as term) named
+    cross join lateral (
+      select named.term, format(case when exact then 'like_escaped(%s)' else $x$replace(like_escaped(%s), '*', '%%')$x$ end,
+        named.term) as pattern) shape);
+end
+$_$;
+ALTER FUNCTION holdfast.condition_at(tree jsonb, place text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.count_ready(streams integer[], up_to integer) RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1461,7 +1770,7 @@ CREATE TABLE holdfast.api_keys (
     last_used_at timestamp with time zone,
     CONSTRAINT api_keys_expiry_check CHECK (((expires_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9999-12-30 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT api_keys_rate_check CHECK (((requests_per_second > (0)::double precision) AND (requests_per_second <= (1000000)::double precision))),
-    CONSTRAINT api_keys_scopes_check CHECK (((cardinality(scopes) > 0) AND (scopes <@ ARRAY['submit'::text, 'read'::text, 'work'::text, 'operate'::text, 'admin'::text]))),
+    CONSTRAINT api_keys_scopes_check CHECK (((cardinality(scopes) > 0) AND (scopes <@ ARRAY['submit'::text, 'read'::text, 'work'::text, 'operate'::text, 'metrics'::text, 'admin'::text]))),
     CONSTRAINT api_keys_waiting_check CHECK ((max_waiting >= 0))
 )
 WITH (fillfactor='50');
@@ -1481,11 +1790,12 @@ begin
   elsif octet_length(create_key.digest) is distinct from 32 then
     raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
   elsif coalesce(cardinality(create_key.scopes), 0) = 0
-    or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'admin'] then
-    raise exception 'scopes are one or more of submit, read, work, operate and admin' using errcode = 'HF002';
+    or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'metrics', 'admin'] then
+    raise exception 'scopes are one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
   elsif lifetime_seconds <= 0 then
     raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
   end if;
+  perform check_texts(by, null);
   perform check_seconds('lifetime_seconds', 'key_lifetime', array[create_key.lifetime_seconds]);
   perform check_seconds('requests_per_second', 'requests_per_second', array[create_key.requests_per_second]);
   perform note_audit(by, by_key, create_key.tenant, 'key.create', create_key.id::text,
@@ -1508,15 +1818,118 @@ CREATE FUNCTION holdfast.data_hash(data jsonb) RETURNS text
   select encode(sha256(convert_to(data::text, 'UTF8')), 'hex')
 $$;
 ALTER FUNCTION holdfast.data_hash(data jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  owners  integer[];
+  names   text[];
+  memory  jsonb;
+  known   jsonb;
+  load    jsonb;
+  busy    jsonb;
+  lot     double precision;
+  dealt   integer[];
+  lowest  integer[];
+  highest integer[];
+  turns   jsonb;
+  added   jsonb;
+begin
+  with owner as materialized (
+    select line.position, coalesce(s.tenant, '') as tenant, dense_rank() over (order by coalesce(s.tenant, '')) as party
+    from unnest(lines) with ordinality as line (id, position)
+    left join (select s.id, s.tenant from streams s where s.id = any (lines)) s on s.id = line.id
+  )
+  select array(select o.party from owner o order by o.position),
+    array(select distinct o.tenant from owner o order by o.tenant)
+  into owners, names;
+  if cardinality(names) = 1 then
+    return;
+  end if;
+  memory := recalled_turns();
+  known := memory -> 'turns';
+  load := running_jobs(memory);
+  busy := load -> 'running';
+  if not known ?| names then
+    lot := random();
+  end if;
+  with party as materialized (
+    select p.number, p.tenant, coalesce(c.weight, 1)::double precision as weight,
+      coalesce((busy ->> p.tenant)::double precision, 0) as running,
+      coalesce((known -> p.tenant ->> 0)::double precision, 0) as turn,
+      head.lowest, head.ceiling, head.oldest
+    from unnest(names) with ordinality as p (tenant, number)
+    join (
+      select h.party, min(h.rank) as lowest, min(h.oldest) as oldest,
+        case
+          when (array_agg(h.ties order by h.rank))[1] > 1 then min(h.rank)
+          else coalesce((array_agg(h.rank order by h.rank))[2], 2147483647)
+        end as ceiling
+      from (
+        select h.party, h.rank, count(*) as ties, min(h.seq) as oldest
+        from unnest(owners, ranks, seqs) as h (party, rank, seq)
+        group by h.party, h.rank) h
+      group by h.party) head on head.party = p.number
+    left join (
+      select c.name, c.weight from controls c where c.kind = 'tenant' and c.weight is not null) c on c.name = p.tenant
+  ), entitled as (
+    -- The level to which all are filled is the lowest of those that the least busy ones would reach by themselves.
+    select p.*,
+      floor(greatest(0, p.weight * min((wanted + p.busy_up_to) / p.weights) over () - p.running) + 1e-9)::integer as whole
+    from (
+      select p.*, p.weight / sum(p.weight) over () as share, sum(p.running) over () + wanted as slots,
+        sum(p.weight) over fill as weights, sum(p.running) over fill as busy_up_to
+      from party p
+      window fill as (order by p.running / p.weight, p.number rows unbounded preceding)) p
+  ), settled as (
+    -- What is left, less than a slot each, is for those that are still below their share of all slots.
+    select e.*, e.whole + case
+        when wanted - sum(e.whole) over () >= row_number() over (
+          order by e.share * e.slots - e.running - e.whole > 1e-9 desc,
+            e.drawn desc, e.turn + wanted * (e.share - (e.running + e.whole) / e.slots) desc, e.share desc, e.oldest)
+        then 1 else 0
+      end as portion
+    from (
+      select e.*, coalesce(lot >= sum(e.share) over lots - e.share and lot < sum(e.share) over lots, false) as drawn
+      from entitled e
+      window lots as (order by e.number rows unbounded preceding)) e
+  )
+  select array_agg(p.portion), array_agg(p.lowest), array_agg(p.ceiling),
+    jsonb_object_agg(p.tenant, jsonb_build_array(
+      greatest(-1, least(1,
+        p.turn + wanted * (p.share - (p.running + p.portion) / p.slots)))::real,
+      load -> 'now')),
+    jsonb_object_agg(p.tenant, p.running + p.portion)
+  into dealt, lowest, highest, turns, added
+  from (select s.* from settled s order by s.number) p;
+  select array_agg(h.range), array_agg(h.lowest), array_agg(h.seq), array_agg(h.ceiling),
+    array_agg(h.portion / h.streams + case when h.nth <= h.portion % h.streams then 1 else 0 end),
+    array_agg(h.party), array_agg(h.portion)
+  into tied, lows, firsts, ceilings, shares, parties, portions
+  from (
+    select h.*, least(8, h.portion, count(*) over (partition by h.party))::integer as streams
+    from (
+      select h.range, h.seq, h.party, lowest[h.party] as lowest, highest[h.party] as ceiling, dealt[h.party] as portion,
+        row_number() over (partition by h.party order by h.seq) as nth
+      from unnest(owners, ranges, ranks, seqs) as h (party, range, rank, seq)
+      where dealt[h.party] > 0 and h.rank = lowest[h.party]) h) h
+  where h.nth <= h.streams;
+  perform remember_turns(memory, turns, load, added);
+end
+$$;
+ALTER FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select c.paused_at, c.paused_by, c.paused_note,
+  select c.paused_at, shown.by, shown.note,
     (select count(*) from leases l join streams s on s.id = l.stream
      where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant))
   from (values (true)) as always (row)
   left join controls c on c.kind = 'everything' and c.name = ''
+  cross join lateral shown_pause(c, only_tenant) shown
 $$;
 ALTER FUNCTION holdfast.drain_state(only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drop_entries(entries tid[]) RETURNS void
@@ -1679,6 +2092,12 @@ begin
     place := step.reached;
     exit when place is null;
   end loop;
+  -- They forget no streams, but what was forgotten before must come back.
+  loop
+    select * into step from serve_ready(place);
+    place := step.reached;
+    exit when place is null;
+  end loop;
   return total;
 end
 $$;
@@ -1752,6 +2171,7 @@ CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NU
   select s.id, s.tenant, s.queue, s.type
   from streams s
   where s.type = any (types)
+    and s.closed_in is null
     and not starts_with(s.type, 'holdfast.')
     and (queues is null or s.queue = any (queues))
     and (tenants is null or s.tenant = any (tenants))
@@ -1790,6 +2210,7 @@ CREATE FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options js
     AS $$
 begin
   perform check_enqueue(types, payloads, options, tenant);
+  perform check_texts(created_by, null);
   return query select * from record_jobs(types, payloads, options, tenant, created_by, ids);
 end
 $$;
@@ -1804,12 +2225,15 @@ declare
   home     integer;
   line     text;
   place    bigint;
+  most     bigint;
+  surely   bigint;
   recorded boolean := false;
 begin
   if cardinality(ids) is distinct from asked then
     raise exception 'payloads and ids must have the same length' using errcode = 'HF002';
   end if;
-  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null then
+  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null
+    and (created_by is null or length(created_by) <= 500) then
     -- Where there is a stream, type, queue and tenant have been found good before.
     select s.id, s.queue into home, line
     from streams s
@@ -1818,13 +2242,17 @@ begin
         enqueue_plain.queue, (select t.queue from job_types t where t.name = enqueue_plain.type), 'default')
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
+      and s.closed_in is null
     order by s.id
     limit 1;
   end if;
   if home is null then
     null;
   elsif asked = 1 then
-    if jsonb_typeof(payloads[1]) = 'object' then
+    if jsonb_typeof(payloads[1]) = 'object' and (
+      is_small(payloads[1])
+      or is_storable(payloads[1], payload_limit())
+    ) then
       insert into jobs (id, seq, stream, state, tenant, type, queue, created_by, payload)
       values (
         ids[1], nextval('places'), home, 'queued', enqueue_plain.tenant, enqueue_plain.type, line,
@@ -1839,12 +2267,23 @@ begin
     end if;
   elsif alone then
     -- Far cheaper than `on conflict`. A transaction of many batches would have too many subtransactions.
+    -- Small payloads are not measured: no number of up to 6400 digits takes more than 400 times its size as text. What is
+    -- shorter to write and has more (1e131071) can make such a payload 13 MB, and comes from hand-written SQL alone.
+    most := payload_limit();
+    surely := least(most / 400, 1500);
     begin
       with entry as (
         insert into jobs (id, seq, stream, state, tenant, type, queue, created_by, payload)
         select
           job.id, nextval('places'), home, 'queued', enqueue_plain.tenant, enqueue_plain.type, line,
-          enqueue_plain.created_by, case when jsonb_typeof(job.payload) = 'object' then job.payload end
+          enqueue_plain.created_by,
+          case
+            when jsonb_typeof(job.payload) = 'object' and (
+              pg_column_size(job.payload) <= surely
+              or is_small(job.payload)
+              or is_storable(job.payload, most))
+            then job.payload
+          end
         from unnest(ids, payloads) as job (id, payload)
         returning id, seq
       )
@@ -1915,7 +2354,9 @@ CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
   delete from job_items i where i.job_id = erase.id;
   delete from job_progress p where p.job_id = erase.id;
   update job_events e set note = null where e.job_id = erase.id;
-  insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
+  insert into job_events (job_id, event, by)
+  select erase.id, 'erased', erase.by
+  where not exists (select from job_events e where e.job_id = erase.id and e.event = 'erased');
 $$;
 ALTER FUNCTION holdfast.erase(id uuid, by text) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.job_events (
@@ -1940,6 +2381,44 @@ CREATE FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, m
   limit max_events
 $$;
 ALTER FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) RETURNS TABLE(job_id uuid, at timestamp with time zone, event text, by text, note text, more boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  bytes bigint;
+  spent bigint := 0;
+  given integer := 0;
+  rest  boolean := false;
+begin
+  for bytes in
+    select octet_length(concat(left(e.by, 500), left(e.note, 10000)))
+    from job_events e
+    where e.job_id = events_page.id
+      and (only_tenant is null or exists (select from jobs j where j.id = e.job_id and j.tenant = only_tenant))
+    order by e.id
+    offset coalesce(events_page.after, 0)
+    limit max_events + 1
+  loop
+    spent := spent + coalesce(bytes, 0);
+    rest := given >= max_events or (given > 0 and spent > page_bytes());
+    exit when rest;
+    given := given + 1;
+  end loop;
+  return query
+  select e.job_id, readable(e.at), left(e.event, 255), left(e.by, 500), left(e.note, 10000), rest
+  from job_events e
+  where e.job_id = events_page.id
+    and (only_tenant is null or exists (select from jobs j where j.id = e.job_id and j.tenant = only_tenant))
+  order by e.id
+  offset coalesce(events_page.after, 0)
+  limit given;
+end
+$$;
+ALTER FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1959,8 +2438,9 @@ begin
   loop
     begin
       verdict := carry_out(
-        substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer,
-        ask.payload ->> 'by', ask.payload ->> 'note');
+        case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
+        (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
+        ask.payload ->> 'note');
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -1970,8 +2450,11 @@ begin
     end;
     if verdict is null then
       perform fail('maintenance', array[ask.job_id], array[ask.attempt], array['fatal'], array['RequestFailed'], array[fault]);
-    elsif verdict = 'later' then
-      perform snooze('maintenance', array[ask.job_id], array[ask.attempt], array[0.5]::double precision[]);
+    elsif verdict in ('later', 'when-ended') then
+      -- A handler may run on for days before its job can be erased, and each look leaves a row: the next one comes after
+      -- as long as this request has waited by now.
+      perform snooze('maintenance', array[ask.job_id], array[ask.attempt], array[case verdict
+        when 'later' then 0.5 else least(60, 0.25 * 2 ^ least(ask.attempt, 10)) end]);
     else
       perform complete('maintenance', array[ask.job_id], array[ask.attempt], array[jsonb_build_object('outcome', verdict)]);
     end if;
@@ -2103,47 +2586,6 @@ CREATE FUNCTION holdfast.failures_after(outcome text, failures integer) RETURNS 
   end
 $$;
 ALTER FUNCTION holdfast.failures_after(outcome text, failures integer) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) RETURNS TABLE(ranges integer[], seqs bigint[])
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    SET jit TO 'off'
-    AS $$
-#variable_conflict use_column
-begin
-  if 1 = (
-    select count(distinct s.tenant)
-    from streams s
-    where s.id = any (array(select asked[range] from unnest(tied) as range))
-  ) then
-    return query select tied[1:wanted], firsts[1:wanted];
-    return;
-  end if;
-  return query
-  with busy as materialized (
-    select s.tenant, count(*) as running
-    from leases l
-    join streams s on s.id = l.stream
-    group by s.tenant
-  ), head as (
-    select h.range, h.seq, s.tenant,
-      min(h.range) over (partition by s.tenant) as position,
-      row_number() over (partition by s.tenant order by h.seq) as nth
-    from unnest(tied, firsts) as h (range, seq)
-    join streams s on s.id = asked[h.range]
-  ), turn as (
-    select head.range, head.seq,
-      row_number() over (
-        order by (coalesce(busy.running, 0) + head.nth) / coalesce(c.weight, 1), head.position, head.seq) as number
-    from head
-    left join busy on busy.tenant = head.tenant
-    left join controls c on c.kind = 'tenant' and c.name = head.tenant
-  )
-  select array_agg(turn.range order by turn.number), array_agg(turn.seq order by turn.number)
-  from turn
-  where turn.number <= wanted;
-end
-$$;
-ALTER FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2198,7 +2640,7 @@ declare
 begin
   update leases l
   set interrupt = wish, interrupted_by = by, interrupt_note = note
-  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish = 'cancel'))
+  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish <> 'pause'))
   returning l.attempt into number;
   if found then
     perform pg_notify(current_schema() || '.interrupt', id::text);
@@ -2209,6 +2651,73 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  idle    interval := stream_idle();
+  since   timestamptz := least(now() - idle, walk_began);
+  oldest  xid8;
+  present xid8;
+  gone    integer;
+begin
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    return 0;
+  end if;
+  if not exists (
+    select from streams s
+    where s.id = any (ids) and (s.closed_in is not null or s.used_at not between since and now())
+  ) then
+    return 0;
+  end if;
+  oldest := oldest_transaction();
+  present := pg_snapshot_xmax(pg_current_snapshot());
+  delete from streams s
+  where s.ctid = any (array(
+    select f.ctid
+    from streams f
+    where f.id = any (ids)
+      and f.unseen_in < oldest
+      -- Workers know of streams for some seconds.
+      and f.closed_at <= now() - least(idle, interval '1 minute')
+      and not exists (select from ready r where r.stream in (f.id, -f.id))
+    for update skip locked));
+  get diagnostics gone = row_count;
+  -- A number from the future is of another server, from which this database was copied.
+  update streams s
+  set unseen_in = case when s.closed_in < oldest and s.unseen_in is null then pg_current_xact_id() end,
+    closed_in = case when s.closed_in < present then s.closed_in else pg_current_xact_id() end
+  where s.ctid = any (array(
+    select f.ctid
+    from streams f
+    where f.id = any (ids)
+      and f.closed_in is not null
+      and (f.unseen_in is null and f.closed_in < oldest or greatest(f.closed_in, f.unseen_in) >= present)
+    for update skip locked));
+  update streams s
+  set closed_in = case when s.used_at < now() then pg_current_xact_id() end,
+    closed_at = case when s.used_at < now() then now() end,
+    used_at = least(s.used_at, now())
+  where s.ctid = any (array(
+    select f.ctid
+    from streams f
+    where f.id = any (ids)
+      and f.closed_in is null
+      and f.used_at not between since and now()
+      and not exists (select from ready r where r.stream in (f.id, -f.id))
+      -- Names that are not allowed any more could not be made again.
+      and not (unprintable(f.tenant) or unprintable(f.queue) or unprintable(f.type))
+    for update skip locked));
+  return gone;
+end
+$$;
+ALTER FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.forget_idle_permits(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2266,6 +2775,50 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.forget_streams(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET "DateStyle" TO 'iso, ymd'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  began timestamptz := coalesce(after[3]::timestamptz, now());
+  ids   uuid[];
+  seen  integer[];
+begin
+  mended := 0;
+  if after[1] = 'streams' then
+    seen := array(
+      select s.id from streams s where s.id > after[2]::integer order by s.id limit max_rows);
+    mended := forget_among(seen, began);
+    if cardinality(seen) = max_rows then
+      reached := array['streams', seen[max_rows]::text, began::text];
+    end if;
+  else
+    select array_agg(l.job_id), array_agg(l.stream) into ids, seen
+    from (
+      select l.job_id, l.stream
+      from leases l
+      where l.job_id > coalesce(after[2]::uuid, '00000000-0000-0000-0000-000000000000')
+      order by l.job_id
+      limit max_rows) l;
+    if ids is not null then
+      perform serve_streams(array(select distinct stream from unnest(seen) as stream), ids);
+    end if;
+    reached := case
+      when cardinality(ids) = max_rows then array['leases', ids[max_rows]::text, began::text]
+      else array['streams', '0', began::text]
+    end;
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.forget_streams(after text[], max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2419,6 +2972,12 @@ CREATE FUNCTION holdfast.get_items(job_id uuid, after bigint DEFAULT NULL::bigin
   limit max_items
 $$;
 ALTER FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.readable(moment timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case when moment is not null then least(greatest(moment, '0002-01-01 00:00+00'), '9999-12-30 00:00+00') end
+$$;
+ALTER FUNCTION holdfast.readable(moment timestamp with time zone) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.setting(name text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2429,6 +2988,12 @@ CREATE FUNCTION holdfast.setting(name text) RETURNS text
   where s.name = setting.name
 $$;
 ALTER FUNCTION holdfast.setting(name text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.told_interrupt(interrupt text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case interrupt when 'resolve' then 'cancel' else interrupt end
+$$;
+ALTER FUNCTION holdfast.told_interrupt(interrupt text) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.job_types (
     name text NOT NULL COLLATE pg_catalog."C",
     queue text DEFAULT 'default'::text NOT NULL,
@@ -2452,7 +3017,8 @@ CREATE TABLE holdfast.job_types (
     CONSTRAINT job_types_bounds_check CHECK (((max_attempts > 0) AND (version >= 0) AND ((lease_seconds >= (0.1)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((timeout_seconds >= (0.001)::double precision) AND (timeout_seconds <= (31536000)::double precision)) AND ((backoff_base >= (0)::double precision) AND (backoff_base <= (2592000)::double precision)) AND ((backoff_factor >= (1)::double precision) AND (backoff_factor <= (1000)::double precision)) AND ((backoff_max >= (0)::double precision) AND (backoff_max <= (2592000)::double precision)) AND ((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision)))),
     CONSTRAINT job_types_limit_check CHECK (((limit_count >= 1) AND (limit_count <= 10000))),
     CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text]))),
-    CONSTRAINT job_types_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision))))
+    CONSTRAINT job_types_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
+    CONSTRAINT job_types_rate_whole_check CHECK ((num_nulls(rate_count, rate_seconds) <> 1))
 );
 ALTER TABLE holdfast.job_types OWNER TO holdfast_owner;
 CREATE TABLE holdfast.leases (
@@ -2469,7 +3035,7 @@ CREATE TABLE holdfast.leases (
     interrupt_note text,
     number bigint,
     CONSTRAINT leases_bounds_check CHECK ((((lease_seconds >= (0)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((expires_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9999-12-30 00:00:00+00'::timestamp with time zone)))),
-    CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text])))
+    CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text, 'resolve'::text])))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.leases OWNER TO holdfast_owner;
@@ -2492,17 +3058,17 @@ CREATE VIEW holdfast.job_details AS
     j.parent_id,
     j.retry_of,
     j.created_by,
-    j.created_at,
-    j.updated_at,
-    j.run_at,
-    j.started_at,
-    j.finished_at,
+    holdfast.readable(j.created_at) AS created_at,
+    holdfast.readable(j.updated_at) AS updated_at,
+    holdfast.readable(j.run_at) AS run_at,
+    holdfast.readable(j.started_at) AS started_at,
+    holdfast.readable(j.finished_at) AS finished_at,
     j.last_error,
-    j.last_error_at,
+    holdfast.readable(j.last_error_at) AS last_error_at,
     j.target_count,
     l.worker AS lease_owner,
-    l.expires_at AS lease_expires_at,
-    l.interrupt,
+    holdfast.readable(l.expires_at) AS lease_expires_at,
+    holdfast.told_interrupt(l.interrupt) AS interrupt,
     j.payload,
     j.result,
     j.traceparent
@@ -2662,7 +3228,7 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     AS $$
-  select l.job_id, l.attempt, l.interrupt
+  select l.job_id, l.attempt, told_interrupt(l.interrupt)
   from unnest(job_ids, attempts) as asked (job_id, attempt)
   join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt
   where l.worker = interrupted.worker and l.interrupt is not null
@@ -2696,6 +3262,57 @@ CREATE FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole
   end
 $$;
 ALTER FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.is_small(value jsonb) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select octet_length(value::text) <= 1024 and pg_column_size(value) <= 1500
+$$;
+ALTER FUNCTION holdfast.is_small(value jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select json_fault('', value, most, '', '') is null
+$$;
+ALTER FUNCTION holdfast.is_storable(value jsonb, most bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  bytes bigint;
+  spent bigint := 0;
+  given integer := 0;
+  rest  boolean := false;
+begin
+  for bytes in
+    select octet_length(i.data::text)
+    from job_items i
+    where i.job_id = items_page.job_id
+      and i.id > coalesce(items_page.after, 0)
+      and (only_tenant is null or i.tenant = only_tenant)
+    order by i.job_id, i.id
+    limit max_items + 1
+  loop
+    spent := spent + coalesce(bytes, 0);
+    rest := given >= max_items or (given > 0 and spent > page_bytes());
+    exit when rest;
+    given := given + 1;
+  end loop;
+  return query
+  select i.id, left(i.collection, 200), left(i.key, 255), i.data::text, readable(i.created_at), rest
+  from job_items i
+  where i.job_id = items_page.job_id
+    and i.id > coalesce(items_page.after, 0)
+    and (only_tenant is null or i.tenant = only_tenant)
+  order by i.job_id, i.id
+  limit given;
+end
+$$;
+ALTER FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.job_fingerprint(type text, payload jsonb) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2772,6 +3389,23 @@ CREATE FUNCTION holdfast.job_totals(only_tenant text DEFAULT NULL::text) RETURNS
      where d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant))
 $$;
 ALTER FUNCTION holdfast.job_totals(only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) RETURNS text
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  bytes bigint := octet_length(value::text);
+begin
+  return case
+    when bytes > most then format('%s takes %s bytes as JSON, more than %s (%s): %s', what, bytes, limit_name, most, advice)
+    when pg_column_size(value) > 1500 and jsonb_path_exists(value, 'strict $.**{190}') then
+      format('%s has more than 190 levels of lists and objects', what)
+    when bytes > 4300 and jsonb_path_exists(value, 'strict $.** ? (@ >= 1e4300 || @ <= -1e4300)') then
+      format('%s contains a number of more than 4300 digits, which nobody could read again', what)
+  end;
+end
+$_$;
+ALTER FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RETURNS TABLE(gate text, capacity integer, seconds real)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2915,9 +3549,12 @@ CREATE TABLE holdfast.controls (
     weight real,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_by text,
+    paused_tenant text COLLATE pg_catalog."C",
+    paused_public boolean DEFAULT false NOT NULL,
     CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
     CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
     CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
+    CONSTRAINT controls_rate_whole_check CHECK ((num_nulls(rate_count, rate_seconds) <> 1)),
     CONSTRAINT controls_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000)::double precision)))
 );
 ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
@@ -2937,22 +3574,8 @@ CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types tex
     SET enable_mergejoin TO 'off'
     AS $$
   select d.*
-  from (
-    select recent.id
-    from (
-      select j.id, j.state, j.type, j.queue, j.tenant, j.target, j.correlation_id
-      from jobs j
-      where before is null or j.id < before
-      order by j.id desc
-      limit max_visited) recent
-    where (states is null or recent.state = any (states))
-      and (types is null or recent.type = any (types))
-      and (types is not null or not starts_with(recent.type, 'holdfast.'))
-      and (queues is null or recent.queue = any (queues))
-      and (only_tenant is null or recent.tenant = only_tenant)
-      and (only_target is null or recent.target = only_target)
-      and (correlation is null or coalesce(recent.correlation_id, recent.id::text) = correlation)
-    limit max_jobs) page
+  from unnest(listed_ids(states, types, queues, only_tenant, only_target, correlation, before, max_jobs, max_visited))
+    as page (id)
   join job_details d on d.id = page.id
   order by d.id desc
 $$;
@@ -3052,6 +3675,30 @@ CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_na
   order by f.name
 $$;
 ALTER FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer DEFAULT 200000) RETURNS uuid[]
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+  select array(
+    select recent.id
+    from (
+      select j.id, j.state, j.type, j.queue, j.tenant, j.target, j.correlation_id
+      from jobs j
+      where before is null or j.id < before
+      order by j.id desc
+      limit max_visited) recent
+    where (states is null or recent.state = any (states))
+      and (types is null or recent.type = any (types))
+      and (types is not null or not starts_with(recent.type, 'holdfast.'))
+      and (queues is null or recent.queue = any (queues))
+      and (only_tenant is null or recent.tenant = only_tenant)
+      and (only_target is null or recent.target = only_target)
+      and (correlation is null or coalesce(recent.correlation_id, recent.id::text) = correlation)
+    limit max_jobs)
+$$;
+ALTER FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 CREATE TABLE holdfast.workers (
     id text NOT NULL COLLATE pg_catalog."C",
     host text NOT NULL,
@@ -3179,7 +3826,7 @@ begin
     from jobs j
     join job_types t on t.name = j.type and t.limit_key is not null
     cross join lateral key_gates(j.type, j.tenant, j.payload) k
-    join streams s on s.type = j.type and s.tenant = j.tenant
+    join streams s on s.type = j.type and s.tenant = j.tenant and s.closed_in is null
     where j.id = any (job_ids) and k.seconds is null
     group by k.gate, s.id) g;
   if gates is not null then
@@ -3194,6 +3841,7 @@ begin
         where t.limit_count is not null
           and t.limit_key is null
           and t.name = any (array(select j.type from jobs j where j.id = any (job_ids)))))
+      and s.closed_in is null
     limit 65);
   if cardinality(lines) > 0 and (
     cardinality(lines) > 64 or exists (select from ready r where r.stream = any (lines))
@@ -3203,6 +3851,39 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.make_room(job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  most  integer;
+  found integer;
+  asked integer := (select count(*) from unnest(queues) as queue where queue <> 'holdfast');
+begin
+  if asked > 0 then
+    most := setting('STREAMS_PER_TENANT');
+    found := (
+      select count(*)
+      from (
+        select
+        from streams s
+        where s.tenant = make_streams.tenant and s.closed_in is null and s.queue <> 'holdfast'
+        limit most) counted);
+    if found + asked > most then
+      raise exception
+        'tenant % has % combinations of queue and job type in use, and may have % (STREAMS_PER_TENANT): use fewer names of '
+        'queues and job types, wait until idle ones are forgotten, or raise the limit', make_streams.tenant, found, most
+        using errcode = 'HF002', constraint = 'streams_per_tenant';
+    end if;
+  end if;
+  insert into streams (tenant, queue, type)
+  select make_streams.tenant, name.queue, name.type
+  from unnest(queues, types) as name (queue, type)
+  order by 2, 3;
+end
+$$;
+ALTER FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.may_begin(worker text, numbers bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3248,7 +3929,7 @@ begin
     insert into ready (stream, rank, seq, job_id)
     values (job.stream, ready_rank(job.priority, job.attempt > 0), job.seq, job.id)
     on conflict do nothing;
-    perform wake('ready', array[job.stream]);
+    perform wake_again(array[job.stream]);
   else
     if not exists (
       select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id) then
@@ -3274,10 +3955,10 @@ CREATE FUNCTION holdfast.moment(at timestamp with time zone) RETURNS text
   select to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
 $$;
 ALTER FUNCTION holdfast.moment(at timestamp with time zone) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) RETURNS boolean
+CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $_$
+    AS $$
 #variable_conflict use_column
 declare
   moved    jobs;
@@ -3329,7 +4010,7 @@ begin
     run_at = case when goal = 'queued' then least(j.run_at, now()) else j.run_at end,
     failures = case when job.state in ('paused', 'error') and goal <> 'canceled' then 0 else j.failures end,
     reason = case
-      when goal = 'canceled' and note ~ '^resolved(: |$)' then 'resolved'
+      when resolves then 'resolved'
       when goal in ('canceled', 'paused') then goal
       else 'resumed' end,
     updated_at = now(),
@@ -3341,13 +4022,15 @@ begin
     raise exception 'job % changed while its entry was held', job.id using errcode = '40001';
   end if;
   insert into job_events (job_id, event, by, note)
-  values (job.id, case goal when 'queued' then 'resumed' when 'scheduled' then 'resumed' else goal end, move_waiting.by, move_waiting.note);
+  values (
+    job.id, case when resolves then 'resolved' when goal in ('queued', 'scheduled') then 'resumed' else goal end,
+    move_waiting.by, move_waiting.note);
   if goal = 'scheduled' then
     insert into due (run_at, job_id) values (moved.run_at, moved.id);
   elsif goal = 'queued' and moved.target is null then
     insert into ready (stream, rank, seq, job_id)
     values (moved.stream, ready_rank(moved.priority, false), moved.seq, moved.id);
-    perform wake('ready', array[moved.stream]);
+    perform wake_again(array[moved.stream]);
   end if;
   if job.target is not null then
     if not heads_it then
@@ -3362,8 +4045,8 @@ begin
   end if;
   return true;
 end
-$_$;
-ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) OWNER TO holdfast_owner;
+$$;
+ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.named(worker text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3397,7 +4080,7 @@ CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_
   select case
     when outcome = 'success' then 'success'
     when kind = 'hold' then 'error'
-    when outcome = 'canceled' or interrupt = 'cancel' then 'canceled'
+    when outcome = 'canceled' or interrupt in ('cancel', 'resolve') then 'canceled'
     when outcome = 'paused' or interrupt = 'pause' then 'paused'
     when outcome = 'released' then 'queued'
     when outcome = 'snoozed' then case when delay_seconds > 0 then 'scheduled' else 'queued' end
@@ -3462,6 +4145,47 @@ CREATE FUNCTION holdfast.number_in_lane(number bigint) RETURNS bigint
   select number & ((1::bigint << 48) - 1)
 $$;
 ALTER FUNCTION holdfast.number_in_lane(number bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if cardinality(served) > 0 then
+    perform serve_streams(served);
+  end if;
+  return query select o.* from open_streams(offer.types, offer.queues, offer.tenants) o;
+end
+$$;
+ALTER FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.oldest_transaction() RETURNS xid8
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  following bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  oldest    bigint;
+begin
+  -- What the session has seen of others before may be older than what is to be judged.
+  perform pg_stat_clear_snapshot();
+  -- Numbers of 32 bits, at most half of their range away. Prepared transactions come last: until it is one, a transaction is
+  -- that of its session.
+  select min(following - case when other.back < 2147483648 then other.back else other.back - 4294967296 end) into oldest
+  from (
+    select (following - number.xid::text::bigint) & 4294967295 as back
+    from pg_stat_get_activity(null) a
+    cross join lateral (values (a.backend_xmin), (a.backend_xid)) as number (xid)
+    where a.datid = (select d.oid from pg_database d where d.datname = current_database()) and a.pid <> pg_backend_pid()
+      -- The server's own vacuum has no user. It records no jobs, and may take hours.
+      and a.usesysid is not null
+    union all
+    select (following - p.transaction::text::bigint) & 4294967295
+    from pg_prepared_xacts p
+    where p.database = current_database()) other;
+  return coalesce(oldest, following)::text::xid8;
+end
+$$;
+ALTER FUNCTION holdfast.oldest_transaction() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RETURNS uuid[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3524,6 +4248,12 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.page_bytes() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select 1048576
+$$;
+ALTER FUNCTION holdfast.page_bytes() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3633,38 +4363,53 @@ end
 $$;
 ALTER FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.pause_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select pause_scope_as(
+    pause_scope.kind, pause_scope.name, by, note, by_key, tenant_of_key(pause_scope.kind, pause_scope.name, by_key), false)
+$$;
+ALTER FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
 declare
-  own      text := pause_scope.name || '/';
   replaced text;
 begin
-  perform check_scope(pause_scope.kind, pause_scope.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
-  if length(pause_scope.note) > 1000 then
-    raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
-  end if;
+  perform check_scope(pause_scope_as.kind, pause_scope_as.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_texts(by, note);
+  perform check_by_tenant(pause_scope_as.kind, pause_scope_as.name, by_tenant);
   select c.paused_by into replaced
   from controls c
-  where c.kind = pause_scope.kind and c.name = pause_scope.name
+  where c.kind = pause_scope_as.kind and c.name = pause_scope_as.name
   for update;
-  insert into controls as c (kind, name, paused_at, paused_by, paused_note, updated_by)
-  values (pause_scope.kind, pause_scope.name, now(), pause_scope.by, pause_scope.note, pause_scope.by)
+  insert into controls as c (kind, name, paused_at, paused_by, paused_note, paused_tenant, paused_public, updated_by)
+  values (
+    pause_scope_as.kind, pause_scope_as.name, now(), pause_scope_as.by, pause_scope_as.note, by_tenant,
+    coalesce(public, false), pause_scope_as.by)
   on conflict on constraint controls_pkey do update
     set paused_at = excluded.paused_at, paused_by = excluded.paused_by, paused_note = excluded.paused_note,
-      updated_at = now(), updated_by = excluded.updated_by
-    where c.paused_at is null
-      or (c.kind = 'tenant' and starts_with(c.paused_by, own) and not starts_with(excluded.paused_by, own));
+      paused_tenant = excluded.paused_tenant, paused_public = excluded.paused_public, updated_at = now(),
+      updated_by = excluded.updated_by
+    where c.paused_at is null or (c.paused_tenant is not null and excluded.paused_tenant is null);
   if not found then
     return false;
   end if;
-  perform note_control(pause_scope.kind, pause_scope.name, 'pause', by, by_key,
-    jsonb_build_object('note', note, 'instead_of', replaced));
+  perform note_control(pause_scope_as.kind, pause_scope_as.name, 'pause', by, by_key,
+    jsonb_build_object('note', note, 'instead_of', replaced, 'public', nullif(public, false)));
   return true;
 end
 $$;
-ALTER FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.payload_limit() RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select setting('PAYLOAD_MAX_BYTES')::bigint
+$$;
+ALTER FUNCTION holdfast.payload_limit() OWNER TO holdfast_owner;
 CREATE TABLE holdfast.permits (
     gate text NOT NULL COLLATE pg_catalog."C",
     slot integer NOT NULL,
@@ -3700,10 +4445,13 @@ CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double preci
     AS $$
 #variable_conflict use_column
 declare
-  length interval := make_interval(secs => seconds);
+  length interval;
   before record;
   step   double precision;
 begin
+  perform check_seconds('seconds', 'term', array[seconds]);
+  perform check_seconds('patience_seconds and seen_seconds', 'elapsed', array[preside.patience_seconds, seen_seconds]);
+  length := make_interval(secs => seconds);
   server_started := pg_postmaster_start_time();
   begin
     perform from leaders l where l.name = preside.name for update;
@@ -3744,7 +4492,10 @@ begin
     -- Who has not seen the last renewal cannot tell a step ahead from a time in which nobody led.
     step := extract(epoch from now() - before.renewed_at)::double precision
       - case when before.measured then seen_seconds else 0 end;
-    if (now() < before.renewed_at and step < -0.25) or step > (case when before.measured then 10 else 60 end) then
+    if (now() < before.renewed_at and step < -0.25)
+      or (before.measured and step < -0.25 - 0.1 * seen_seconds)
+      or step > (case when before.measured then 10 else 60 end)
+    then
       perform note_clock_step(step, case when before.measured or step < 0 then before.place end);
     end if;
   end if;
@@ -3909,7 +4660,7 @@ begin
     perform seat(tenants, targets);
   end if;
   if woken is not null then
-    perform wake('ready', woken);
+    perform wake_again(woken);
   end if;
 end
 $$;
@@ -3974,70 +4725,11 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
 $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $_$
-declare
-  field   text := tree ->> 'field';
-  op      text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
-  value   jsonb := tree -> 'value';
-  exact   boolean := coalesce((tree ->> 'exact')::boolean, false);
-  operand text;
-begin
-  if tree ? 'and' then
-    return coalesce(
-      (select '(' || string_agg(query_condition(part), ' and ') || ')' from jsonb_array_elements(tree -> 'and') part),
-      'true');
-  elsif tree ? 'or' then
-    return (select '(' || string_agg(query_condition(part), ' or ') || ')' from jsonb_array_elements(tree -> 'or') part);
-  elsif tree ? 'not' then
-    return format('(%s) is not true', query_condition(tree -> 'not'));
-  elsif tree ? 'text' then
-    operand := quote_literal('%' || like_escaped(tree ->> 'text') || '%');
-    return format('(j.payload::text ilike %1$s or j.last_error ilike %1$s)', operand);
-  elsif tree ? 'json' then
-    operand := format('(j.%I #> %L::text[])',
-      case tree ->> 'json' when 'result' then 'result' else 'payload' end,
-      array(select jsonb_array_elements_text(tree -> 'path')));
-    if op = '=' then
-      return format('%s = %L::jsonb', operand, value);
-    end if;
-    return format('(jsonb_typeof(%1$s) = %2$L and %1$s %3$s %4$L::jsonb)', operand, jsonb_typeof(value), op, value);
-  end if;
-  operand := case field
-    when 'id' then 'j.id::text' when 'state' then 'j.state' when 'type' then 'j.type' when 'queue' then 'j.queue'
-    when 'target' then 'j.target' when 'tenant' then 'j.tenant'
-    when 'correlation' then 'coalesce(j.correlation_id, j.id::text)'
-    when 'key' then 'j.idempotency_key' when 'dedup' then 'j.dedup_key' when 'by' then 'j.created_by'
-    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error'
-    when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
-    when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
-    when 'run_at' then 'j.run_at'
-    when 'age' then 'extract(epoch from now() - j.created_at)'
-    when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
-  end;
-  if operand is null or op is null then
-    raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
-  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
-    return format('%s %s %L::numeric', operand, op, value #>> '{}');
-  elsif field in ('created', 'updated', 'finished', 'run_at') then
-    return format('%s %s %L::timestamptz', operand, op, value #>> '{}');
-  elsif field = 'error' then
-    return (
-      select '(' || string_agg(
-        format('j.last_error ilike %L', '%' || case when exact then like_escaped(part)
-          else replace(like_escaped(part), '*', '%') end || '%'), ' or ') || ')'
-      from jsonb_array_elements_text(value) part);
-  end if;
-  return (
-    select '(' || string_agg(
-      case
-        when strpos(part, '*') > 0 and not exact then format('%s like %L', operand, replace(like_escaped(part), '*', '%'))
-        else format('%s = %L', operand, part)
-      end, ' or ') || ')'
-    from jsonb_array_elements_text(value) part);
-end
-$_$;
+    AS $$
+  select condition_at(tree, '{}')
+$$;
 ALTER FUNCTION holdfast.query_condition(tree jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.quoted(value text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -4061,6 +4753,17 @@ CREATE FUNCTION holdfast.ready_rank(priority integer, returned boolean) RETURNS 
   select 2 * priority + case when returned then 1 else 2 end
 $$;
 ALTER FUNCTION holdfast.ready_rank(priority integer, returned boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.ready_streams(streams integer[]) RETURNS TABLE(id integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+  select line.id
+  from unnest(streams) as line (id)
+  cross join lateral (select from ready r where r.stream = line.id limit 1) entry
+$$;
+ALTER FUNCTION holdfast.ready_streams(streams integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4069,6 +4772,8 @@ CREATE FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) RET
 declare
   own_lane text := coalesce((select t.lane from job_types t where t.name = job.type), 'general');
   pause    controls;
+  who      text;
+  why      text;
   entry    ready;
 begin
   if starts_with(job.type, 'holdfast.') then
@@ -4085,12 +4790,13 @@ begin
   order by scope.position
   limit 1;
   if found then
+    select p.by, p.note into who, why from shown_pause(pause, only_tenant) p;
     return query select pause.kind || '-paused', format('waits because %s%s', case
         when pause.kind = 'everything' then 'claiming was stopped everywhere'
         else format('its %s %s was paused', pause.kind, quoted(pause.name)) end,
-        told(pause.paused_by, pause.paused_at, pause.paused_note)),
-      jsonb_strip_nulls(jsonb_build_object('kind', pause.kind, 'name', pause.name, 'by', pause.paused_by,
-        'note', pause.paused_note, 'since', pause.paused_at));
+        told(who, pause.paused_at, why)),
+      jsonb_strip_nulls(jsonb_build_object('kind', pause.kind, 'name', pause.name, 'by', who, 'note', why,
+        'since', pause.paused_at));
     return;
   end if;
   select r.* into entry
@@ -4102,6 +4808,13 @@ begin
     and r.job_id = job.id;
   if not found then
     return query select 'misplaced', 'has lost its place in the line, which maintenance mends',
+      jsonb_build_object('kind', 'maintenance');
+    return;
+  end if;
+  if not all_open(array[job.stream]) then
+    return query select 'reopening', case
+      when is_maintained() then 'came back after its queue had been idle, which is offered to workers again in a moment'
+      else 'came back after its queue had been idle, but no process does maintenance that would offer it to workers again' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -4122,6 +4835,32 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.recalled_turns() RETURNS jsonb
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  memory jsonb;
+  oldest double precision := extract(epoch from clock_timestamp()) - 60;
+begin
+  memory := nullif(current_setting('holdfast.turns', true), '')::jsonb;
+  -- Whatever is used later is read here.
+  return jsonb_build_object(
+    'counted', case
+      when (memory #>> '{counted,at}')::double precision < (memory #>> '{counted,until}')::double precision
+        and (select bool_and(r.value::double precision >= 0) from jsonb_each_text(memory #> '{counted,running}') r)
+      then memory -> 'counted'
+    end,
+    'turns', coalesce((
+      select jsonb_object_agg(t.key, t.value)
+      from jsonb_each(memory -> 'turns') t
+      where (t.value ->> 1)::double precision > oldest and (t.value ->> 0)::double precision between -1 and 1), '{}'));
+exception
+  when data_exception then
+    return '{"turns": {}}';  -- somebody else has written there
+end
+$$;
+ALTER FUNCTION holdfast.recalled_turns() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.reconcile(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 1000) RETURNS TABLE(job_id uuid, repair text, last uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4217,6 +4956,8 @@ declare
   place     integer;
   woken     integer[];
   taken     integer[] := '{}';
+  new_queues text[];
+  new_types  text[];
   soon      boolean;
   called    boolean;
   twice     boolean;
@@ -4228,17 +4969,22 @@ begin
       order by job.position);
     taken := taken_keys(types, payloads, options, record_jobs.tenant, ids);
   end if;
-  insert into streams (tenant, queue, type)
-  select distinct record_jobs.tenant, wish.queue, wish.type
+  select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types
   from (
-    select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
-    from unnest(types, options) with ordinality as job (type, option, position)
-    left join job_types t on t.name = job.type
-    where job.position <> all (taken)
-  ) wish
-  where not exists (
-    select from streams s where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant)
-  order by 1, 2, 3;
+    select distinct wish.queue, wish.type
+    from (
+      select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
+      from unnest(types, options) with ordinality as job (type, option, position)
+      left join job_types t on t.name = job.type
+      where job.position <> all (taken)
+    ) wish
+    where not exists (
+      select from streams s
+      where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant and s.closed_in is null)
+  ) lacking;
+  if new_types is not null then
+    perform make_streams(record_jobs.tenant, new_queues, new_types);
+  end if;
   with asked as (
     select
       job.position::integer as position,
@@ -4264,7 +5010,7 @@ begin
     cross join lateral (
       select s.id
       from streams s
-      where s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+      where s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant and s.closed_in is null
       order by s.id
       limit 1) s
     order by asked.position
@@ -4360,6 +5106,67 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job     jobs;
+  wanted  uuid;
+  answer  text;
+  created uuid;
+  flagged integer;
+begin
+  if verb <> all (request_verbs()) then
+    raise exception 'unknown request %; known are %', verb, array_to_string(request_verbs(), ', ') using errcode = 'HF002';
+  end if;
+  perform check_texts(by, note);
+  foreach wanted in array job_ids loop
+    select j.* into job
+    from jobs j
+    where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+    answer := case
+      when not found then 'not-found'
+      when verb = 'retry' and exists (
+        select from job_events e where e.job_id = job.id and e.event = 'erased') then 'not-possible'
+      when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
+      when job.state in ('success', 'dead', 'canceled') then 'already-final'
+      when verb in ('cancel', 'delete') then 'accepted'
+      when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
+      when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
+      when verb = 'retry' and job.state in ('scheduled', 'queued', 'retry', 'paused', 'error') then 'accepted'
+      else 'not-possible'
+    end;
+    created := null;
+    if answer = 'accepted' and verb = 'retry' and job.state in ('success', 'dead', 'canceled') then
+      created := run_again(job, by);
+      answer := 'new-job';
+    elsif answer = 'accepted' then
+      flagged := case
+        when verb in ('cancel', 'pause', 'delete') and at_once then
+          flag_attempt(wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note)
+      end;
+      select r.job_id into created
+      from record_jobs(
+        array['holdfast.' || verb],
+        array[jsonb_strip_nulls(jsonb_build_object(
+          'job_id', wanted, 'by', by, 'note', note, 'attempt', flagged, 'resolves', nullif(resolves, false)))],
+        array[jsonb_strip_nulls(jsonb_build_object(
+          'queue', 'holdfast', 'priority', case when cardinality(job_ids) > 100 then 200 else 100 end,
+          'dedup_key', case verb
+            when 'delete' then wanted::text
+            when 'cancel' then concat_ws(' ', wanted, case when resolves then 'resolve' end, flagged)
+          end))],
+        job.tenant, by, null) r;
+      perform wake('duty', array[0]);
+    end if;
+    return query select wanted, answer, created;
+  end loop;
+  perform vouch();
+end
+$$;
+ALTER FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer DEFAULT 200) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text, expires_at timestamp with time zone, lease_seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4486,12 +5293,12 @@ CREATE FUNCTION holdfast.refuse_renaming() RETURNS trigger
     AS $$
 begin
   if tg_op = 'DELETE' then
-    if not exists (
-      select from jobs j where j.stream = old.id and j.state not in ('success', 'dead', 'canceled')
-    ) then
+    if not exists (select from ready r where r.stream in (old.id, -old.id))
+      and not exists (select from leases l where l.stream = old.id) then
       return old;
     end if;
-    raise exception 'stream % has open jobs', old.id using errcode = 'HF001';
+    raise exception 'stream % has open jobs', old.id
+      using errcode = 'HF001', hint = 'Idle streams are forgotten by themselves (STREAM_IDLE_SECONDS).';
   end if;
   raise exception 'tenant, queue and type of % % cannot be changed',
     case tg_table_name when 'jobs' then 'job' else 'stream' end, old.id
@@ -4532,6 +5339,7 @@ CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, versio
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+  select check_lanes(lanes);
   insert into workers as w (id, host, pid, version, lanes, types, queues)
   values (register_worker.id, register_worker.host, register_worker.pid, register_worker.version,
     register_worker.lanes, register_worker.types, register_worker.queues)
@@ -4558,6 +5366,7 @@ declare
   soon   boolean;
   moved  uuid[];
 begin
+  perform check_texts(by, null);
   with held as materialized (
     select j.id
     from jobs j
@@ -4601,7 +5410,9 @@ begin
   if woken is not null then
     perform wake('ready', woken);
   end if;
-  if called or soon then
+  -- Where their stream was forgotten, maintenance brings it back: whoever makes a row holds it until the end of their
+  -- transaction, which may be a long one here.
+  if called or soon or not all_open(woken) then
     perform wake('duty', array[0]);
   end if;
   perform vouch();
@@ -4617,7 +5428,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone) RETURNS integer
+CREATE FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -4627,7 +5438,10 @@ declare
 begin
   select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
   from leases l
-  where l.worker = release_unheard.worker and l.job_id <> all (job_ids) and l.claimed_at <= claimed_until;
+  where l.worker = release_unheard.worker
+    and l.job_id <> all (job_ids)
+    and l.claimed_at <= claimed_until
+    and (before_number is null or age(l.xmin) > age((before_number % 4294967296)::text::xid));
   if ids is null then
     return 0;
   end if;
@@ -4635,14 +5449,25 @@ begin
   return cardinality(ids);
 end
 $$;
-ALTER FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select release_unheard(worker, job_ids, 'infinity')
+  select release_unheard(worker, job_ids, 'infinity', null)
 $$;
 ALTER FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select set_config('holdfast.turns', jsonb_build_object(
+    'turns', memory -> 'turns' || turns,
+    'counted', case
+      when load ->> 'until' is not null then jsonb_set(load, '{running}', load -> 'running' || running)
+    end)::text, false)
+$$;
+ALTER FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4665,10 +5490,10 @@ CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) 
     where l.job_id = free.job_id
     returning l.job_id, l.attempt, l.expires_at, l.interrupt
   )
-  select p.job_id, p.attempt, extract(epoch from p.expires_at - now())::double precision, p.interrupt
+  select p.job_id, p.attempt, extract(epoch from p.expires_at - now())::double precision, told_interrupt(p.interrupt)
   from prolonged p
   union all
-  select l.job_id, l.attempt, extract(epoch from l.expires_at - now())::double precision, l.interrupt
+  select l.job_id, l.attempt, extract(epoch from l.expires_at - now())::double precision, told_interrupt(l.interrupt)
   from asked
   join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
   where l.job_id not in (select p.job_id from prolonged p)
@@ -4782,57 +5607,10 @@ end
 $$;
 ALTER FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL::text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, at_once boolean DEFAULT true) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
-declare
-  job     jobs;
-  wanted  uuid;
-  answer  text;
-  created uuid;
-  flagged integer;
-begin
-  if verb <> all (request_verbs()) then
-    raise exception 'unknown request %; known are %', verb, array_to_string(request_verbs(), ', ') using errcode = 'HF002';
-  end if;
-  foreach wanted in array job_ids loop
-    select j.* into job
-    from jobs j
-    where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
-    answer := case
-      when not found then 'not-found'
-      when verb = 'retry' and exists (
-        select from job_events e where e.job_id = job.id and e.event = 'erased') then 'not-possible'
-      when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
-      when job.state in ('success', 'dead', 'canceled') then 'already-final'
-      when verb in ('cancel', 'delete') then 'accepted'
-      when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
-      when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
-      when verb = 'retry' and job.state in ('scheduled', 'queued', 'retry', 'paused', 'error') then 'accepted'
-      else 'not-possible'
-    end;
-    created := null;
-    if answer = 'accepted' and verb = 'retry' and job.state in ('success', 'dead', 'canceled') then
-      created := run_again(job, by);
-      answer := 'new-job';
-    elsif answer = 'accepted' then
-      flagged := case
-        when verb in ('cancel', 'pause', 'delete') and at_once then
-          flag_attempt(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note)
-      end;
-      select r.job_id into created
-      from record_jobs(
-        array['holdfast.' || verb],
-        array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note, 'attempt', flagged))],
-        array[jsonb_build_object(
-          'queue', 'holdfast', 'priority', case when cardinality(job_ids) > 100 then 200 else 100 end)], job.tenant, by, null) r;
-      perform wake('duty', array[0]);
-    end if;
-    return query select wanted, answer, created;
-  end loop;
-  perform vouch();
-end
+  select r.job_id, r.outcome, r.request_id from record_requests(verb, job_ids, by, note, only_tenant, at_once, false) r
 $$;
 ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.request_streams() RETURNS integer[]
@@ -4844,7 +5622,8 @@ CREATE FUNCTION holdfast.request_streams() RETURNS integer[]
     select s.id
     from streams s
     where s.type = any (array(select 'holdfast.' || v.verb from unnest(request_verbs()) as v (verb)))
-      and s.queue = 'holdfast')
+      and s.queue = 'holdfast'
+      and s.closed_in is null)
 $$;
 ALTER FUNCTION holdfast.request_streams() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.request_verbs() RETURNS text[]
@@ -4869,8 +5648,9 @@ CREATE FUNCTION holdfast.resolve_job(id uuid, by text, note text DEFAULT NULL::t
 declare
   answer text;
 begin
+  perform check_texts(by, note);
   select r.outcome into answer
-  from request('cancel', array[resolve_job.id], by, concat_ws(': ', 'resolved', note), only_tenant) r;
+  from record_requests('cancel', array[resolve_job.id], by, note, only_tenant, true, true) r;
   if answer = 'accepted' then
     perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = resolve_job.id), 'job.resolve',
       resolve_job.id::text, jsonb_strip_nulls(jsonb_build_object('note', note)));
@@ -4887,6 +5667,17 @@ CREATE FUNCTION holdfast.result_limit() RETURNS bigint
 $$;
 ALTER FUNCTION holdfast.result_limit() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, only_by text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case
+    when only_by is null then resume_scope_as(resume_scope.kind, resume_scope.name, by, note, by_key, null)
+    when (resume_scope.kind, only_by) is distinct from ('tenant', resume_scope.name || '/') then false
+    else resume_scope_as(resume_scope.kind, resume_scope.name, by, note, by_key, resume_scope.name)
+  end
+$$;
+ALTER FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -4894,26 +5685,29 @@ CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text D
 declare
   paused controls;
 begin
-  perform check_scope(resume_scope.kind, resume_scope.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_scope(resume_scope_as.kind, resume_scope_as.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_texts(by, note);
+  perform check_by_tenant(resume_scope_as.kind, resume_scope_as.name, by_tenant);
   select c.* into paused
   from controls c
-  where c.kind = resume_scope.kind
-    and c.name = resume_scope.name
+  where c.kind = resume_scope_as.kind
+    and c.name = resume_scope_as.name
     and c.paused_at is not null
-    and (only_by is null or starts_with(c.paused_by, only_by))
+    and (by_tenant is null or c.paused_tenant = by_tenant)
   for update;
   if not found then
     return false;
   end if;
   update controls c
-  set paused_at = null, paused_by = null, paused_note = null, updated_at = now(), updated_by = resume_scope.by
-  where c.kind = resume_scope.kind and c.name = resume_scope.name;
-  perform note_control(resume_scope.kind, resume_scope.name, 'resume', by, by_key, jsonb_build_object(
+  set paused_at = null, paused_by = null, paused_note = null, paused_tenant = null, paused_public = false,
+    updated_at = now(), updated_by = resume_scope_as.by
+  where c.kind = resume_scope_as.kind and c.name = resume_scope_as.name;
+  perform note_control(resume_scope_as.kind, resume_scope_as.name, 'resume', by, by_key, jsonb_build_object(
     'note', note, 'paused_by', paused.paused_by, 'paused_at', paused.paused_at));
   return true;
 end
 $$;
-ALTER FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.retention_of(dead boolean) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5004,6 +5798,47 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.review_leases(after uuid DEFAULT NULL::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(job_id uuid, attempt integer, lease_seconds double precision, was timestamp with time zone, expires_at timestamp with time zone, reached uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  ids := array(
+    select l.job_id
+    from leases l
+    where l.job_id > coalesce(after, '00000000-0000-0000-0000-000000000000')
+    order by l.job_id
+    limit max_rows);
+  return query
+  with ahead as materialized (
+    select l.job_id, l.expires_at
+    from leases l
+    where l.job_id = any (ids) and l.expires_at > now() + make_interval(secs => l.lease_seconds) + interval '0.5 seconds'
+    order by l.job_id
+    for update skip locked
+  ), nearer as (
+    update leases l
+    set expires_at = now() + make_interval(secs => l.lease_seconds)
+    from ahead
+    where l.job_id = ahead.job_id
+    returning l.job_id, ahead.expires_at as was, l.expires_at
+  )
+  select l.job_id, l.attempt, l.lease_seconds::double precision, coalesce(n.was, l.expires_at),
+    coalesce(n.expires_at, l.expires_at), null::uuid
+  from leases l
+  left join nearer n on n.job_id = l.job_id
+  where l.job_id = any (ids);
+  return query
+  select null::uuid, null::integer, null::double precision, null::timestamptz, null::timestamptz,
+    case when cardinality(ids) >= max_rows then ids[cardinality(ids)] end;
+end
+$$;
+ALTER FUNCTION holdfast.review_leases(after uuid, max_rows integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5071,6 +5906,36 @@ CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     job.tenant, coalesce(by, job.created_by), null) r
 $$;
 ALTER FUNCTION holdfast.run_again(job holdfast.jobs, by text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.running_jobs(memory jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  moment  double precision := extract(epoch from clock_timestamp());
+  walked  bigint := pg_stat_get_xact_tuples_returned('leases_expiry'::regclass);
+  running jsonb;
+begin
+  if moment between (memory #>> '{counted,at}')::double precision and (memory #>> '{counted,until}')::double precision then
+    return memory -> 'counted' || jsonb_build_object('now', moment);
+  end if;
+  with busy as materialized (
+    select l.stream, count(*) as running from leases l where l.expires_at > now() group by l.stream
+  )
+  select jsonb_object_agg(party.tenant, party.running) into running
+  from (
+    select s.tenant, sum(busy.running) as running
+    from busy
+    join streams s on s.id = busy.stream
+    where s.id = any (array(select busy.stream from busy))
+    group by s.tenant) party;
+  walked := pg_stat_get_xact_tuples_returned('leases_expiry'::regclass) - walked;
+  return jsonb_build_object(
+    'now', moment, 'at', moment, 'until', case when walked > 1000 then moment + walked * 2e-5 end,
+    'running', coalesce(running, '{}'));
+end
+$$;
+ALTER FUNCTION holdfast.running_jobs(memory jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5082,7 +5947,7 @@ CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name te
         else coalesce((select t.lane from job_types t where t.name = s.type), 'general')
       end as name
     from streams s
-    where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant)
+    where s.queue <> 'holdfast' and s.closed_in is null and (only_tenant is null or s.tenant = only_tenant)
   ), known as (
     select line.name from line
     union
@@ -5116,10 +5981,11 @@ CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name te
   )
   select page.name, least(counted.count, 10000), counted.count > 10000,
     coalesce((select sum(leased.count) from leased where leased.stream = any (streamed.ids)), 0)::bigint,
-    c.paused_at, c.paused_by, c.paused_note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
+    c.paused_at, shown.by, shown.note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
   from page
   left join streamed on streamed.name = page.name
   left join controls c on c.kind = scope_figures.kind and c.name = page.name
+  cross join lateral shown_pause(c, only_tenant) shown
   cross join lateral (select count_ready(streamed.ids, 10001) as count) counted
   order by page.name
 $$;
@@ -5137,7 +6003,7 @@ CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::
 #variable_conflict use_column
 declare
   condition text := query_condition(tree);
-  -- What the condition reads that may be large.
+  -- What the condition reads that may be large; no caller's text is in it.
   read_size text := (
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
@@ -5162,7 +6028,7 @@ begin
         limit $3) page
       $q$, condition)
     into found_ids
-    using only_tenant, before, max_jobs, max_visited;
+    using only_tenant, before, max_jobs, max_visited, null, null, tree;
   else
     execute format($q$
       select array_agg(page.id order by page.id desc) filter (where page.fits),
@@ -5191,7 +6057,7 @@ begin
         limit $3) page
       $q$, condition, read_size)
     into found_ids, last_seen
-    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432);
+    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432), tree;
   end if;
   if last_seen is not null then
     select j.id, j.created_at into last from jobs j where j.id = last_seen;
@@ -5264,7 +6130,7 @@ begin
     end if;
   end loop;
   if cardinality(woken) > 0 then
-    perform wake('ready', array(select distinct unnest(woken)));
+    perform wake_again(array(select distinct unnest(woken)));
   end if;
 end
 $$;
@@ -5407,6 +6273,110 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.secure_commit() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.serve_ready(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  found integer[];
+begin
+  with recursive line as (
+    (select r.stream, 1 as number
+     from ready r
+     where r.stream > coalesce(after[1]::integer, -2147483648)
+     order by r.stream
+     limit 1)
+    union all
+    select following.stream, line.number + 1
+    from line
+    cross join lateral (
+      select r.stream from ready r where r.stream > line.stream order by r.stream limit 1) following
+    where line.number < max_rows
+  )
+  select array_agg(line.stream order by line.number) into found from line;
+  mended := serve_streams(array(select distinct abs(stream) from unnest(found) as stream));
+  if mended > 0 then
+    perform pg_notify(current_schema() || '.ready', '');
+  end if;
+  if cardinality(found) = max_rows then
+    reached := array[found[max_rows]::text];
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.serve_ready(after text[], max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.serve_streams(ids integer[], examples uuid[] DEFAULT NULL::uuid[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  stale  timestamptz := now() - stream_idle() / 10;
+  served integer;
+  made   integer;
+begin
+  if not exists (
+    select
+    from unnest(ids) as asked (id)
+    left join streams s on s.id = asked.id
+    where s.id is null or s.closed_in is not null or s.used_at not between stale and now()
+  ) then
+    return 0;
+  end if;
+  with free as materialized (
+    select s.id, s.closed_in
+    from streams s
+    where s.id = any (ids) and (s.closed_in is not null or s.used_at not between stale and now())
+    order by s.id
+    for update skip locked
+  ), used as (
+    update streams s
+    set used_at = now(), closed_at = null, closed_in = null, unseen_in = null
+    from free
+    where s.id = free.id
+  )
+  select count(*) filter (where free.closed_in is not null) into served from free;
+  -- An insert would wait for whoever makes the same row: the lock says who that is, and others leave it to them.
+  with lost as materialized (
+    select distinct asked.id
+    from unnest(ids) as asked (id)
+    where asked.id > 0 and not exists (select from streams s where s.id = asked.id)
+  ), named as materialized (
+    select distinct on (lost.id) lost.id, j.tenant, j.queue, j.type
+    from lost
+    cross join lateral (
+      select j.tenant, j.queue, j.type
+      from jobs j
+      where j.id = any (examples) and j.stream = lost.id
+      union all
+      (select j.tenant, j.queue, j.type
+       from (
+         select r.job_id from ready r where r.stream in (lost.id, -lost.id) limit 100) entry
+       join jobs j on j.id = entry.job_id and j.stream = lost.id)
+      limit 1) j
+    order by lost.id
+  )
+  insert into streams (id, tenant, queue, type)
+  overriding system value
+  select named.id, named.tenant, named.queue, named.type
+  from named
+  where pg_try_advisory_xact_lock(hashtext(current_schema() || '.streams'), named.id)
+  on conflict do nothing;
+  get diagnostics made = row_count;
+  return served + made;
+end
+$$;
+ALTER FUNCTION holdfast.serve_streams(ids integer[], examples uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5431,8 +6401,11 @@ declare
     when 'MAX_ATTEMPTS_DEFAULT' then 'max_attempts'
     when 'AGEING_SECONDS' then 'ageing'
     when 'RESULT_MAX_BYTES' then 'result_bytes'
+    when 'PAYLOAD_MAX_BYTES' then 'payload_bytes'
     when 'RETENTION_DAYS' then 'retention_days'
     when 'RETENTION_DEAD_DAYS' then 'retention_days'
+    when 'STREAMS_PER_TENANT' then 'streams'
+    when 'STREAM_IDLE_SECONDS' then 'stream_idle'
   end;
 begin
   if bound is null then
@@ -5512,7 +6485,7 @@ begin
       failures = v.failures,
       run_at = case when v.state in ('retry', 'scheduled') then v.run_at else j.run_at end,
       seq = case when v.state = 'queued' and j.target is null then nextval('places') else j.seq end,
-      reason = v.outcome,
+      reason = case when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved' else v.outcome end,
       updated_at = now(),
       finished_at = case when v.state in ('dead', 'canceled') then now() end,
       dedup_key = case when v.state in ('dead', 'canceled') then null else j.dedup_key end,
@@ -5535,7 +6508,8 @@ begin
     on conflict do nothing
   ), noted as (
     insert into job_events (job_id, event, by, note)
-    select id, state, interrupted_by, coalesce(interrupt_note, error_message)
+    select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end, interrupted_by,
+      coalesce(interrupt_note, error_message)
     from moved
     where state in ('paused', 'canceled', 'error')
   ), logged as (
@@ -5543,7 +6517,7 @@ begin
       job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, error_type, error_message, traceback,
       log_excerpt)
     select id, attempt, claimed_at, milliseconds(claimed_at - ready_at),
-      coalesce(duration_ms, milliseconds(now() - claimed_at)), outcome, worker, error_type, error_message,
+      greatest(coalesce(duration_ms, milliseconds(now() - claimed_at)), 0), outcome, worker, error_type, error_message,
       traceback, log_excerpt
     from moved
     on conflict do nothing
@@ -5568,7 +6542,7 @@ begin
     perform make_room(settled);
   end if;
   if woken is not null then
-    perform wake('ready', woken);
+    perform wake_again(woken);
   end if;
   if soon then
     perform wake('duty', array[0]);
@@ -5607,6 +6581,14 @@ CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.several_tenants() RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select (select s.tenant from streams s order by s.tenant limit 1)
+    < (select s.tenant from streams s order by s.tenant desc limit 1)
+$$;
+ALTER FUNCTION holdfast.several_tenants() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.show_hidden(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5691,18 +6673,29 @@ CREATE FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenan
   order by asked.tenant, asked.target
 $$;
 ALTER FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) RETURNS TABLE(by text, note text)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select case when own.known then pause.paused_by end, case when own.known or pause.paused_public then pause.paused_note end
+  from (select only_tenant is null or coalesce(pause.paused_tenant = only_tenant, false)) as own (known)
+$$;
+ALTER FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
     AS $$
   with busy as materialized (
-    select s.tenant, s.queue, s.type, count(*) as running
-    from leases l
-    join streams s on s.id = l.stream
-    where exists (select from controls c where c.limit_count is not null)
-      or exists (select from job_types t where t.limit_count is not null)
-    group by s.tenant, s.queue, s.type
+    select scope.kind, scope.name, sum(b.running) as running
+    from (
+      select s.tenant, s.queue, s.type, count(*) as running
+      from leases l
+      join streams s on s.id = l.stream
+      where exists (select from controls c where c.limit_count is not null)
+        or exists (select from job_types t where t.limit_count is not null)
+      group by s.tenant, s.queue, s.type) b
+    cross join lateral (values ('queue', b.queue), ('tenant', b.tenant), ('type', b.type)) as scope (kind, name)
+    group by scope.kind, scope.name
   ), rule as (
     -- What a type limits per key is no limit of the type.
     select c.kind, c.name, c.paused_at is not null as paused,
@@ -5722,29 +6715,28 @@ CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
   ), shut as materialized (
     select rule.kind, rule.name
     from rule
+    left join busy b on b.kind = rule.kind and b.name = rule.name
     where rule.paused
-      or rule.limit_count <= (
-        select coalesce(sum(b.running), 0)
-        from busy b
-        where case rule.kind when 'queue' then b.queue when 'tenant' then b.tenant when 'type' then b.type end = rule.name)
-      or rule.rate_count <= (
-        select count(*)
-        from permits p
-        where p.gate = 'rate of ' || rule.kind || ':' || rule.name
-          and p.slot <= rule.rate_count
-          and p.granted_at > clock_timestamp() - make_interval(secs => rule.rate_seconds))
+      or rule.limit_count <= coalesce(b.running, 0)
+      or case when rule.rate_count is not null then
+        rule.rate_count <= (
+          select count(*)
+          from permits p
+          where p.gate = 'rate of ' || rule.kind || ':' || rule.name
+            and p.slot <= rule.rate_count
+            and p.granted_at > clock_timestamp() - make_interval(secs => rule.rate_seconds))
+      end
   )
   select array(
-    select s.id
-    from streams s
+    select distinct line.id
+    from unnest(asked) as line (id)
+    left join streams s on s.id = line.id
     left join job_types t on t.name = s.type
-    where s.id = any (asked)
-      and not starts_with(s.type, 'holdfast.')
-      and exists (
-        select from shut
-        where (shut.kind, shut.name) in (
-          ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
-          ('everything', ''))))
+    cross join lateral (values
+      ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
+      ('everything', '')) as scope (kind, name)
+    left join shut on shut.kind = scope.kind and shut.name = scope.name
+    where s.id is null or (shut.kind is not null and not starts_with(s.type, 'holdfast.')))
 $$;
 ALTER FUNCTION holdfast.shut_streams(asked integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.single_line(value text) RETURNS text
@@ -5770,7 +6762,7 @@ begin
   end if;
   select e.by, e.note into who, why
   from job_events e
-  where e.job_id = job.id and e.event = job.state
+  where e.job_id = job.id and (e.event = job.state or (job.state = 'canceled' and e.event = 'resolved'))
   order by e.id desc
   limit 1;
   case job.state
@@ -5811,11 +6803,11 @@ begin
           case when is_maintained() then 'and is taken back by the next sweep'
             else 'but no process does maintenance that would take it back' end)
         else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
-          || case when code = 'interrupted' then format(' and was told to %s%s', lease.interrupt,
+          || case when code = 'interrupted' then format(' and was told to %s%s', told_interrupt(lease.interrupt),
             told(lease.interrupted_by, null, lease.interrupt_note)) else '' end
         end;
       culprit := jsonb_build_object('kind', 'worker', 'id', lease.worker, 'since', lease.claimed_at,
-        'interrupt', lease.interrupt, 'by', lease.interrupted_by, 'note', lease.interrupt_note);
+        'interrupt', told_interrupt(lease.interrupt), 'by', lease.interrupted_by, 'note', lease.interrupt_note);
     when 'success' then
       code := 'ended';
       text := format('succeeded at %s', moment(job.finished_at));
@@ -5825,7 +6817,8 @@ begin
       culprit := jsonb_build_object('kind', 'error', 'error', job.last_error);
     else
       code := 'ended';
-      text := format('was canceled%s', told(who, job.finished_at, why));
+      text := format('was %s%s', case job.reason when 'resolved' then 'resolved' else 'canceled' end,
+        told(who, job.finished_at, why));
       culprit := jsonb_build_object('kind', 'person', 'by', who, 'note', why);
   end case;
   culprit := nullif(jsonb_strip_nulls(culprit), '{}');
@@ -5862,6 +6855,13 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.stream_idle() RETURNS interval
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select make_interval(secs => least(setting('STREAM_IDLE_SECONDS')::double precision, highest('stream_idle')))
+$$;
+ALTER FUNCTION holdfast.stream_idle() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5898,6 +6898,31 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS TABLE(id uuid, type text, queue text, lane text, tenant text, state text, reason text, priority integer, attempt integer, failures integer, max_attempts integer, target text, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, retry_of uuid, created_by text, created_at timestamp with time zone, updated_at timestamp with time zone, run_at timestamp with time zone, started_at timestamp with time zone, finished_at timestamp with time zone, last_error text, last_error_at timestamp with time zone, target_count bigint, lease_owner text, lease_expires_at timestamp with time zone, interrupt text, traceparent text, progress_count bigint, result_count bigint, last_progress_at timestamp with time zone, done_reason text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select
+    j.id, left(j.type, 200), left(j.queue, 200), coalesce(t.lane, 'general'), left(j.tenant, 200), j.state,
+    left(j.reason, 255), j.priority, j.attempt, j.failures,
+    attempts_allowed(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer), left(j.target, 255),
+    left(j.idempotency_key, 255), left(j.dedup_key, 255), coalesce(left(j.correlation_id, 255), j.id::text), j.parent_id,
+    j.retry_of, left(j.created_by, 500), readable(j.created_at), readable(j.updated_at), readable(j.run_at),
+    readable(j.started_at), readable(j.finished_at), left(j.last_error, 1000), readable(j.last_error_at), j.target_count,
+    left(l.worker, 255), readable(l.expires_at), l.interrupt, left(j.traceparent, 255), p.progress_count, p.result_count,
+    readable(p.last_progress_at),
+    case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
+  from unnest(job_ids) as asked (id)
+  join jobs j on j.id = asked.id
+  left join job_types t on t.name = j.type
+  left join leases l on l.job_id = j.id and l.attempt = j.attempt
+  left join job_progress p on p.job_id = j.id
+  where only_tenant is null or j.tenant = only_tenant
+$$;
+ALTER FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer DEFAULT 200, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5948,7 +6973,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.take_away(ids uuid[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
+CREATE FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -5959,7 +6984,7 @@ declare
   mine text[];
 begin
   streams := asked;
-  allowed := weighted_shares(asked, wanted, shares);
+  allowed := shares;
   reach := '{}';
   gates := '{}';
   slots := '{}';
@@ -5994,7 +7019,7 @@ begin
   end loop;
 end
 $$;
-ALTER FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) RETURNS integer[]
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6036,6 +7061,30 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(tenant_items_page.tenant);
+  return query
+  select i.* from items_page(tenant_items_page.job_id, tenant_items_page.tenant, after, max_items) i;
+end
+$$;
+ALTER FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select k.tenant
+  from api_keys k
+  where k.id = tenant_of_key.key_id
+    and tenant_of_key.kind = 'tenant'
+    and k.tenant = tenant_of_key.name
+    and 'admin' <> all (k.scopes)
+$$;
+ALTER FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6064,6 +7113,12 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.term_at(place text[]) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+  select format('($7 #>> %L)', place)
+$_$;
+ALTER FUNCTION holdfast.term_at(place text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.told(by text, at timestamp with time zone, note text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6241,6 +7296,16 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    having count(*) > 1
    limit max_offences)
   union all
+  (select 'what stands in line is offered to workers', r.job_id, format('stream %s', abs(r.stream))
+   from ready r
+   join jobs j on j.id = r.job_id
+   where r.ready_at < now() - interval '1 minute'
+     and is_maintained()
+     and not exists (
+       select from streams s
+       where s.id = abs(r.stream) and s.closed_in is null and (s.tenant, s.queue, s.type) = (j.tenant, j.queue, j.type))
+   limit max_offences)
+  union all
   (select 'what is hidden from claims is parked', r.job_id, format('stream %s', -r.stream)
    from ready r
    where r.stream < 0
@@ -6371,7 +7436,7 @@ begin
   return (
     select count(*)
     from (
-      select from streams s join ready r on r.stream in (s.id, -s.id) where s.tenant = waiting_jobs.tenant
+      select from streams s join ready r on r.stream in (s.id, -s.id) where s.tenant = waiting_jobs.tenant and s.closed_in is null
       union all
       select from waiting w where w.tenant = waiting_jobs.tenant
       limit up_to) counted);
@@ -6412,23 +7477,20 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.wake(channel text, topics integer[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.weighted_shares(asked integer[], wanted integer, shares integer[]) RETURNS integer[]
-    LANGUAGE sql STABLE
+CREATE FUNCTION holdfast.wake_again(streams integer[]) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select case
-    when not exists (select from controls c where c.kind = 'tenant' and c.weight is not null) then shares
-    else array(
-      select ceil(wanted * line.weight / sum(line.weight) over ())::integer
-      from (
-        select a.position, coalesce(c.weight, 1) / count(*) over (partition by s.tenant) as weight
-        from unnest(asked) with ordinality as a (stream, position)
-        join streams s on s.id = a.stream
-        left join controls c on c.kind = 'tenant' and c.name = s.tenant) line
-      order by line.position)
-  end
+begin
+  -- Of a stream that workers do not know they would hear nothing for some seconds.
+  if serve_streams(streams) > 0 then
+    perform pg_notify(current_schema() || '.ready', '');
+  else
+    perform wake('ready', streams);
+  end if;
+end
 $$;
-ALTER FUNCTION holdfast.weighted_shares(asked integer[], wanted integer, shares integer[]) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.wake_again(streams integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6628,7 +7690,11 @@ CREATE TABLE holdfast.streams (
     id integer NOT NULL,
     tenant text NOT NULL COLLATE pg_catalog."C",
     queue text NOT NULL COLLATE pg_catalog."C",
-    type text NOT NULL COLLATE pg_catalog."C"
+    type text NOT NULL COLLATE pg_catalog."C",
+    used_at timestamp with time zone DEFAULT now() NOT NULL,
+    closed_at timestamp with time zone,
+    closed_in xid8,
+    unseen_in xid8
 );
 ALTER TABLE holdfast.streams OWNER TO holdfast_owner;
 ALTER TABLE holdfast.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -6717,10 +7783,11 @@ CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup
 CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
 CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, stream, rank, seq);
-CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id);
+CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id) WHERE (closed_in IS NULL);
 CREATE INDEX streams_tenant ON holdfast.streams USING btree (tenant);
+CREATE INDEX streams_tenants ON holdfast.streams USING btree (tenant) WHERE (closed_in IS NULL);
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit_log FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_audit_change();
-CREATE TRIGGER controls_begin_limit AFTER INSERT OR UPDATE ON holdfast.controls FOR EACH ROW WHEN ((new.limit_count IS NOT NULL)) EXECUTE FUNCTION holdfast.begin_limit();
+CREATE TRIGGER controls_begin_limit AFTER INSERT OR UPDATE ON holdfast.controls FOR EACH ROW EXECUTE FUNCTION holdfast.begin_limit();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.api_keys FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.audit_log FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.beginnings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
@@ -6735,13 +7802,13 @@ CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.jobs FOR EA
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.leases FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.settings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.jobs FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['success'::text, 'dead'::text, 'canceled'::text]))) EXECUTE FUNCTION holdfast.refuse_move();
-CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.streams FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_renaming();
+CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.streams FOR EACH ROW WHEN ((old.closed_in IS NULL)) EXECUTE FUNCTION holdfast.refuse_renaming();
 CREATE TRIGGER guard_insert BEFORE INSERT ON holdfast.jobs FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['queued'::text, 'scheduled'::text, 'created'::text])) OR (new.attempt <> 0) OR (new.fingerprint IS NOT NULL))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_names AFTER UPDATE OF tenant, queue, type, stream ON holdfast.jobs FOR EACH ROW WHEN (((((old.tenant IS DISTINCT FROM new.tenant) OR (old.queue IS DISTINCT FROM new.queue)) OR (old.type IS DISTINCT FROM new.type)) OR (old.stream IS DISTINCT FROM new.stream))) EXECUTE FUNCTION holdfast.refuse_renaming();
 CREATE TRIGGER guard_names BEFORE UPDATE OF tenant, queue, type ON holdfast.streams FOR EACH ROW WHEN ((((old.tenant IS DISTINCT FROM new.tenant) OR (old.queue IS DISTINCT FROM new.queue)) OR (old.type IS DISTINCT FROM new.type))) EXECUTE FUNCTION holdfast.refuse_renaming();
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
-CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW WHEN (((new.limit_count IS NOT NULL) AND (new.limit_key IS NULL))) EXECUTE FUNCTION holdfast.begin_limit();
+CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW EXECUTE FUNCTION holdfast.begin_limit();
 CREATE TRIGGER printable BEFORE INSERT ON holdfast.streams FOR EACH ROW WHEN ((holdfast.unprintable(new.tenant) OR holdfast.unprintable(new.queue) OR holdfast.unprintable(new.type))) EXECUTE FUNCTION holdfast.refuse_stream();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.api_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         CASE current_setting('holdfast.commit_secured'::text, true)
@@ -6800,12 +7867,20 @@ REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.all_open(ids integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_client;
 GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.await_claims() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.backlog() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_worker;
@@ -6823,25 +7898,32 @@ REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_lanes(lanes jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_texts(who text, reason text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_types(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claim_barrier() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.claim_time() FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.claim_time() TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM PUBLIC;
@@ -6852,11 +7934,13 @@ REVOKE ALL ON FUNCTION holdfast.clock_is_known() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_lead(within interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
@@ -6895,6 +7979,10 @@ REVOKE ALL ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq big
 REVOKE ALL ON FUNCTION holdfast.erase(id uuid, by text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.execute_requests(max_requests integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.execute_requests(max_requests integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) FROM PUBLIC;
@@ -6903,16 +7991,18 @@ GRANT ALL ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) TO holdfas
 REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.failures_after(outcome text, failures integer) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forgotten(id uuid, by text) FROM PUBLIC;
@@ -6931,7 +8021,13 @@ REVOKE ALL ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items i
 GRANT ALL ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.setting(name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.told_interrupt(interrupt text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_worker;
@@ -6952,6 +8048,12 @@ GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts
 REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.job_result(tenant text, job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_result(tenant text, job_id uuid) TO holdfast_client;
@@ -6961,6 +8063,7 @@ REVOKE ALL ON FUNCTION holdfast.job_statistics(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_statistics(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.job_totals(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
@@ -6994,17 +8097,22 @@ REVOKE ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, a
 GRANT ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.live_workers() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lock_head(tenant text, target text, patience integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose_each(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.moment(at timestamp with time zone) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.named(worker text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
@@ -7013,15 +8121,26 @@ REVOKE ALL ON FUNCTION holdfast.note_clock_step(seconds double precision, place 
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.number_in_lane(number bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.oldest_transaction() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.payload_limit() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.place_after_steps() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) FROM PUBLIC;
@@ -7041,7 +8160,10 @@ REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.raise_durability() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.ready_streams(streams integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.ready_streams(streams integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.recalled_turns() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) FROM PUBLIC;
@@ -7049,6 +8171,7 @@ GRANT ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages inte
 REVOKE ALL ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
@@ -7065,10 +8188,11 @@ REVOKE ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenan
 GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) TO holdfast_operator;
-REVOKE ALL ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) FROM PUBLIC;
@@ -7089,6 +8213,8 @@ REVOKE ALL ON FUNCTION holdfast.result_limit() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.result_limit() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.retention_of(dead boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_worker;
@@ -7096,11 +8222,14 @@ REVOKE ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_vi
 GRANT ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.review_leases(after uuid, max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.review_leases(after uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.running_jobs(memory jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
@@ -7110,6 +8239,9 @@ REVOKE ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) FR
 GRANT ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.secure_commit() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.serve_ready(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.serve_ready(after text[], max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.serve_streams(ids integer[], examples uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) FROM PUBLIC;
@@ -7117,10 +8249,12 @@ GRANT ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, 
 REVOKE ALL ON FUNCTION holdfast.setting_fault(name text, value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.several_tenants() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.shut_streams(asked integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.single_line(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) FROM PUBLIC;
@@ -7129,17 +8263,26 @@ GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts inte
 REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.stream_idle() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], wanted integer, shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
@@ -7160,7 +8303,7 @@ REVOKE ALL ON FUNCTION holdfast.waited_seconds(began timestamp with time zone, e
 REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.weighted_shares(asked integer[], wanted integer, shares integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.wake_again(streams integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast.model.job import Attempt, Event, Job
+from holdfast.model.job import Attempt, Event, Job, ListedJob
 from holdfast.model.query import Tree
 from holdfast.store.database import Session
-from holdfast.store.rows import attempt_of, event_of, job_of
+from holdfast.store.rows import attempt_of, event_of, job_of, listed_job_of
 
 __all__ = ["BrowseStore", "Page"]
 
@@ -24,7 +24,7 @@ class Page:
     It is a job of the tenant that was asked for.
     """
 
-    jobs: list[Job]
+    jobs: list[ListedJob]
     reached: UUID | None
     reached_at: datetime | None
 
@@ -38,8 +38,8 @@ class BrowseStore:
     async def search(self, tree: Tree, *, tenant: str | None, before: UUID | None, limit: int, visit: int) -> Page:
         """One page."""
         (row,) = await self._session.rows("search_jobs", json.dumps(tree), tenant, before, limit, visit)
-        found = await self._session.rows("get_jobs", row["ids"], tenant) if row["ids"] else []
-        jobs = sorted(map(job_of, found), key=lambda job: job.id, reverse=True)
+        found = await self._session.rows("summaries", row["ids"], tenant) if row["ids"] else []
+        jobs = sorted(map(listed_job_of, found), key=lambda job: job.id, reverse=True)
         return Page(jobs=jobs, reached=row["reached"], reached_at=row["reached_at"])
 
     async def job(self, job_id: UUID, tenant: str | None) -> Job | None:
@@ -48,13 +48,31 @@ class BrowseStore:
             return job_of(row)
         return None
 
-    async def attempts(self, job_id: UUID, tenant: str | None, *, after: int, limit: int) -> Sequence[Attempt]:
-        """Ended attempts, oldest first, behind this number."""
-        return [attempt_of(row) for row in await self._session.rows("attempts_after", job_id, tenant, after, limit)]
+    async def exists(self, job_id: UUID, tenant: str | None) -> bool:
+        """Whether there is such a job."""
+        return bool(await self._session.rows("summaries", [job_id], tenant))
 
-    async def events(self, job_id: UUID, tenant: str | None, *, after: int, limit: int) -> Sequence[Event]:
-        """The rarer moves, oldest first, behind the first so many."""
-        return [event_of(row) for row in await self._session.rows("events_after", job_id, tenant, after, limit)]
+    async def job_texts(self, job_id: UUID, tenant: str | None) -> tuple[ListedJob, dict[str, str]] | None:
+        """One job, with payload, result and cursor as JSON text: whoever passes them on need not read them."""
+        for row in await self._session.rows("get_jobs", [job_id], tenant):
+            values = dict(row)
+            texts = {name: values.pop(name) or "null" for name in ("payload", "result", "cursor")}
+            return listed_job_of(values), texts
+        return None
+
+    async def attempts(
+        self, job_id: UUID, tenant: str | None, *, after: int, limit: int
+    ) -> tuple[Sequence[Attempt], bool]:
+        """Ended attempts, oldest first, behind this number, and whether there are more."""
+        rows = await self._session.rows("attempts_page", job_id, tenant, after, limit)
+        return [attempt_of(row) for row in rows], bool(rows) and rows[-1]["more"]
+
+    async def events(
+        self, job_id: UUID, tenant: str | None, *, after: int, limit: int
+    ) -> tuple[Sequence[Event], bool]:
+        """The rarer moves, oldest first, behind the first so many, and whether there are more."""
+        rows = await self._session.rows("events_page", job_id, tenant, after, limit)
+        return [event_of(row) for row in rows], bool(rows) and rows[-1]["more"]
 
     async def statistics(self, tenant: str | None) -> dict[str, Any]:
         """What stands where, and the totals of what is not kept by stream."""

@@ -98,8 +98,10 @@ class Connections:
                 try:
                     return await self._connect(end - now)
                 except DatabaseUnavailable as fault:
-                    if fault.reason != "connections" or not self._lent:
+                    if fault.reason != "connections" or not (self._lent or self._idle):
                         raise  # else the server has no connection left, but we have some
+                    if self._idle:
+                        continue  # one was given back while we tried
             try:
                 async with asyncio.timeout(end - time.monotonic()):
                     handed = await self._turn()

@@ -31,7 +31,37 @@ STATEMENT_SECONDS = 30.0
 _LOCK_SECONDS = 10.0
 _REPEATS = 5
 #: What only looks, and so can be asked again when the connection was cut.
-_READS = frozenset({"current_step", "find_key", "job_standings", "job_result", "tenant_items", "waiting_jobs", "probe"})
+_READS = frozenset(
+    [
+        "current_step",
+        "find_key",
+        "job_standings",
+        "job_result",
+        "tenant_items",
+        "waiting_jobs",
+        "probe",
+        "get_jobs",
+        "list_jobs",
+        "get_attempts",
+        "get_events",
+        "get_items",
+        "backlog",
+        "keys_after",
+        "list_audit",
+        "job_statistics",
+        "attempts_after",
+        "events_after",
+        "list_controls",
+        "list_queues",
+        "list_types",
+        "list_lanes",
+        "list_tenants",
+        "list_targets",
+        "show_targets",
+        "drain_state",
+        "explain",
+    ]
+)
 _CLOSE_SECONDS = 5.0
 _CHECK_SECONDS = 30.0
 
@@ -119,9 +149,7 @@ class Database:
 
     inside_transaction = False
 
-    def __init__(
-        self, config: Config, *, role: str | None, size: int = 4, seconds: float = STATEMENT_SECONDS
-    ) -> None:
+    def __init__(self, config: Config, *, role: str | None, size: int = 4, seconds: float = STATEMENT_SECONDS) -> None:
         """`seconds` is how long a statement may take, the wait for a connection included, unless it says otherwise."""
         self.config = config
         self.role = role
@@ -208,9 +236,9 @@ class Database:
                 await asyncio.sleep(random.uniform(0, 0.02 * 2**repeat))  # noqa: S311 - jitter is no secret
             except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
                 told = translated(fault)
-                if never_sent(fault) and repeat < _REPEATS - 1:
-                    continue
-                if repeat or statement not in _READS or getattr(told, "reason", None) != "cut":
+                # Where idle connections are cut, the next one may be cut as well.
+                harmless = never_sent(fault) or (statement in _READS and getattr(told, "reason", None) == "cut")
+                if not harmless or repeat == _REPEATS - 1:
                     raise told from fault
         raise AssertionError("unreachable")
 
@@ -249,7 +277,6 @@ class Database:
             raise unconfirmed()
         return answer
 
-
     async def _ask_for_disk(self, conn: asyncpg.Connection, seconds: float) -> None:
         sql = self._sql["forgets_unasked"]
         self.disk.judge(await conn.fetchval(sql, self.disk.self_allowed, timeout=max(0.001, seconds)))
@@ -280,7 +307,8 @@ async def _check(conn: asyncpg.Connection, config: Config) -> None:
 
 async def refuse_testing_schema(conn: asyncpg.Connection, config: Config) -> None:
     """Raise SchemaError where real work would go into a schema that tests empty and whose time they move."""
-    if not config.is_of_a_test and await conn.fetchval(queries(config.schema)["testing_clock"], config.schema):
+    sql = queries(config.schema)["testing_clock"]
+    if not config.is_of_a_test and await conn.fetchval(sql, config.schema, timeout=_CHECK_SECONDS):
         raise SchemaError(
             f"the schema {config.schema!r} was made by the testing kit, which empties it; use another database"
         )
@@ -303,7 +331,8 @@ def connection_arguments(
 ) -> dict[str, Any]:
     """How to connect. Behind a pooler neither prepared statements nor session parameters survive.
 
-    `seconds` is how long a statement of this connection is waited for: then the server ends it too.
+    `seconds` is how long a statement of this connection is waited for, unless it brings its own limit; then the
+    server ends it too. It covers what the driver itself sends: nobody waits for ever for an answer to LISTEN.
     """
     if config.database_url is None:
         raise DatabaseUnavailable("no database URL: set HOLDFAST_DATABASE_URL, or open an app, which starts one")
@@ -325,6 +354,7 @@ def connection_arguments(
     settings |= config.engine_environment()
     return {
         "dsn": config.direct_url if direct and config.direct_url else config.database_url,
+        "command_timeout": seconds,
         "statement_cache_size": 0 if pooled else 256,
         "server_settings": {} if pooled else settings,
     }

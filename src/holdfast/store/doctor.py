@@ -47,6 +47,10 @@ class Examination:
         """What makes commits less durable than Holdfast takes them: name, value, origin."""
         return await self._rows("overruled_settings")
 
+    async def log(self) -> list[str]:
+        """Settings by which the server writes the values of statements to its log."""
+        return [row["setting"] for row in await self._rows("doctor_log")]
+
     async def collation(self) -> dict[str, Any]:
         """The version of the collation in which indexes were built, and that of the server now."""
         (found,) = await self._rows("doctor_collation")
@@ -96,7 +100,8 @@ class Examination:
         heard = asyncio.Event()
         channel = f"{self._config.schema}.doctor"
         try:
-            await self._conn.add_listener(channel, lambda *_: heard.set())
+            async with asyncio.timeout(patience):
+                await self._conn.add_listener(channel, lambda *_: heard.set())
             began = time.monotonic()
             await self._rows("doctor_notify", channel, "")
             async with asyncio.timeout(patience):

@@ -7,7 +7,17 @@ import re
 
 import asyncpg
 
-from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, HoldfastError, InvalidInput, SchemaError
+from holdfast.errors import (
+    Conflict,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    HoldfastError,
+    InvalidInput,
+    InvalidPayload,
+    PayloadTooLarge,
+    SchemaError,
+    TooManyQueues,
+)
 
 __all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "never_sent", "told_by_sqlstate", "translated"]
 
@@ -39,6 +49,13 @@ _DRIVERS_OWN = re.compile(
 #: What it says before it has sent anything.
 _UNSENT = ("cannot switch to state", "connection is closed")
 
+#: What the engine calls the rules that have errors of their own (`sql/functions/sizes.sql`, `streams.sql`).
+_RULES: dict[str | None, type[HoldfastError]] = {
+    "payload": InvalidPayload,
+    "payload_max_bytes": PayloadTooLarge,
+    "streams_per_tenant": TooManyQueues,
+}
+
 _ADVICE = "run `holdfast migrate` (or `holdfast doctor` to see what is wrong)"
 
 
@@ -66,7 +83,7 @@ def translated(fault: BaseException) -> HoldfastError:
             return DatabaseUnavailable(f"the connection to PostgreSQL was lost: {_cause(fault)}", reason="cut")
         case asyncpg.InvalidAuthorizationSpecificationError() | asyncpg.InvalidCatalogNameError():
             return DatabaseUnavailable(f"PostgreSQL refused the login: {fault}")
-    told = _told(getattr(fault, "sqlstate", None), str(fault))
+    told = _told(getattr(fault, "sqlstate", None), str(fault), _constraint(fault))
     return told or HoldfastError(f"PostgreSQL answered with an error: {fault}")
 
 
@@ -75,7 +92,7 @@ def told_by_sqlstate(fault: BaseException) -> HoldfastError | None:
 
     Lost connections, deadlocks and serialisation failures are for the caller, whose transaction it is.
     """
-    told = _told(_sqlstate(fault), str(getattr(fault, "orig", fault)))
+    told = _told(_sqlstate(fault), str(getattr(fault, "orig", fault)), _constraint(fault))
     if told is None or isinstance(told, DatabaseUnavailable):
         return None
     return type(told)(f"{told} (the transaction is aborted: roll it back)")
@@ -104,12 +121,24 @@ def _sqlstate(fault: BaseException | None) -> str | None:
     return None
 
 
-def _told(state: str | None, text: str) -> HoldfastError | None:
+def _constraint(fault: BaseException | None) -> str | None:
+    """The name by which the engine tells apart errors of one SQLSTATE, as the driver has it."""
+    while fault is not None:
+        name = getattr(fault, "constraint_name", None) or getattr(getattr(fault, "diag", None), "constraint_name", None)
+        if isinstance(name, str):
+            return name
+        fault = getattr(fault, "orig", None) or fault.__cause__
+    return None
+
+
+def _told(state: str | None, text: str, constraint: str | None) -> HoldfastError | None:
     match state:
         case "HF001" | "23505":
             return Conflict(text)
         case "HF002":
-            return InvalidInput(text)
+            return _RULES.get(constraint, InvalidInput)(text)
+        case "54001":
+            return InvalidInput("a value has more levels of lists and objects than PostgreSQL can read")
         case "22023" if "role" in text:
             return SchemaError(f"a role of the engine is missing ({text}); {_ADVICE}")
         case str() if state.startswith("22"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter
 from typing import Any, Unpack
@@ -11,20 +11,24 @@ from uuid import UUID
 
 from asyncpg.pgproto import pgproto
 
-from holdfast.model.filters import Filters
+from holdfast.errors import PayloadTooLarge
+from holdfast.model.filters import Filters, checked_filters
 from holdfast.model.ids import new_job_id_bytes
-from holdfast.model.job import Attempt, Enqueued, Event, Job
-from holdfast.model.names import refuse_unknown
+from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
 from holdfast.model.options import Intent
 from holdfast.model.progress import Item
 from holdfast.model.states import State
 from holdfast.store.database import Session
 from holdfast.store.foreign import Foreign
-from holdfast.store.rows import attempt_of, event_of, item_of, job_of
+from holdfast.store.rows import attempt_of, event_of, item_of, job_of, listed_job_of
 
 __all__ = ["JobStore"]
 
 _TENANT_AND_CREATOR = attrgetter("tenant", "created_by")
+#: How many characters of payloads one statement records, more only if they are one payload's.
+_CHARACTERS = 4 * 2**20
+#: A payload of more characters is measured before it is sent.
+_LARGE_CHARACTERS = 2**20
 
 
 class JobStore:
@@ -38,10 +42,10 @@ class JobStore:
         return JobStore(Foreign(conn, self._session.schema, self._session.disk))
 
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
-        """Record intents, in order. One transaction per run of intents with the same tenant and creator."""
+        """Record intents, in order. A statement records those of one tenant and creator, up to so many bytes."""
+        await self._refuse_large((i.type, i.payload) for i in intents)
         answers: list[Enqueued] = []
-        for (tenant, created_by), run in groupby(intents, key=_TENANT_AND_CREATOR):
-            batch = list(run)
+        for (tenant, created_by), batch in _batches(intents):
             if _is_plain(batch):
                 first = batch[0]
                 answers += await self._enqueue_plain(
@@ -68,10 +72,27 @@ class JobStore:
         return answers
 
     async def enqueue_alike(self, job_type: str, payloads: list[str], *, queue: str | None) -> list[Enqueued]:
-        """Record jobs of one type that say nothing but, perhaps, a queue, in one transaction."""
+        """Record jobs of one type that say nothing but, perhaps, a queue; so many bytes in a statement."""
         # The driver's own UUID, which it would make of any other: less than half the work for a large batch.
         ids: list[UUID] = [pgproto.UUID(number) for number in new_job_id_bytes(len(payloads))]
-        return await self._enqueue_plain(job_type, payloads, ids, queue=queue)
+        if sum(map(len, payloads)) <= _LARGE_CHARACTERS:
+            return await self._enqueue_plain(job_type, payloads, ids, queue=queue)
+        await self._refuse_large((job_type, payload) for payload in payloads)
+        answers: list[Enqueued] = []
+        for start, end in _parts(payloads):
+            answers += await self._enqueue_plain(job_type, payloads[start:end], ids[start:end], queue=queue)
+        return answers
+
+    async def _refuse_large(self, jobs: Iterable[tuple[str, str]]) -> None:
+        """Raise PayloadTooLarge for what the engine would not take, before it is sent. The engine has the last word."""
+        large = [(job_type, payload) for job_type, payload in jobs if len(payload) > _LARGE_CHARACTERS]
+        if not large:
+            return
+        (row,) = await self._session.rows("payload_limit")
+        most = int(row["bytes"])
+        for job_type, payload in large:
+            if (size := len(payload.encode())) > most:
+                raise PayloadTooLarge.of(job_type, size, most)
 
     async def _enqueue_plain(
         self,
@@ -110,24 +131,27 @@ class JobStore:
         """The jobs that exist among the given ones, in no order."""
         return [job_of(row) for row in await self._session.rows("get_jobs", list(job_ids), tenant)]
 
-    async def list(self, **filters: Unpack[Filters]) -> list[Job]:
+    async def listed(self, job_ids: Sequence[UUID]) -> list[ListedJob]:
+        """The jobs that exist among the given ones, without payloads and results, in no order."""
+        return [listed_job_of(row) for row in await self._session.rows("summaries", list(job_ids), None)]
+
+    async def list(self, **filters: Unpack[Filters]) -> list[ListedJob]:
         """Jobs, newest first."""
-        refuse_unknown("filter", filters, Filters.__annotations__)
-        asked = {"limit": 50, **filters}
+        asked = checked_filters(filters)
         rows = await self._session.rows("list_jobs", *(asked.get(name) for name in Filters.__annotations__))
-        return [job_of(row) for row in rows]
+        return [listed_job_of(row) for row in rows]
 
-    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
-        """Every ended attempt of a job, oldest first."""
-        return [attempt_of(row) for row in await self._session.rows("get_attempts", job_id)]
+    async def attempts(self, job_id: UUID, *, after: int, limit: int) -> Sequence[Attempt]:
+        """Ended attempts of a job, oldest first, behind this number; fewer than `limit` where they are large."""
+        return [attempt_of(row) for row in await self._session.rows("attempts_page", job_id, None, after, limit)]
 
-    async def events(self, job_id: UUID) -> Sequence[Event]:
-        """The rarer moves of a job, oldest first."""
-        return [event_of(row) for row in await self._session.rows("get_events", job_id)]
+    async def events(self, job_id: UUID, *, after: int, limit: int) -> Sequence[Event]:
+        """The rarer moves of a job, oldest first, behind the first so many; fewer than `limit` where they are large."""
+        return [event_of(row) for row in await self._session.rows("events_page", job_id, None, after, limit)]
 
     async def items(self, job_id: UUID, *, after: int | None, limit: int) -> Sequence[Item]:
-        """What a job has stored, in the order in which it did."""
-        return [item_of(row) for row in await self._session.rows("get_items", job_id, after, limit)]
+        """What a job has stored, in the order in which it did; fewer than `limit` where they are large."""
+        return [item_of(row) for row in await self._session.rows("items_page", job_id, after, limit)]
 
     async def backlog(self) -> dict[str, int]:
         """How much stands where."""
@@ -137,6 +161,26 @@ class JobStore:
         """Offences against the invariants: (invariant, job, detail)."""
         rows = await self._session.rows("verify", limit)
         return [(row["invariant"], row["job_id"], row["detail"]) for row in rows]
+
+
+def _batches(intents: Sequence[Intent]) -> Iterator[tuple[tuple[str, str | None], list[Intent]]]:
+    """(tenant, creator) and the intents of one statement."""
+    for names, run in groupby(intents, key=_TENANT_AND_CREATOR):
+        batch = list(run)
+        for start, end in _parts([intent.payload for intent in batch]):
+            yield names, batch[start:end]
+
+
+def _parts(payloads: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """From where to where to send at once: one message to PostgreSQL has a limit, and takes memory at both ends."""
+    start = weight = 0
+    for place, payload in enumerate(payloads):
+        weight += len(payload)
+        if weight > _CHARACTERS and place > start:
+            yield start, place
+            start, weight = place, len(payload)
+    if start < len(payloads):
+        yield start, len(payloads)
 
 
 def _is_plain(batch: list[Intent]) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
@@ -12,7 +13,7 @@ from holdfast.model.job import Claim, Stream
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 
-__all__ = ["LeaseStore", "Refusal", "Settlement"]
+__all__ = ["ClaimMark", "LeaseStore", "Refusal", "Settlement"]
 
 #: (job, attempt, outcome, duration in milliseconds, what the handler logged)
 Settlement = tuple[UUID, int, Outcome, int, str | None]
@@ -21,6 +22,13 @@ Settlement = tuple[UUID, int, Outcome, int, str | None]
 #: SQLSTATEs of a server that works, but not for this statement: canceled, locked, too much for it in some way. Class
 #: by class: out of memory and other limits, program limits, locks, deadlocks, cancellation, internal errors.
 _PASSING = ("40", "532", "534", "54", "55P03", "57014", "XX")
+
+
+class ClaimMark(NamedTuple):
+    """Where claims have come to: a moment, and the number of the next transaction."""
+
+    claimed_until: datetime
+    before_number: int
 
 
 class Refusal(HoldfastError):
@@ -91,6 +99,12 @@ class LeaseStore:
             for row in rows
         ]
 
+    async def payloads(self, held: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[str, str | None]]:
+        """Payload and cursor, as JSON text, of those (job, attempt) that are still held."""
+        ids, attempts = [job_id for job_id, _ in held], [attempt for _, attempt in held]
+        rows = await self._database.rows("payloads", self._worker, ids, attempts)
+        return {row["job_id"]: (row["payload"], row["cursor"]) for row in rows}
+
     async def may_begin(self, numbers: Sequence[int]) -> None:
         """Have it known that jobs up to these numbers, one per lane, are about to begin."""
         await self._database.value("may_begin", self._worker, list(numbers))
@@ -101,24 +115,33 @@ class LeaseStore:
         return bool(rows[0]["recorded"]) if rows else None
 
     async def streams(
-        self, types: Sequence[str], queues: Sequence[str] | None, tenants: Sequence[str] | None
+        self,
+        types: Sequence[str],
+        queues: Sequence[str] | None,
+        tenants: Sequence[str] | None,
+        used: Collection[int] = (),
     ) -> dict[int, Stream]:
-        """The streams that hold jobs of these types and are not paused."""
+        """The streams that hold jobs of these types and are not paused. `used` were taken from lately."""
         self.result_limit = int(await self._database.value("result_limit"))
-        rows = await self._database.rows("open_streams", types, queues, tenants)
+        rows = await self._database.rows("open_streams", types, queues, tenants, list(used))
         return {row["id"]: Stream(**dict(row)) for row in rows}
+
+    async def ready_streams(self, streams: Sequence[int]) -> list[int]:
+        """Those of the streams in which something is ready."""
+        return [row["id"] for row in await self._database.rows("ready_streams", list(streams))]
 
     async def work_left(self, streams: Sequence[int]) -> bool:
         """Whether anything could still be done for these streams."""
         return bool(await self._database.value("work_left", list(streams)))
 
-    async def claim_time(self) -> datetime:
-        """The database's time of a claim that would be made now."""
-        return await self._database.value("claim_time")  # type: ignore[no-any-return]
+    async def claim_mark(self) -> ClaimMark:
+        """Whatever is claimed from now on is younger than this."""
+        (row,) = await self._database.rows("claim_mark")
+        return ClaimMark(*row)
 
-    async def release_unheard(self, known: Sequence[UUID], claimed_until: datetime) -> int:
-        """Hand back what this worker was given up to that time without learning of it."""
-        return int(await self._database.value("release_unheard", self._worker, list(known), claimed_until))
+    async def release_unheard(self, known: Sequence[UUID], mark: ClaimMark) -> int:
+        """Hand back what this worker was given before the mark without learning of it."""
+        return int(await self._database.value("release_unheard", self._worker, list(known), *mark))
 
     async def settle(self, batch: Sequence[Settlement]) -> list[str]:
         """Say how attempts ended; the resulting state of each, or `lease-lost`. Refusal where that was not taken."""

@@ -4,37 +4,74 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
-from holdfast.model.job import Attempt, Event, Job
+from holdfast.errors import HoldfastError
+from holdfast.model.job import Attempt, Event, Job, ListedJob
 from holdfast.model.progress import Item
 from holdfast.model.states import State
 
-__all__ = ["attempt_of", "event_of", "item_of", "job_of"]
+__all__ = ["attempt_of", "event_of", "item_of", "job_of", "listed_job_of", "value_of"]
+
+#: Longer whole numbers Python refuses to read.
+_DIGITS = 4300
 
 
 def job_of(row: Mapping[str, Any]) -> Job:
     """A job from a row of `job_details`."""
     values = dict(row)
     values["state"] = State(values["state"])
-    values["payload"] = json.loads(values["payload"])
-    values["result"] = None if values["result"] is None else json.loads(values["result"])
-    values["cursor"] = None if values["cursor"] is None else json.loads(values["cursor"])
+    for name in ("payload", "result", "cursor"):
+        values[name] = value_of(values[name])
     return Job(**values)
 
 
+def listed_job_of(row: Mapping[str, Any]) -> ListedJob:
+    """A job from a row of `summaries`."""
+    values = dict(row)
+    values["state"] = State(values["state"])
+    return ListedJob(**values)
+
+
+def value_of(text: str | None) -> Any:
+    """Stored JSON as a value; None where there is none.
+
+    The engine takes nothing that cannot be read here, but hand-written SQL may have stored it: a number of very many
+    digits becomes a Decimal.
+    """
+    if text is None:
+        return None
+    try:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise HoldfastError("a stored value has more levels of lists and objects than can be read here") from None
+
+
+def _whole(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= _DIGITS else Decimal(digits)
+
+
 def attempt_of(row: Mapping[str, Any]) -> Attempt:
-    """An attempt from a row of `job_attempts`."""
-    return Attempt(**dict(row))
+    """An attempt from a row of `attempts_page`."""
+    values: dict[str, Any] = dict(row)
+    del values["more"]
+    return Attempt(**values)
 
 
 def item_of(row: Mapping[str, Any]) -> Item:
-    """An item from a row of `job_items`."""
-    return Item(**{**dict(row), "data": json.loads(row["data"])})
+    """An item from a row of `items_page`."""
+    values: dict[str, Any] = dict(row)
+    del values["more"]
+    values["data"] = value_of(values["data"])
+    return Item(**values)
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """An event from a row of `job_events`."""
+    """An event from a row of `events_page`."""
     values: dict[str, Any] = dict(row)
-    del values["id"]
+    del values["more"]
     return Event(**values)

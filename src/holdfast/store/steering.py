@@ -46,15 +46,25 @@ class SteeringStore:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def pause(self, kind: Kind, name: str, *, by: str, note: str | None, by_key: UUID | None) -> bool:
+    async def pause(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        by: str,
+        note: str | None,
+        by_key: UUID | None,
+        by_tenant: str | None,
+        public: bool,
+    ) -> bool:
         """Stop claims; whether anything changed."""
-        return await self._changed("pause_scope", kind, name, by, note, by_key, *provenance.get())
+        return await self._changed("pause_scope", kind, name, by, note, by_key, by_tenant, public, *provenance.get())
 
     async def resume(
-        self, kind: Kind, name: str, *, by: str, note: str | None, by_key: UUID | None, only_by: str | None
+        self, kind: Kind, name: str, *, by: str, note: str | None, by_key: UUID | None, by_tenant: str | None
     ) -> bool:
         """Let claims go on; whether anything changed."""
-        return await self._changed("resume_scope", kind, name, by, note, by_key, only_by, *provenance.get())
+        return await self._changed("resume_scope", kind, name, by, note, by_key, by_tenant, *provenance.get())
 
     async def limit(self, kind: Kind, name: str, changes: LimitChanges, *, by: str, by_key: UUID | None) -> bool:
         """Set or clear limits; whether anything changed."""

@@ -1,7 +1,9 @@
 """Group commit: intents that arrive at the same time are recorded by one statement, and each gets its own answer.
 
 1. nobody waits for company: the first one goes at once, and those that come meanwhile go together, in their order;
-2. one that cannot be recorded takes no other with it: a batch with one that is refused is sent in halves;
+   tenants take turns, and none waits for a statement that records only what others sent (holdfast.store.lines);
+2. one that cannot be recorded takes no other with it: a batch with one that is refused is sent tenant by tenant, and
+   then in halves;
 3. one whose key somebody else has taken, and not committed yet, waits in a line of its own;
 4. a connection lost in mid-commit leaves it open whether the jobs exist. Their ids are known, so the same
    batch is sent again, which records nothing twice; who has waited too long is told that the outcome is not known,
@@ -13,23 +15,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, HoldfastError, InvalidInput
+from holdfast.errors import (
+    Conflict,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    HoldfastError,
+    InvalidInput,
+    LimitExceeded,
+)
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.store.database import Database, Pause
 from holdfast.store.jobs import JobStore
+from holdfast.store.lines import Lines
 from holdfast.store.tenancy import TenancyStore
 
 __all__ = ["PATIENCE_SECONDS", "Submissions", "patience_seconds"]
 
-#: How many intents one statement records, how many bytes of payload, and how many may wait.
-_BATCH, _BYTES, _LINE = 256, 4 * 1024 * 1024, 10_000
+#: How many statements are under way at a time; a tenant has one of them at most.
+_AT_ONCE = 2
 #: How long anybody waits for the database, and how long one statement may take.
 PATIENCE_SECONDS, _STATEMENT_SECONDS = 5.0, 10.0
 #: Why a statement failed without anybody knowing whether it was committed.
@@ -76,8 +86,9 @@ class Submissions(JobStore):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._tenancy = TenancyStore(database)
-        self._line: deque[_Waiting] = deque()
-        self._sending = False
+        self._lines = Lines[_Waiting]()
+        #: The tenants of each statement under way.
+        self._under_way: list[set[str]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         #: Keys that somebody else has taken: who asks for one of them waits alone, and they are tried in turn.
         self._stuck: Counter[tuple[str, str, str]] = Counter()
@@ -85,7 +96,7 @@ class Submissions(JobStore):
 
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents, each as soon as it can be; answers come in their order."""
-        if len(self._line) + len(intents) > _LINE:
+        if intents and not self._lines.have_room_for(intents):
             raise DatabaseUnavailable("too many jobs wait to be recorded")
         loop = asyncio.get_running_loop()
         seconds = patience_seconds.get()
@@ -95,7 +106,7 @@ class Submissions(JobStore):
             if self._stuck and any(key in self._stuck for key in waiting.keys):
                 self._start(self._wait_alone(waiting))
             else:
-                self._line.append(waiting)
+                self._lines.add(waiting)
         self._send_on()
         try:
             async with asyncio.timeout(seconds):
@@ -118,30 +129,29 @@ class Submissions(JobStore):
         task.add_done_callback(self._tasks.discard)
 
     def _send_on(self) -> None:
-        if self._line and not self._sending:
-            self._sending = True
-            self._start(self._send_all())
+        while len(self._under_way) < _AT_ONCE and (batch := self._next_batch()):
+            tenants = {waiting.intent.tenant for waiting in batch}
+            self._under_way.append(tenants)
+            self._start(self._send_batch(batch, tenants))
 
-    async def _send_all(self) -> None:
+    async def _send_batch(self, batch: list[_Waiting], tenants: set[str]) -> None:
         try:
-            while batch := self._next_batch():
-                await self._send(batch)
+            await self._send(batch)
         finally:
-            self._sending = False
+            self._under_way.remove(tenants)
             self._send_on()
 
     def _next_batch(self) -> list[_Waiting]:
         """Those who wait, and still do."""
-        batch: list[_Waiting] = []
-        size, now = 0, time.monotonic()
-        while self._line and len(batch) < _BATCH and size < _BYTES:
-            waiting = self._line.popleft()
-            if waiting.deadline < now:
-                waiting.refuse(_late(waiting.unclear))
-            elif not waiting.answer.done():
-                batch.append(waiting)
-                size += len(waiting.intent.payload)
-        return batch
+        busy = set[str]().union(*self._under_way)
+        while batch := self._lines.next_batch(busy):
+            now = time.monotonic()
+            for waiting in batch:
+                if waiting.deadline < now:
+                    waiting.refuse(_late(waiting.unclear))
+            if left := [waiting for waiting in batch if not waiting.answer.done()]:
+                return left
+        return []
 
     async def _send(self, batch: list[_Waiting]) -> None:
         """Send a batch, again and again while the database is away, until all are answered."""
@@ -150,7 +160,7 @@ class Submissions(JobStore):
             try:
                 await self._record(batch)
                 return
-            except (InvalidInput, Conflict) as fault:
+            except (InvalidInput, Conflict, LimitExceeded) as fault:
                 await self._divide(batch, fault)
                 return
             except DatabaseBusy as fault:
@@ -187,9 +197,12 @@ class Submissions(JobStore):
         if len(batch) == 1:
             batch[0].refuse(fault)
             return
-        middle = len(batch) // 2
-        await self._send(batch[:middle])
-        await self._send(batch[middle:])
+        parts = _by_tenant(batch)
+        if len(parts) == 1:
+            middle = len(batch) // 2
+            parts = [batch[:middle], batch[middle:]]
+        for part in parts:
+            await self._send(part)
 
     def _without_keys(self, batch: list[_Waiting]) -> list[_Waiting]:
         """Those whom nobody can hold up; each of the others goes on by itself."""
@@ -216,6 +229,14 @@ class Submissions(JobStore):
                 raise
         finally:
             self._stuck -= Counter(waiting.keys)
+
+
+def _by_tenant(batch: list[_Waiting]) -> list[list[_Waiting]]:
+    """The parts of a batch, the shortest first."""
+    parts: dict[str, list[_Waiting]] = {}
+    for waiting in batch:
+        parts.setdefault(waiting.intent.tenant, []).append(waiting)
+    return sorted(parts.values(), key=len)
 
 
 async def _rest(batch: list[_Waiting], pause: Pause, fault: DatabaseUnavailable) -> list[_Waiting]:

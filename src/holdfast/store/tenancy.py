@@ -6,19 +6,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
 from holdfast.model.job import Enqueued
 from holdfast.model.key import Caller
 from holdfast.model.options import Intent
-from holdfast.model.progress import Item
 from holdfast.model.provenance import provenance
 from holdfast.model.states import State, Status, public_status
 from holdfast.store.database import Session
-from holdfast.store.rows import item_of
 
-__all__ = ["Ended", "PublicJob", "TenancyStore"]
+__all__ = ["Ended", "PublicJob", "StoredItem", "TenancyStore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +45,22 @@ class PublicJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a job ended, or that it has not."""
+    """How a job ended, or that it has not. `result` is still JSON text: whoever passes it on need not read it."""
 
     state: State
-    result: Any
+    result: str | None
     error_type: str | None
     error_message: str | None
+
+
+class StoredItem(NamedTuple):
+    """One thing that a job has stored. `data` is still JSON text: whoever passes it on need not read it."""
+
+    id: int
+    collection: str
+    key: str
+    data: str
+    created_at: datetime
 
 
 class TenancyStore:
@@ -86,15 +94,17 @@ class TenancyStore:
         for row in rows:
             return Ended(
                 state=State(row["state"]),
-                result=None if row["result"] is None else json.loads(row["result"]),
+                result=row["result"],
                 error_type=row["error_type"],
                 error_message=row["error_message"],
             )
         return None
 
-    async def items(self, tenant: str, job_id: UUID, *, after: int | None, limit: int) -> list[Item]:
-        """What a job has stored, in the order in which it did."""
-        return [item_of(row) for row in await self._session.rows("tenant_items", tenant, job_id, after, limit)]
+    async def items(self, tenant: str, job_id: UUID, *, after: int | None, limit: int) -> tuple[list[StoredItem], bool]:
+        """What a job has stored, in the order in which it did, and whether there is more."""
+        rows = await self._session.rows("tenant_items", tenant, job_id, after, limit)
+        items = [StoredItem(row["id"], row["collection"], row["key"], row["data"], row["created_at"]) for row in rows]
+        return items, bool(rows) and rows[-1]["more"]
 
     async def request(self, caller: Caller, verb: str, job_id: UUID, *, note: str | None, target: str | None) -> str:
         """Ask for something in a caller's name; the engine's answer."""

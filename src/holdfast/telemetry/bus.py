@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.foreign import traceback_of
 from holdfast.telemetry.events import Event
 
@@ -51,9 +52,9 @@ class Bus:
             if isinstance(event, kinds):
                 try:
                     subscriber(event)
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
+                except BaseException as error:
+                    if is_ctrl_c(error):
+                        raise
                     _tell(error)
 
 

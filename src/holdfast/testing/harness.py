@@ -17,6 +17,7 @@ from inspect import isawaitable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
+from uuid import UUID
 
 from holdfast.app import Holdfast
 from holdfast.model.job import Attempt, Job
@@ -209,7 +210,7 @@ async def judge(app: Holdfast, history: History) -> tuple[list[Job], list[Attemp
     jobs = await _all_jobs(app)
     attempts: list[Attempt] = []
     for start in range(0, len(jobs), 50):
-        for some in await asyncio.gather(*(app.attempts(job.id) for job in jobs[start : start + 50])):
+        for some in await asyncio.gather(*(_all_attempts(app, job.id) for job in jobs[start : start + 50])):
             attempts += some
     offences = check(history.facts(), jobs, attempts)
     database = Database(app.config, role="operator", size=1)
@@ -229,12 +230,27 @@ async def judge(app: Holdfast, history: History) -> tuple[list[Job], list[Attemp
 
 
 async def _all_jobs(app: Holdfast) -> list[Job]:
-    jobs: list[Job] = []
-    page = await app.find(limit=_PAGE)
-    while page:
-        jobs += page
-        page = await app.find(limit=_PAGE, before=page[-1].id)
-    return jobs
+    """With their results: what a job returned is compared with what its handler says."""
+    database = Database(app.config, role="operator", size=1)
+    await database.open()
+    try:
+        store = JobStore(database)
+        jobs: list[Job] = []
+        page = await store.list(limit=_PAGE)
+        while page:
+            whole = {job.id: job for job in await store.get([job.id for job in page])}
+            jobs += [whole[job.id] for job in page if job.id in whole]
+            page = await store.list(limit=_PAGE, before=page[-1].id)
+        return jobs
+    finally:
+        await database.close()
+
+
+async def _all_attempts(app: Holdfast, job_id: UUID) -> list[Attempt]:
+    attempts: list[Attempt] = []
+    while page := await app.attempts(job_id, after=attempts[-1].attempt if attempts else 0):
+        attempts += page
+    return attempts
 
 
 def _environment(settings: Mapping[str, object]) -> dict[str, str]:

@@ -186,7 +186,8 @@ class Jobs:
         self._failures.plan(self._runner.known(_name(job_type)).name, failure, times)
 
     def _recorded(self) -> list[Job]:
-        return self._sandbox.wait(self._store.list(limit=_ALL))[::-1]
+        ids = [job.id for job in self._sandbox.wait(self._store.list(limit=_ALL))]
+        return sorted(self._sandbox.wait(self._store.get(ids)), key=lambda job: job.id)
 
     def _compared(
         self, expectation: Expectation, count: int | None, ended: bool

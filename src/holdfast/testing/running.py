@@ -26,7 +26,7 @@ from holdfast.testing.attempts import Attempts, Run
 from holdfast.testing.failures import Failures
 from holdfast.testing.sandbox import Sandbox
 from holdfast.testing.upkeep import Upkeep
-from holdfast.worker.worker import new_worker_id
+from holdfast.worker.enlistment import new_worker_id
 
 __all__ = ["Runner"]
 

@@ -21,6 +21,7 @@ from holdfast.web.limits import Limits
 from holdfast.web.loopback import from_this_machine
 from holdfast.web.origins import refuse_other_sites
 from holdfast.web.problems import Problem
+from holdfast.web.rooms import Rooms
 
 __all__ = ["LAST_EVENT_ID", "PREFER", "TRACEPARENT", "Gate", "secured"]
 
@@ -42,7 +43,7 @@ class Gate:
 
     def __init__(self, hf: Holdfast, *, guarded: frozenset[str] | None, keys_only: bool) -> None:
         self._hf, self._guarded, self._keys_only = hf, guarded, keys_only
-        self._limits = Limits()
+        self._limits, self._rooms = Limits(), Rooms()
         self._trusted = frozenset(hf.config.trusted_origins)
 
     def requires(self, scope: str) -> Callable[[Request], Awaitable[Caller]]:
@@ -50,7 +51,7 @@ class Gate:
 
         async def let_in(request: Request) -> Caller:
             caller = await self._caller(request)
-            request.state.caller = caller
+            request.state.caller, request.state.rooms = caller, self._rooms
             address = None if request.client is None else request.client.host
             provenance.set((address, getattr(request.state, "request_id", None)))
             if not caller.may(scope):

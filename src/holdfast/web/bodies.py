@@ -6,31 +6,81 @@ Where a name stands twice in an object, the last one counts, as in PostgreSQL.
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from holdfast.web.deadline import Deadline
 from holdfast.web.problems import Problem
+from holdfast.web.rooms import Rooms
 
-__all__ = ["BODY_LIMIT", "problem_of", "read_body"]
+__all__ = ["BODY_LIMIT", "problem_of", "read_body", "read_optional_body", "received"]
 
 BODY_LIMIT = 1024 * 1024
+#: A body is large from here on.
+_LARGE = 64 * 1024
+#: How many lists and objects a body may have: reading more would take too long, and they would take too much memory.
+_CONTAINERS = 200_000
 _SLOWEST_SECONDS = 30.0
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
 _CLOSE = {"Connection": "close"}
 
 
-async def read_body(request: Request, model: type[_MODEL]) -> _MODEL:
-    """The body of a request as a model, or the problem with it."""
+@asynccontextmanager
+async def received(
+    request: Request, model: type[_MODEL], deadline: Deadline | None = None, *, small: int = _LARGE
+) -> AsyncIterator[_MODEL]:
+    """The body of a request as a model, or the problem with it; it has its room until the context is left.
+
+    What is more than `small` bytes waits for its tenant's turn. That counts against the deadline, reading does not.
+    """
     headers = request.headers
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Problem(415, "media-type", "The body must be sent as application/json.")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Problem(415, "media-type", "The body must be sent as it is, without Content-Encoding.")
-    raw = await _read(request)
+    announced = headers.get("content-length", "")
+    size = int(announced) if announced.isdigit() else BODY_LIMIT
+    if size > BODY_LIMIT:
+        raise _too_large()
+    rooms: Rooms = request.state.rooms
+    tenant: str = request.state.caller.tenant
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(rooms.room(tenant, size))
+        raw = await (_read(request) if deadline is None else deadline.waits(_read(request)))
+        if len(raw) > small:
+            await stack.enter_async_context(rooms.turns.place(tenant))
+        parsed = _parsed(raw, model) if len(raw) <= _LARGE else await _parsed_slowly(raw, model)
+        del raw
+        yield parsed
+
+
+async def read_body(request: Request, model: type[_MODEL]) -> _MODEL:
+    """The same for a model that is small, whatever was sent."""
+    async with received(request, model) as body:
+        return body
+
+
+async def _parsed_slowly(raw: bytes, model: type[_MODEL]) -> _MODEL:
+    """Everybody else waits while a large body is parsed: so that takes half of the time at most."""
+    if raw.count(b"[") + raw.count(b"{") > _CONTAINERS:
+        raise Problem(413, "too-large", f"The body may have {_CONTAINERS} lists and objects.")
+    began = time.monotonic()
+    try:
+        with _no_collection():
+            return _parsed(raw, model)
+    finally:
+        await asyncio.sleep(time.monotonic() - began)
+
+
+def _parsed(raw: bytes, model: type[_MODEL]) -> _MODEL:
     try:
         if b"NaN" in raw or b"Infinity" in raw:
             from_json(raw, allow_inf_nan=False)  # the model would let them pass inside a payload
@@ -42,11 +92,31 @@ async def read_body(request: Request, model: type[_MODEL]) -> _MODEL:
         raise problem_of(fault) from None
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Do not look for garbage among the hundreds of thousands of values that a body may have while they are made.
+
+    That takes five times as long as reading them, and everybody else waits for it.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+async def read_optional_body(request: Request, model: type[_MODEL]) -> _MODEL:
+    """The same for a model whose fields are all optional; no body at all is fine."""
+    if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
+        return model()
+    return await read_body(request, model)
+
+
 async def _read(request: Request) -> bytes:
     """Everything that is sent, unless it is too much or takes too long: then the rest is not even read."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > BODY_LIMIT:
-        raise _too_large()
     body = bytearray()
     try:
         async with asyncio.timeout(_SLOWEST_SECONDS):

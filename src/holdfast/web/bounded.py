@@ -3,7 +3,11 @@
 1. The request target and the header fields take 64 KiB together, at most 256 fields. More is answered with 431, and
    the connection ends. So is anything else that the parser reads without end: empty lines, chunk extensions, trailers.
 2. Trailers are read and dropped: a field that follows the body never counts as a header.
-3. Of requests sent ahead of their turn (pipelining) one is parsed; the rest waits as bytes, and nothing more is read.
+3. All connections together have 16 MiB for headers of more than 8 KiB, until their requests are answered. Where there
+   is no room, such a request is answered with 503; smaller ones always pass.
+4. Of a body 8 KiB are read ahead of whoever wants it, so that what nobody has asked for, or let in, is not kept.
+5. An answer that ends the connection while the body is still under way can be read by whoever sends it.
+6. Of requests sent ahead of their turn (pipelining) one is parsed; the rest waits as bytes, and nothing more is read.
 
 The parser says nothing of a field until it is whole, so data is handed to it in slices. A slice of which it made
 nothing belongs to the field under way: such slices are counted, and then replaced by the size of the field.
@@ -12,10 +16,10 @@ nothing belongs to the field under way: such slices are counted, and then replac
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import to_json
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.web.problems import Problem
 
@@ -24,6 +28,9 @@ __all__ = ["Bounded"]
 HEAD_LIMIT = 64 * 1024
 FIELD_LIMIT = 256
 _SLICE = 8 * 1024
+#: What all connections of the process may keep in heads that are larger than a slice.
+_HEADS_LIMIT = 16 * 1024 * 1024
+_AHEAD = 8 * 1024
 #: After a refusal the client may still be sending. Closed at once, the connection would be reset before it has read
 #: the answer: so it is closed this much later, and this much is read until then.
 _LINGER_SECONDS = 1.0
@@ -37,8 +44,12 @@ class _TooLarge(Exception):
     """Ends the parsing."""
 
 
-class Bounded(HttpToolsProtocol):
+class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
     """One connection."""
+
+    #: Where the loop puts what it has read, before it hands it over in the same breath: one for all connections.
+    _buffer = memoryview(bytearray(2 * _SLICE))
+    _heads = 0  # of all connections
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -50,6 +61,15 @@ class Bounded(HttpToolsProtocol):
         self._excess = False
         self._lingering: asyncio.TimerHandle | None = None
         self._refused, self._dropped = False, 0
+        self._charged = 0  # of `_heads`
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the loop asks like this
+        """The loop reads no more than this at once: its own buffer would let each connection bring 256 KiB."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So much was read."""
+        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Hand on what came, unless it has to wait or nobody wants it any more."""
@@ -88,15 +108,21 @@ class Bounded(HttpToolsProtocol):
         """What follows is the body; fields behind it are trailers."""
         self._heard, self._in_head = True, False
         self._bytes = self._fields = self._unheard = 0
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:
+            self.cycle.transport = cast("asyncio.Transport", _Gentle(self, self.cycle))
 
     def on_body(self, body: bytes) -> None:
         """A part of the body; how large that may be is decided where it is read."""
         self._heard, self._unheard = True, 0
         super().on_body(body)
+        if self.cycle is not None and len(self.cycle.body) > _AHEAD:
+            self.flow.pause_reading()  # until somebody reads the body
 
     def on_response_complete(self) -> None:
         """Answered: what was sent ahead has its turn."""
+        self._charge(0)
         super().on_response_complete()
         if self._waiting and not self.pipeline:
             self.data_received(b"")
@@ -109,11 +135,19 @@ class Bounded(HttpToolsProtocol):
         else:
             self._refuse(Problem(400, "bad-request", msg))
 
+    def shutdown(self) -> None:
+        """The server stops: nobody is waited for any longer."""
+        if self._lingering is not None:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone."""
         if self._lingering is not None:
             self._lingering.cancel()
         self._waiting = b""
+        self._charge(0)
         super().connection_lost(exc)
 
     def _parse(self, piece: memoryview) -> None:
@@ -124,6 +158,19 @@ class Bounded(HttpToolsProtocol):
             if self._bytes + self._unheard > HEAD_LIMIT and not self._refused:
                 self._excess = True
                 self.send_400_response("")
+        if self._in_head and not self._refused:
+            self._make_room(self._bytes + self._unheard)
+
+    def _make_room(self, size: int) -> None:
+        if size > max(_SLICE, self._charged):
+            if Bounded._heads + size - self._charged > _HEADS_LIMIT:
+                self._refuse(Problem(503, "unavailable", "Too many large headers are being sent at once."))
+            else:
+                self._charge(size)
+
+    def _charge(self, size: int) -> None:
+        Bounded._heads += size - self._charged
+        self._charged = size
 
     def _count(self, size: int) -> None:
         self._heard, self._unheard = True, 0
@@ -153,6 +200,12 @@ class Bounded(HttpToolsProtocol):
         ]
         head = b"".join(b"%b: %b\r\n" % field for field in fields)
         self.transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + body)
+        self.linger()
+
+    def linger(self) -> None:
+        """End the connection as soon as whoever still sends can have read the answer."""
+        self._refused = True
+        self.flow.resume_reading()
         self.transport.write_eof()
         self._lingering = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
@@ -160,3 +213,22 @@ class Bounded(HttpToolsProtocol):
         self._dropped += size
         if self._dropped > _LINGER_BYTES:
             self.flow.pause_reading()
+
+
+class _Gentle:
+    """The transport as one request has it. Closed while the body is still under way, it lingers."""
+
+    __slots__ = ("_cycle", "_protocol")
+
+    def __init__(self, protocol: Bounded, cycle: RequestResponseCycle) -> None:
+        self._protocol, self._cycle = protocol, cycle
+
+    def close(self) -> None:
+        transport = self._protocol.transport
+        if self._cycle.more_body and self._cycle.response_complete and not transport.is_closing():
+            self._protocol.linger()
+        else:
+            transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._protocol.transport, name)

@@ -1,4 +1,7 @@
-"""`/metrics`: the figures of this process, and how busy the lanes of the whole installation are."""
+"""`/metrics`: the figures of this process, and how busy the lanes of the whole installation are.
+
+They tell of all tenants, and so they are not for a tenant's operators.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,17 @@ _LANES_SECONDS, _LANES_PATIENCE = 5.0, 2.0
 def metrics_router(state: State) -> APIRouter:
     """The page."""
     router = APIRouter(tags=["health"])
-    may_operate = Depends(state.gate.requires("operate"))
+    may_measure = Depends(state.gate.requires("metrics"))
     asked_at = float("-inf")
 
     @router.get(
         "/metrics",
         summary="Figures for Prometheus",
         response_class=Response,
-        openapi_extra=secured("operate"),
+        openapi_extra=secured("metrics"),
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
-    async def page(_caller: Caller = may_operate) -> Response:
+    async def page(_caller: Caller = may_measure) -> Response:
         nonlocal asked_at
         if time.monotonic() - asked_at > _LANES_SECONDS:
             asked_at = time.monotonic()

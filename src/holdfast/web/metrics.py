@@ -27,8 +27,9 @@ _STATEMENTS = {
     "find_key": ("select", "api_keys"),
     "touch_keys": ("update", "api_keys"),
     "search_jobs": ("select", "jobs"),
-    "attempts_after": ("select", "job_attempts"),
-    "events_after": ("select", "job_events"),
+    "summaries": ("select", "jobs"),
+    "attempts_page": ("select", "job_attempts"),
+    "events_page": ("select", "job_events"),
     "keys_after": ("select", "api_keys"),
     "get_jobs": ("select", "jobs"),
 }

@@ -27,8 +27,10 @@ from holdfast.errors import (
     KeyConflict,
     NotFound,
     NotOpen,
+    PayloadTooLarge,
     Reason,
     SchemaError,
+    TooManyQueues,
 )
 
 __all__ = ["CATALOGUE", "Problem", "install_problems", "told", "translated"]
@@ -41,6 +43,8 @@ _STATUSES: tuple[tuple[type[HoldfastError], int, bool], ...] = (
     (KeyConflict, 422, False),
     (AlreadyFinal, 409, True),
     (Conflict, 409, True),
+    (TooManyQueues, 409, True),
+    (PayloadTooLarge, 413, True),
     (InvalidInput, 422, True),
     (NotOpen, 503, False),
     (DatabaseBusy, 503, True),
@@ -87,7 +91,12 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     "too-slow": (408, "The body did not arrive within 30 seconds. Repeat the request."),
     "conflict": (409, "The request contradicts the state of the job. Look at the job, then decide anew."),
     "already-final": (409, "The job has ended; nothing about it can be changed any more."),
+    "queues-limit": (
+        409,
+        "The tenant has as many combinations of queue and job type in use as it may. Use fewer names, or wait a day.",
+    ),
     "too-large": (413, "The body is larger than 1 MiB. Store the data elsewhere and send where it is."),
+    "payload-too-large": (413, "As it is stored, the payload is larger than `PAYLOAD_MAX_BYTES`; numbers are in full."),
     "media-type": (415, "Send `Content-Type: application/json`, and no `Content-Encoding`."),
     "invalid": (422, "The body does not fit: `errors` says where, as a JSON pointer, and why."),
     "invalid-payload": (422, "The payload does not fit the job type."),

@@ -14,7 +14,7 @@ from holdfast.client.client import Client
 from holdfast.client.job_ref import JobRef
 from holdfast.definitions.items import encode_cursor, encode_items
 from holdfast.errors import HoldfastError, InvalidInput, LeaseLost
-from holdfast.lifecycle.portal import immediately
+from holdfast.lifecycle.portal import immediately, in_loop
 from holdfast.model.foreign import message_of, name_of
 from holdfast.model.names import refuse_unknown
 from holdfast.model.options import Options
@@ -52,7 +52,10 @@ class _JobLogger(logging.LoggerAdapter[logging.Logger]):
                 text = f"(a line that cannot be formatted: {name_of(error)}: {message_of(error)})"
                 msg, args = "%s", (text,)
             self._held.kept(f"{logging.getLevelName(level)} {text[:500]}")
-            super().log(level, msg, *args, **kwargs)
+            try:
+                super().log(level, msg, *args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - where lines go is foreign code, too
+                self._held.kept(f"(a line that could not be logged: {name_of(error)}: {message_of(error)})"[:500])
 
 
 class Context:
@@ -236,4 +239,4 @@ class SyncContext(Context):
         return blocking_transaction(self._held, self._own_transactions(), conn, self._loop)
 
     def _wait(self, call: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(call, self._loop()).result()
+        return in_loop(call, self._loop())

@@ -5,10 +5,17 @@ Middleware sees these pass by; `Execution` makes outcomes of them.
 
 from __future__ import annotations
 
-from holdfast.errors import HoldfastError, InvalidInput
+from typing import cast
+
+from holdfast.errors import HandlerSignal, HoldfastError, InvalidInput
 from holdfast.model.outcome import FailureKind
 
-__all__ = ["Late", "LeaseOver", "Misfit", "NotBegun", "ProcessDied", "RemoteFailure"]
+__all__ = ["Late", "LeaseOver", "Misfit", "NotBegun", "ProcessDied", "RemoteFailure", "signal_of"]
+
+
+def signal_of(error: BaseException) -> HandlerSignal | None:
+    """What a handler raised, if it says what is to become of the job. Errors are asked for their type only."""
+    return cast("HandlerSignal", error) if issubclass(type(error), HandlerSignal) else None
 
 
 class Late(HoldfastError):

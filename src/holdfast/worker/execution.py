@@ -9,29 +9,33 @@ interrupted and then killed (`holdfast.worker.processes`); they are never stuck.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import dataclasses
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from holdfast.client.client import Client
 from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.definitions.payload import encode_result
-from holdfast.errors import Fatal, HandlerSignal, Hold, InvalidInput, Retry, Snooze
+from holdfast.errors import Fatal, Hold, HoldfastError, InvalidInput, Retry, Snooze
 from holdfast.lifecycle.elapsed import elapsed
-from holdfast.model.foreign import message_of
+from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.deadlines import Deadlines
-from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure
+from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure, signal_of
 from holdfast.worker.fence import fenced
 from holdfast.worker.held import Held, Interrupt
 from holdfast.worker.middleware import Middleware
+from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.pool import ProcessPool
 from holdfast.worker.processes.talk import Service
 from holdfast.worker.starts import Starts
@@ -71,9 +75,10 @@ class Execution:
         middleware: Sequence[Middleware] = (),
         result_limit: Callable[[], int] | None = None,
         starts: Starts | None = None,
+        payloads: Payloads | None = None,
     ) -> None:
         self._config, self._worker = config, worker
-        self._starts = starts
+        self._starts, self._payloads = starts, payloads
         self._result_limit = result_limit or (lambda: config.result_max_bytes)
         self._client, self._resources, self._transactions = client, resources, transactions
         self._send = send
@@ -84,6 +89,8 @@ class Execution:
         self._requeue_drained = requeue_drained
         self._stuck_after = stuck_after_seconds
         self._on_stuck = on_stuck
+        self._loop = asyncio.get_running_loop()
+        self._recursion_limit, self._task_factory = sys.getrecursionlimit(), self._loop.get_task_factory()
 
     async def run(self, held: Held, job_type: JobType, timeout: float | None) -> Outcome:
         """Run one attempt to its end, whatever that is."""
@@ -102,6 +109,7 @@ class Execution:
         try:
             if held.interrupt is not None or held.lost or held.lease_end < elapsed():
                 return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
+            await self._fetch(held)
             self._deadlines.watch(held, timeout)
             run = self._within_middleware if self._middleware else self.call
             value = await run(held, job_type, timeout)
@@ -110,8 +118,7 @@ class Execution:
             result = held.result if value is None else value
             if result is None:
                 return _DONE
-            encode = partial(encode_result, job_type=job_type.name, most_bytes=self._result_limit())
-            return Outcome.success(_fit(encode, result, "fatal"))
+            return Outcome.success(_written(held, result, partial(self._encode, job_type)))
         except Misfit as misfit:
             return Outcome.failed(misfit.fault, failure=misfit.failure)
         except NotBegun as fault:
@@ -124,11 +131,12 @@ class Execution:
             if held.late:
                 return self._interrupted(held) or Outcome.timed_out(timeout or 0)
             return self._interrupted(held) or (STRUCK if held.shares_task else Outcome.failed(error))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             return self._raised(held, error)
         finally:
+            self._mend_surroundings()
             held.leave()
             self._deadlines.forget(held)
             if held.claim.last_chance and self._starts is not None:
@@ -157,6 +165,18 @@ class Execution:
         finally:
             self._deadlines.watch(held, timeout)
 
+    async def _fetch(self, held: Held) -> None:
+        """Get a payload that did not come with the claim. The time that this takes is not the handler's."""
+        if held.claim.payload is not None or self._payloads is None:
+            return
+        asked_at, stuck_at, held.stuck_at = time.monotonic(), held.stuck_at, None
+        try:
+            await self._payloads.fetch(held)
+        finally:
+            held.waited = time.monotonic() - asked_at
+            held.stuck_at = None if stuck_at is None else stuck_at + held.waited
+        held.started = time.monotonic()
+
     async def _begin(self, held: Held, starts: Starts) -> None:
         """Have it recorded that the handler is about to run. The time that this takes is not the handler's."""
         stuck_at, held.stuck_at = held.stuck_at, None
@@ -168,10 +188,38 @@ class Execution:
 
     async def _within_middleware(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
         """The handler within all middleware, the first one outermost."""
-        call: Callable[[], Awaitable[Any]] = partial(self.call, held, job_type, timeout)
+        running: set[asyncio.Task[Any]] = set()
+
+        async def handler() -> Any:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - within a coroutine
+            running.add(task)
+            try:
+                return await self.call(held, job_type, timeout)
+            finally:
+                running.discard(task)
+
+        call: Callable[[], Awaitable[Any]] = handler
         for middleware in reversed(self._middleware):
             call = partial(middleware.run, self._context(held), call)
-        return await call()
+        try:
+            value = await call()
+        finally:
+            left = set(running)
+            await _ended(left)
+        if left:
+            raise HoldfastError("middleware ended while the handler was running; it was cancelled")
+        return value
+
+    def _mend_surroundings(self) -> None:
+        """What a handler has changed in a place that it shares with the worker, and the worker cannot live with."""
+        if sys.getrecursionlimit() < self._recursion_limit:
+            sys.setrecursionlimit(self._recursion_limit)
+        if self._loop.get_task_factory() is not self._task_factory:
+            self._loop.set_task_factory(self._task_factory)
+
+    def _encode(self, job_type: JobType, value: Any) -> str | None:
+        return encode_result(value, job_type.name, self._result_limit())
 
     def _context(self, held: Held) -> Context:
         return Context(held, self._client, self._resources, self._transactions, send=self._send)
@@ -188,17 +236,18 @@ class Execution:
         self._processes.shutdown()
 
     def _raised(self, held: Held, error: BaseException) -> Outcome:
-        match error:
+        match signal_of(error):
             case Hold():
-                return _failed(error, failure="hold")
-            case Snooze():
-                return self._interrupted(held) or Outcome.snoozed(error.delay_seconds, message_of(error))
+                return _failed(held, error, failure="hold")
+            case Snooze(delay_seconds=delay):
+                note = _failed(held, error).message
+                return self._interrupted(held) or Outcome.snoozed(delay, note or "")
             case Fatal():
-                return _failed(error, failure="fatal")
-            case Retry():
-                return self._interrupted(held) or _failed(error, failure="retry", delay_seconds=error.delay_seconds)
+                return _failed(held, error, failure="fatal")
+            case Retry(delay_seconds=delay):
+                return self._interrupted(held) or _failed(held, error, failure="retry", delay_seconds=delay)
             case _:
-                return self._interrupted(held) or _failed(error)
+                return self._interrupted(held) or _failed(held, error)
 
     def _interrupted(self, held: Held) -> Outcome | None:
         """The outcome of a handler that was told to stop; None if it was not."""
@@ -237,10 +286,11 @@ class Execution:
         loop = asyncio.get_running_loop()
         context = SyncContext(held, self._client, self._resources, lambda: loop, self._transactions, send=self._send)
         call = partial(contextvars.copy_context().run, partial(job_type.handler, context, **arguments))
+        encode = partial(self._encode, job_type)
         if held.claim.last_chance and self._starts is not None:
             await self._begin(held, self._starts)
             call = partial(_call_and_tell, call, partial(loop.call_soon_threadsafe, self._starts.pass_on_soon, held))
-        future = loop.run_in_executor(self._threads, _call, call)
+        future = loop.run_in_executor(self._threads, _call, held, call, encode)
         late = False
         deadline = None if timeout is None else time.monotonic() + timeout
         while not future.done():
@@ -260,7 +310,7 @@ class Execution:
                 self._on_stuck(held)
         try:
             value = future.result()
-        except Exception as error:
+        except BaseException as error:
             if late:
                 raise Late("the handler ran for too long") from error
             raise
@@ -269,11 +319,18 @@ class Execution:
         return value
 
 
-def _failed(error: BaseException, *, failure: FailureKind = "retryable", delay_seconds: float | None = None) -> Outcome:
-    """What the handler raised, here or in another process."""
-    remote = error.__cause__ if isinstance(error, HandlerSignal) else error
-    if not isinstance(remote, RemoteFailure):
+def _failed(
+    held: Held, error: BaseException, *, failure: FailureKind = "retryable", delay_seconds: float | None = None
+) -> Outcome:
+    """What the handler raised, here, in a thread or in another process."""
+    if held.written is not None and held.written[0] is error:
+        outcome: Outcome = held.written[1]
+        return dataclasses.replace(outcome, failure=failure, delay_seconds=delay_seconds)
+    signal = signal_of(error)
+    source = error if signal is None else signal.__cause__
+    if not issubclass(type(source), RemoteFailure):
         return Outcome.failed(error, failure=failure, delay_seconds=delay_seconds)
+    remote = cast("RemoteFailure", source)
     return Outcome.failed(
         error,
         failure=failure,
@@ -291,18 +348,51 @@ def _fit(convert: Callable[[Any], T], value: Any, failure: FailureKind) -> T:
         raise Misfit(fault, failure) from fault
 
 
+async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel these tasks and wait for their end, however often this one is cancelled: a handler runs there."""
+    for task in tasks:
+        task.cancel()
+    while left := {task for task in tasks if not task.done()}:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait(left)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+
+
 def _call_and_tell(function: Callable[[], Any], tell: Callable[[], Any]) -> Any:
     """Call a handler, and say that this is about to happen."""
     tell()
     return function()
 
 
-def _call(function: Callable[[], Any]) -> Any:
-    """Call a handler in its thread. What would pass for something else in the event loop becomes a plain error.
+def _written(held: Held, result: Any, encode: Callable[[Any], str | None]) -> str | None:
+    """A result as text; as its own thread has written it, unless middleware has put another one in its place."""
+    if held.written is None or held.written[0] is not result:
+        return _fit(encode, result, "fatal")
+    text = held.written[1]
+    if isinstance(text, Misfit):
+        raise text
+    return cast("str | None", text)
 
-    No future can hold a StopIteration; and nobody pressed Ctrl-C in this thread.
+
+def _call(held: Held, function: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
+    """Call a handler in its thread, and write down there what it returns or raises.
+
+    Results and errors may come with code of their own, which takes its time or never returns: it must not do so in the
+    event loop. No future can hold a StopIteration; and nobody pressed Ctrl-C in this thread.
     """
     try:
-        return function()
+        value = function()
+        result = held.result if value is None else value
+        if result is not None:
+            try:
+                held.written = result, _fit(encode, result, "fatal")
+            except Misfit as misfit:
+                held.written = result, misfit
     except (StopIteration, KeyboardInterrupt) as error:
         raise RuntimeError(f"the handler raised {type(error).__name__}") from error
+    except BaseException as error:
+        held.written = error, Outcome.failed(error)
+        raise
+    return value

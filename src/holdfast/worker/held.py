@@ -66,6 +66,8 @@ class Held:
     reports = 0
     #: What the handler has set as its result, apart from what it returns.
     result: Any = None
+    #: A result or an error with what its own thread has made of it (see holdfast.worker.execution).
+    written: tuple[Any, Any] | None = None
     #: It has returned one as well.
     returned = False
     #: The handler's own transaction is open, is about to end the job, and has (see holdfast.worker.transaction).

@@ -13,13 +13,16 @@ its share: that is what a crash can make run again.
 Of streams that somebody limited, nothing is claimed ahead, because it would hold permits that others could use (but one
 job, where what was claimed ahead takes every slot at once). Where a limit is per key, all of a stream is looked at
 every time, because what waited for a permit comes back with its old place.
+The claim shares slots between the tenants whose streams it looks at (see sql/functions/shares.sql). With very many
+streams, it looks at those in which something was ready at the last look at everything, and at those that were heard of
+or served since.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Literal
 
 from holdfast.errors import DatabaseUnavailable
@@ -56,8 +59,12 @@ _ROUNDS_OF_A_CLAIM = 16
 #: How often to look for permits that have fallen free, and for how long after jobs were found.
 _LIMITED_EVERY = 0.1
 _LIMITED_SECONDS = 5.0
-#: With more streams than this, ordinary claims look only at those that had something lately.
+#: With more streams than this, ordinary claims look only at those that may have something.
 _ALL_STREAMS_UP_TO = 64
+#: For how long a stream that was heard of or served may have something.
+_ACTIVE_SECONDS = 5.0
+#: Streams come and go: of so many that belong to others, nothing is remembered.
+_FOREIGN_KEPT = 100_000
 
 
 class Intake(Service):
@@ -78,6 +85,7 @@ class Intake(Service):
         tenants: Sequence[str] | None,
         batch_size: int,
         poll_interval: float,
+        prepare: Callable[[], Awaitable[None]],
         start: Callable[[Held], None],
         keep: Callable[[float], None],
         hand_back: Callable[[Held], None],
@@ -90,6 +98,7 @@ class Intake(Service):
         self._offer = Offer(fast_types)
         self._batch_size, self._poll_interval = batch_size, poll_interval
         self._start, self._keep, self._hand_back, self._idle = start, keep, hand_back, idle
+        self._prepare, self._prepared = prepare, False
         #: How many jobs of each lane may be held beyond its slots.
         self._share = {lane: AHEAD * batch_size * n // max(1, slots.total) for lane, n in slots.capacity.items()}
         self._held_already = held_already
@@ -99,6 +108,7 @@ class Intake(Service):
         self._unknown: set[int] = set()
         self._foreign: set[int] = set()
         self._active: dict[int, float] = {}
+        self._stocked: frozenset[int] = frozenset()
         self._limited_at = float("-inf")
         self._streams_at = self._lately_at = self._recent_at = self._everything_at = float("-inf")
         self._loaded = False
@@ -157,17 +167,24 @@ class Intake(Service):
         return min(await self._look(), self._until_stale())
 
     async def _look(self) -> float:
+        if not self._prepared:
+            await self._prepare()
+            self._prepared = True
         now = time.monotonic()
         if self._unanswered and now >= self._unanswered[0]:
-            # No claim is under way: what was claimed by this time is held, or was never heard of.
-            claimed_until = await self._store.claim_time()
-            await self._store.release_unheard([h.claim.job_id for h in self._held.all()], claimed_until)
+            # No claim is under way: what was claimed before this mark is held, or was never heard of.
+            mark = await self._store.claim_mark()
+            await self._store.release_unheard([h.claim.job_id for h in self._held.all()], mark)
             del self._unanswered[0]
         if now - self._streams_at >= _STREAMS_EVERY:
             # What is heard of while this reads may be newer than the answer: it is judged by the next one.
             self._streams_at, unknown, self._unknown = now, self._unknown, set()
-            self._offer.renew(await self._store.streams(self._types, self._queues, self._tenants))
+            self._offer.renew(await self._store.streams(self._types, self._queues, self._tenants, self._offer.used))
             self._foreign = (self._foreign | unknown) - self._offer.streams.keys()
+            if len(self._foreign) > _FOREIGN_KEPT:
+                self._foreign = set()
+            self._active = {stream: at for stream, at in self._active.items() if now - at < _ACTIVE_SECONDS}
+            self._hints.keep(self._offer.streams)
             self._hints.forget(stream.id for stream in self._offer.streams.values() if stream.keyed)
         if not self._offer.streams:
             return await self._nothing()
@@ -177,6 +194,8 @@ class Intake(Service):
         self._full = False
         for lane, wanted, streams in self._wishes():
             if wanted > 0 and streams:
+                if view == "everything" and not wanted_in_all and len(self._offer.streams) > _ALL_STREAMS_UP_TO:
+                    self._stocked = frozenset(await self._store.ready_streams(list(self._offer.streams)))
                 claimed += await self._claim(lane, wanted, streams, view)
                 wanted_in_all += wanted
         if wanted_in_all:
@@ -254,7 +273,7 @@ class Intake(Service):
         self._hints.learn(claim for claim in claims if not claim.stream.keyed)
         for stream in {claim.stream.id: claim.stream for claim in claims}.values():
             self._active[stream.id] = asked_at
-            self._offer.served(stream, asked_at)
+            self._offer.used.add(stream.id)
             if stream.limited:
                 self._limited_at = asked_at
         for claim in claims:
@@ -308,7 +327,8 @@ class Intake(Service):
         if view == "recent":
             return self._hints.since("recent", streams, last_will_do=True)  # none is made within a second of another
         if len(streams) > _ALL_STREAMS_UP_TO:
-            streams = [s for s in streams if now - self._active.get(s, -60.0) < 5.0] or streams
+            since = now - _ACTIVE_SECONDS
+            streams = [s for s in streams if s in self._stocked or self._active.get(s, since) > since] or streams
         return self._hints.ranges(streams) if view == "new" else self._hints.since("lately", streams)
 
     def _fill(self, lane: str) -> None:

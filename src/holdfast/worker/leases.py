@@ -187,9 +187,12 @@ class LeaseKeeper:
                 h.lost = True
                 self._tell(self._on_lost, h)
                 continue
-            h.lease_end = asked_at + found[0]
-            if (tell := h.renewed) is not None:
-                tell(h.lease_end)
+            # What somebody had locked was not prolonged. How long it lasts is better known here: if the clock was set
+            # back meanwhile, its expiry lies far ahead, until the leader brings it nearer.
+            if math.isclose(found[0], h.claim.lease_seconds, rel_tol=1e-6, abs_tol=1e-3):
+                h.lease_end = asked_at + found[0]
+                if (tell := h.renewed) is not None:
+                    tell(h.lease_end)
             self._interrupt(h, found[1])
 
     def _interrupt(self, held: Held, wish: str | None) -> None:

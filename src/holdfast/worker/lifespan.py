@@ -60,13 +60,18 @@ class _Hold:
         loop = asyncio.get_running_loop()
         self._entered: asyncio.Future[Any] = loop.create_future()
         self._leave: asyncio.Future[None] = loop.create_future()
+        self._ended_by: BaseException | None = None
         self._context = contextvars.copy_context()
         self._task = loop.create_task(self._hold(), name="lifespan", context=self._context)
 
     async def _hold(self) -> None:
-        async with self._lifespan() as resources:
-            self._entered.set_result(resources)
-            await self._leave
+        try:
+            async with self._lifespan() as resources:
+                self._entered.set_result(resources)
+                await self._leave
+        except (SystemExit, KeyboardInterrupt) as fault:
+            # Raised by a task it would end the event loop there and then; it is raised by those who wait for this.
+            self._ended_by = fault
 
     async def entered(self, stop: asyncio.Event) -> Any:
         try:
@@ -75,6 +80,8 @@ class _Hold:
                 for variable, value in self._context.items():
                     variable.set(value)  # as if it had been entered here
                 return self._entered.result()
+            if self._ended_by is not None:
+                raise self._ended_by
             if self._task.done():
                 self._task.result()
             raise StoppedEarly("the worker was told to stop before its lifespan was entered")
@@ -87,8 +94,10 @@ class _Hold:
             self._leave.set_exception(error) if error is not None else self._leave.set_result(None)
         await _first(self._task, stop=self._hurry, seconds=_LEAVE_SECONDS)
         await self._end()
-        if self._task.done() and not self._task.cancelled() and self._task.exception() not in (None, error):
-            self._task.result()
+        if self._task.done() and not self._task.cancelled():
+            fault = self._ended_by or self._task.exception()
+            if fault is not None and fault is not error:
+                raise fault
 
     async def _end(self) -> None:
         self._task.cancel()

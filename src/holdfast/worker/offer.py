@@ -1,4 +1,4 @@
-"""The streams that a worker may take from: which lane they fit, which are limited, and whose turn it is."""
+"""The streams that a worker may take from: which lane they fit, and which are limited."""
 
 from __future__ import annotations
 
@@ -14,41 +14,31 @@ class Offer:
 
     def __init__(self, fast_types: Collection[str]) -> None:
         self._fast_types = frozenset(fast_types)
-        self._served: dict[str, float] = {}
+        #: From which streams jobs were taken since the database was last asked.
+        self.used: set[int] = set()
         self.streams: dict[int, Stream] = {}
         self._lanes: dict[str, tuple[list[int], list[int]]] = {}
-        self._many_tenants = False
         #: Whether any stream is limited.
         self.limited = False
 
     def renew(self, streams: dict[int, Stream]) -> None:
         """The database was asked again."""
         self.streams = streams
-        self._many_tenants = len({stream.tenant for stream in streams.values()}) > 1
+        self.used.clear()
         self.limited = any(stream.limited for stream in streams.values())
         for lane in ("fast", "general"):
             fitting = [s for s in streams.values() if lane == "general" or s.type in self._fast_types]
             self._lanes[lane] = [s.id for s in fitting], [s.id for s in fitting if not s.limited]
 
-    def served(self, stream: Stream, at: float) -> None:
-        """A job of this stream was taken."""
-        self._served[stream.tenant] = at
-
     def every(self, lane: str) -> list[int]:
         """All streams that slots of this lane may run."""
-        return self._in_turn(self._lanes[lane][0])
+        return self._lanes[lane][0]
 
     def unlimited(self, lane: str) -> list[int]:
         """Those without limits."""
-        return self._in_turn(self._lanes[lane][1])
+        return self._lanes[lane][1]
 
     def has_limits(self, lane: str) -> bool:
         """Whether there are others."""
         every, unlimited = self._lanes[lane]
         return len(unlimited) < len(every)
-
-    def _in_turn(self, streams: list[int]) -> list[int]:
-        """Between tenants that run equally many, it is the turn of the one that was served longest ago."""
-        if not self._many_tenants:
-            return streams
-        return sorted(streams, key=lambda stream: self._served.get(self.streams[stream].tenant, 0.0))

@@ -54,7 +54,7 @@ class Starts:
             self.pass_on(held)
             raise
         finally:
-            held.waited = time.monotonic() - asked_at
+            held.waited += time.monotonic() - asked_at
 
     def pass_on(self, held: Held) -> None:
         """The handler runs, or will not. Called again, it does nothing."""

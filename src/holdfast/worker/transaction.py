@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from holdfast.definitions.payload import encode_result
 from holdfast.errors import HoldfastError, InvalidInput
-from holdfast.lifecycle.portal import immediately
+from holdfast.lifecycle.portal import immediately, in_loop
 from holdfast.store.foreign import is_blocking
 from holdfast.store.transactions import Transactions
 from holdfast.worker.endings import Misfit
@@ -81,14 +81,14 @@ def blocking_transaction(
     if conn is not None and not is_blocking(conn):
         raise InvalidInput("this handler does not run in the event loop that the connection belongs to")
 
-    def in_loop(work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, loop()).result()
+    def patiently(work: Coroutine[Any, Any, T]) -> T:
+        return in_loop(work, loop())
 
-    wait: Wait = in_loop if conn is None else immediately
+    wait: Wait = patiently if conn is None else immediately
     block = transaction(held, transactions, conn)
     lent = wait(_entered(block))
     try:
-        yield BlockingConnection(lent, in_loop) if conn is None else lent
+        yield BlockingConnection(lent, patiently) if conn is None else lent
     except GeneratorExit:
         # Nobody has left the block, and nobody will: it is collected, in any thread, the event loop's own perhaps.
         raise

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import secrets
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,9 +16,8 @@ from typing import Any
 
 from holdfast.client.client import Client
 from holdfast.config import Config
-from holdfast.definitions.job_type import JobType
 from holdfast.definitions.registry import Registry
-from holdfast.errors import DatabaseUnavailable, InvalidInput
+from holdfast.errors import DatabaseUnavailable
 from holdfast.lifecycle.service import Service
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
@@ -30,15 +25,18 @@ from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.store.reports import ReportStore
 from holdfast.store.transactions import Transactions
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.events import AttemptStarted, LeaseLost, WorkerChanged
-from holdfast.version import __version__
+from holdfast.telemetry.events import WorkerChanged
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.blockage import Blockage
-from holdfast.worker.execution import STRUCK, Execution
+from holdfast.worker.drain import CLEAN_UP_SECONDS, Drain
+from holdfast.worker.enlistment import Enlistment, chosen, lane_timeout, new_worker_id
+from holdfast.worker.execution import Execution
 from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
 from holdfast.worker.lifespan import StoppedEarly, inside
 from holdfast.worker.middleware import Middleware
+from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.addresses import check_addresses
 from holdfast.worker.runners import Runners
 from holdfast.worker.settlement import SettlementService
@@ -46,10 +44,8 @@ from holdfast.worker.slots import Slots
 from holdfast.worker.starts import Starts
 from holdfast.worker.surrender import Surrender
 
-__all__ = ["Worker", "new_worker_id"]
+__all__ = ["Worker"]
 
-#: How long interrupted handlers may take to clean up, and a stuck thread to return after its timeout.
-_CLEAN_UP_SECONDS = 10.0
 #: How long the end of a drain waits for a database that does not answer: for the last claim, for outcomes once the
 #: grace is over, and for each word of goodbye. What cannot be said is found by the leases.
 _LAST_CLAIM_SECONDS = 3.0
@@ -57,12 +53,6 @@ _LAST_OUTCOMES_SECONDS = 5.0
 _GOODBYE_SECONDS = 1.0
 _STUCK_AFTER_SECONDS = 30.0
 _ADRIFT = Outcome.released("the worker lost track of it")
-_INTERRUPTED = Outcome.released("the worker was interrupted")
-
-
-def new_worker_id() -> str:
-    """Host, process and a random part: never used twice."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 class Worker:
@@ -91,12 +81,15 @@ class Worker:
     ) -> None:
         self.id = new_worker_id()
         self._config, self._database, self._client, self._bus = config, database, client, bus
-        self._types = self._chosen(registry, types)
-        self._timeouts = {t.name: t.timeout_seconds or self._lane_timeout(t) for t in self._types.values()}
+        self._types = chosen(registry, types)
+        self._timeouts = {t.name: t.timeout_seconds or lane_timeout(config, t) for t in self._types.values()}
         check_addresses(self._types.values())
         self._queues, self._tenants = queues, tenants
         self._lifespan = lifespan
         self._slots = Slots(slots)
+        self._enlistment = Enlistment(
+            database, self.id, self._types, slots=self._slots.capacity, queues=queues, tenants=tenants
+        )
         self._batch_size = batch_size or config.batch_size
         self._poll_interval = poll_interval or config.poll_interval
         self._burst = burst
@@ -105,24 +98,17 @@ class Worker:
         self._middleware = middleware
         self._held = HeldAttempts()
         self._store = LeaseStore(database, self.id)
-        self._drain = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._an_end = asyncio.Event()
-        self._asked = False
+        self._drain = Drain(config.shutdown_grace_period_seconds, self._slots, self._held)
         #: Attempts that cannot be ended, with what to say of them once only a new process is left.
         self.stuck: list[Settlement] = []
         #: Replaces this process, from any thread, which then settles what is stuck. None inside of somebody's program.
         self.replace: Callable[[], object] | None = None
         #: Whether somebody has asked the process to stop, as known in any thread, even while the event loop is blocked.
         self.told_to_stop: Callable[[], bool] = lambda: False
-        self._drain_over: float | None = None
 
     def drain(self) -> None:
         """Stop claiming and let running jobs finish; called again, interrupt them now."""
-        if self._asked:
-            self._hurry.set()
-        self._asked = True
-        self._drain.set()
+        self._drain.ask()
 
     async def run(self) -> None:
         """Work until drained, or in a burst until nothing is left."""
@@ -131,8 +117,8 @@ class Worker:
 
     async def _run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            resources = await stack.enter_async_context(inside(self._lifespan, self._drain, self._hurry))
-            await self._register()
+            resources = await stack.enter_async_context(inside(self._lifespan, self._drain.begun, self._drain.hurried))
+            await self._enlistment.enter()
             transactions = Transactions(self._config, self.id, size=self._slots.total)
             stack.push_async_callback(transactions.close)
             transactions.result_limit = self._result_limit
@@ -152,13 +138,14 @@ class Worker:
                 middleware=self._middleware,
                 result_limit=self._result_limit,
                 starts=Starts(self._store, self._bus),
+                payloads=Payloads(self._store, self._bus),
             )
             self._blockage = Blockage(
                 self.id,
                 self._held,
                 self._bus,
                 time_over=self._time_over,
-                drain_over=self._drain_over_at,
+                drain_over=lambda: self._drain.over_at(self.told_to_stop),
                 give_up=self._give_loop_up,
             )
             self._keeper = LeaseKeeper(
@@ -169,9 +156,21 @@ class Worker:
                 blockage=self._blockage,
                 on_wake=self._on_wake,
                 on_lost=self._on_lost,
-                on_unknown=lambda: self._spawn(self._register()),
+                on_unknown=lambda: self._spawn(self._enlistment.enter()),
             )
-            self._runners = Runners(self._attempt)
+            self._attempts = Attempts(
+                self.id,
+                self._bus,
+                self._held,
+                self._execution,
+                types=self._types,
+                timeouts=self._timeouts,
+                stuck_after=self._stuck_after,
+                on_ended=self._on_ended,
+                on_struck=self._on_struck,
+                settle=self._settle,
+            )
+            self._runners = Runners(self._attempts.run)
             self._intake = self._new_intake()
             self._settlement = SettlementService(
                 self._store,
@@ -213,7 +212,7 @@ class Worker:
         services = [asyncio.create_task(s.run(), name=s.name) for s in self._services]
         watch = asyncio.create_task(self._watch_leases(), name="lease watch")
         try:
-            drained = asyncio.create_task(self._drain.wait(), name="drain")
+            drained = asyncio.create_task(self._drain.begun.wait(), name="drain")
             await asyncio.wait(
                 {drained, intake, settlement, beginnings, *services}, return_when=asyncio.FIRST_COMPLETED
             )
@@ -235,8 +234,7 @@ class Worker:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
-            with contextlib.suppress(DatabaseUnavailable):
-                await self._database.value("unregister_worker", self.id, seconds=_GOODBYE_SECONDS)
+            await self._enlistment.leave()
             self._tell("stopped")
         for task in (intake, settlement, beginnings, *services):
             if task.done() and not task.cancelled() and task.exception() is not None:
@@ -249,15 +247,13 @@ class Worker:
         for service in self._services:
             service.stop()
         self._intake.stop()
-        grace = self._config.shutdown_grace_period_seconds
-        grace_end = time.monotonic() + grace
-        self._drain_over = grace_end + _CLEAN_UP_SECONDS
-        await asyncio.wait({intake, *services}, timeout=min(_CLEAN_UP_SECONDS, max(_LAST_CLAIM_SECONDS, grace)))
+        grace, grace_end = self._drain.grace_seconds, self._drain.begin()
+        await asyncio.wait({intake, *services}, timeout=min(CLEAN_UP_SECONDS, max(_LAST_CLAIM_SECONDS, grace)))
         self._intake.give_up()
-        await self._idle(grace_end, or_hurry=True)
+        await self._drain.idle(grace_end, or_hurry=True)
         for held in self._held.all():
             held.stop("drain")
-        await self._idle(time.monotonic() + _CLEAN_UP_SECONDS, or_hurry=False)
+        await self._drain.idle(time.monotonic() + CLEAN_UP_SECONDS, or_hurry=False)
         self.stuck = [
             (h.claim.job_id, h.claim.attempt, self._execution.given_up(h, self._timeouts[h.type]), h.running_ms, None)
             for h in self._held.all()
@@ -272,19 +268,6 @@ class Worker:
                 ids, attempts = [s[0] for s in self.stuck], [s[1] for s in self.stuck]
                 await self._database.rows("renew", self.id, ids, attempts, seconds=_GOODBYE_SECONDS)
 
-    async def _idle(self, until: float, *, or_hurry: bool) -> None:
-        """Wait until no handler runs but stuck ones, the time is over, or somebody is in a hurry."""
-        while (left := until - time.monotonic()) > 0 and not (or_hurry and self._hurry.is_set()):
-            if self._slots.used <= sum(h.stuck and not h.ended for h in self._held.all()):
-                return
-            self._an_end.clear()
-            waits = [asyncio.create_task(self._an_end.wait())]
-            if or_hurry:
-                waits.append(asyncio.create_task(self._hurry.wait()))
-            await asyncio.wait(waits, timeout=min(0.5, left), return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
-
     def _new_intake(self) -> Intake:
         return Intake(
             self._store,
@@ -297,59 +280,30 @@ class Worker:
             tenants=self._tenants,
             batch_size=self._batch_size,
             poll_interval=self._poll_interval,
+            prepare=self._enlistment.publish,
             start=self._runners.start,
             keep=self._keeper.expect,
-            hand_back=self._hand_back,
-            held_already=self._on_claimed_again,
+            hand_back=self._attempts.hand_back,
+            held_already=self._attempts.claimed_again,
             idle=self.drain if self._burst else None,
         )
 
-    def _hand_back(self, held: Held) -> None:
-        held.ended = True  # it may come again before the answer to this
-        self._settlement.add(held, Outcome.released("claimed ahead and not needed"))
+    def _on_lost(self, held: Held) -> None:
+        self._attempts.lost(held)
 
-    async def _attempt(self, held: Held) -> None:
-        outcome = _INTERRUPTED
-        try:
-            job_type = self._types[held.claim.stream.type]
-            timeout = self._timeouts[job_type.name]
-            if job_type.executor == "async":
-                held.stuck_at = time.monotonic() + timeout + self._stuck_after
-            if self._bus.hears(AttemptStarted):
-                self._tell_start(held)
-            outcome = await self._execution.run(held, job_type, timeout)
-            if outcome is STRUCK:
-                self._runners.keep_apart(held)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a fault of ours must not leave a job running for ever
-            outcome = Outcome.failed(error)
-        finally:
-            held.stuck_at, held.ended = None, True
-            try:
-                self._intake.ended(held)
-                self._an_end.set()
-            finally:
-                self._settlement.add(held, outcome)
+    def _on_struck(self, held: Held) -> None:
+        self._runners.keep_apart(held)
 
-    def _tell_start(self, held: Held) -> None:
-        claim = held.claim
-        self._bus.emit(
-            AttemptStarted(
-                job_id=claim.job_id,
-                type=claim.stream.type,
-                tenant=claim.stream.tenant,
-                queue=claim.stream.queue,
-                attempt=claim.attempt,
-                queue_seconds=(claim.claimed_at - claim.ready_at).total_seconds(),
-                correlation_id=claim.correlation_id,
-                worker=self.id,
-            )
-        )
+    def _settle(self, held: Held, outcome: Outcome) -> None:
+        self._settlement.add(held, outcome)
+
+    def _on_ended(self, held: Held) -> None:
+        self._intake.ended(held)
+        self._drain.handler_ended()
 
     def _on_stuck(self, held: Held) -> None:
         self._tell("has a stuck thread and is to be replaced", _name(held))
-        self._drain.set()
+        self._drain.begun.set()
 
     def _time_over(self, held: Held | None) -> float:
         """When an attempt is stuck that has not ended; of none in particular, how long after its start."""
@@ -359,12 +313,6 @@ class Worker:
         if stuck_at is not None:
             return stuck_at
         return (time.monotonic() if started is None else started) + self._timeouts[held.type] + self._stuck_after
-
-    def _drain_over_at(self) -> float | None:
-        """When a drain must be over. Perhaps the event loop is blocked and has not heard of it."""
-        if self._drain_over is None and self.told_to_stop():
-            self._drain_over = time.monotonic() + self._config.shutdown_grace_period_seconds + _CLEAN_UP_SECONDS
-        return self._drain_over
 
     async def _give_loop_up(self, blocker: Held | None, drained: bool) -> None:
         """In the lease keeper's thread: the event loop is blocked for longer than may be."""
@@ -378,24 +326,6 @@ class Worker:
                 self._tell("cannot be replaced", str(fault))
                 self.replace = None
         await self._surrender.hand_back(blocker, drained=drained)
-
-    def _on_lost(self, held: Held) -> None:
-        """The database says that a lease is gone, while its handler still runs."""
-        if self._held.get(held.claim.job_id) is held and held.running:
-            if held.claim.target is not None:
-                held.stop("lease")
-            self._bus.emit(
-                LeaseLost(
-                    job_id=held.claim.job_id, type=held.claim.stream.type, attempt=held.claim.attempt, worker=self.id
-                )
-            )
-
-    def _on_claimed_again(self, earlier: Held, held: Held) -> None:
-        """A job came back to us while an attempt of it whose lease has lapsed is still here: one at a time."""
-        if not earlier.lost:
-            earlier.lost = True
-            self._on_lost(earlier)
-        self._settlement.add(held, Outcome.snoozed(1.0, "an earlier attempt has not ended yet in this worker"))
 
     async def _watch_leases(self) -> None:
         """Handlers with a target end with their lease, by our own clock, when it could not be renewed.
@@ -419,22 +349,7 @@ class Worker:
                 self._settlement.add(held, _ADRIFT)
             if not self._keeper.alive:
                 self._tell("lost its lease keeper and drains")
-                self._drain.set()
-
-    async def _register(self) -> None:
-        with contextlib.suppress(DatabaseUnavailable):
-            await self._database.value("publish_types", json.dumps([t.published() for t in self._types.values()]))
-            await self._database.value(
-                "enlist_worker",
-                self.id,
-                socket.gethostname(),
-                os.getpid(),
-                __version__,
-                json.dumps(self._slots.capacity),
-                list(self._types),
-                self._queues,
-                self._tenants,
-            )
+                self._drain.begun.set()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -443,21 +358,6 @@ class Worker:
 
     def _tell(self, change: str, detail: str = "") -> None:
         self._bus.emit(WorkerChanged(worker=self.id, change=change, detail=detail))
-
-    def _lane_timeout(self, job_type: JobType) -> float:
-        config = self._config
-        return config.fast_timeout_seconds if job_type.lane == "fast" else config.general_timeout_seconds
-
-    @staticmethod
-    def _chosen(registry: Registry, names: Sequence[str] | None) -> dict[str, JobType]:
-        if names is None:
-            return {t.name: t for t in registry}
-        unknown = [name for name in names if registry.get(name) is None]
-        if unknown:
-            raise InvalidInput(
-                f"the app has no job type {', '.join(unknown)}; it has {', '.join(t.name for t in registry)}"
-            )
-        return {t.name: t for t in registry if t.name in names}
 
 
 def _name(held: Held) -> str:

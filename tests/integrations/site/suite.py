@@ -16,7 +16,7 @@ from tests.integrations.site.shop.models import Order
 class InOneTransaction(TestCase):  # type: ignore[misc]
     def test_jobs_are_part_of_the_test(self) -> None:
         jobs.confirm.sync.enqueue(customer="ada")
-        assert [job.payload for job in hf.sync.find()] == [{"customer": "ada"}]
+        assert [hf.sync.get(job).payload for job in hf.sync.find()] == [{"customer": "ada"}]
 
     def test_and_gone_with_it(self) -> None:
         assert hf.sync.find() == []

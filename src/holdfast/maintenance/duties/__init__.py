@@ -13,6 +13,7 @@ from holdfast.maintenance.duties.requests import Requests
 from holdfast.maintenance.duties.retention import Retention
 from holdfast.maintenance.duties.seating import Seating
 from holdfast.maintenance.duties.strays import Headless, Hidden, LostHeads, StrayDue, StrayEntries, StrayLeases
+from holdfast.maintenance.duties.streams import ForgetStreams, ServeStreams
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.patience import Judge
 from holdfast.telemetry.bus import Bus
@@ -26,6 +27,7 @@ DUTIES: tuple[type[Duty], ...] = (
     Promotion,
     Permits,
     Recovery,
+    ServeStreams,
     Ageing,
     ClockWalk,
     Reconciliation,
@@ -37,6 +39,7 @@ DUTIES: tuple[type[Duty], ...] = (
     Headless,
     ForgetWorkers,
     ForgetPermits,
+    ForgetStreams,
     Retention,
 )
 

@@ -35,8 +35,8 @@ class Ageing(Duty):
     async def work(self, desk: Desk) -> Next:
         """Age some of them."""
         began, size = time.monotonic(), self.batch.size
-        mixed, shared = self._last.mixed or self._seen.mixed, self._last.shared or self._seen.shared
-        row = await desk.row("age", self._stream, self._rank, size * _LINES_PER_JOB, size, mixed, shared)
+        mixed = self._last.mixed or self._seen.mixed
+        row = await desk.row("age", self._stream, self._rank, size * _LINES_PER_JOB, size, mixed)
         self._seen.add(row)
         if row["reached_stream"] is not None:
             self._stream, self._rank = row["reached_stream"], row["reached_rank"]
@@ -53,19 +53,12 @@ class _Seen:
     """What a walk has learned so far."""
 
     ranks: tuple[int, int] | None = None
-    tenants: tuple[str, str] | None = None
 
     def add(self, row: Any) -> None:
         if row["lowest"] is not None:
             low, high = self.ranks or (row["lowest"], row["highest"])
             self.ranks = min(low, row["lowest"]), max(high, row["highest"])
-            first, last = self.tenants or (row["first_tenant"], row["last_tenant"])
-            self.tenants = min(first, row["first_tenant"]), max(last, row["last_tenant"])
 
     @property
     def mixed(self) -> bool:
         return self.ranks is not None and self.ranks[0] < self.ranks[1]
-
-    @property
-    def shared(self) -> bool:
-        return self.tenants is not None and self.tenants[0] != self.tenants[1]

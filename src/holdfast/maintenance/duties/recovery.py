@@ -38,6 +38,7 @@ class Recovery(Duty):
         )
         if rows and rows[0]["state"] == "too-late":
             return self.later(_TOO_LATE_SECONDS)
+        self.patience.watch.judged(watched)
         swept = [row for row in rows if row["state"] is not None]
         for row in swept:
             self.bus.emit(

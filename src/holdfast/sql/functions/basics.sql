@@ -26,6 +26,13 @@ as $$
   where s.name = setting.name
 $$;
 
+-- A moment that every client can read, whatever hand-written SQL has stored.
+create or replace function readable(moment timestamptz) returns timestamptz
+language sql immutable parallel safe
+as $$
+  select case when moment is not null then least(greatest(moment, '0002-01-01 00:00+00'), '9999-12-30 00:00+00') end
+$$;
+
 -- Where a job stands within its stream: before it only aged jobs (0) and those of lower priority number.
 create or replace function ready_rank(priority integer, returned boolean) returns integer
 language sql immutable parallel safe
@@ -70,7 +77,7 @@ as $$
   select case
     when outcome = 'success' then 'success'
     when kind = 'hold' then 'error'
-    when outcome = 'canceled' or interrupt = 'cancel' then 'canceled'
+    when outcome = 'canceled' or interrupt in ('cancel', 'resolve') then 'canceled'
     when outcome = 'paused' or interrupt = 'pause' then 'paused'
     when outcome = 'released' then 'queued'
     when outcome = 'snoozed' then case when delay_seconds > 0 then 'scheduled' else 'queued' end
@@ -80,6 +87,13 @@ as $$
     when outcome = 'lost' then 'queued'
     else 'retry'
   end
+$$;
+
+-- What a worker is told of a wish: to resolve a job is to cancel it, and workers know cancel and pause.
+create or replace function told_interrupt(interrupt text) returns text
+language sql immutable parallel safe
+as $$
+  select case interrupt when 'resolve' then 'cancel' else interrupt end
 $$;
 
 -- Whether this statement is, in all likelihood, a transaction of its own: the two began within microseconds.

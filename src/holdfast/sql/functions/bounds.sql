@@ -15,6 +15,7 @@ as $$
     ('backoff_max', 0, 2592000, false),
     ('backoff_jitter', 0, 1, false),
     ('delay', 0, 3153600000, false),
+    ('limit', 1, 10000, true),
     ('rate', 0.001, 2678400, false),
     ('weight', 0.001, 1000, false),
     ('priority', 0, 1000000000, true),
@@ -22,8 +23,15 @@ as $$
     ('retention_days', 0, 36500, false),
     ('ageing', 0, 3153600000, false),
     ('result_bytes', 1, 104857600, true),
+    ('streams', 1, 10000000, true),
+    ('stream_idle', 0, 3153600000, false),
+    ('payload_bytes', 1024, 104857600, true),
+    ('page', 1, 10000, true),
     ('requests_per_second', 0.001, 1000000, false),
-    ('key_lifetime', 0.001, 3153600000, false)
+    ('key_lifetime', 0.001, 3153600000, false),
+    ('slots', 0, 1000000, true),
+    ('term', 0.001, 86400, false),
+    ('elapsed', 0, 3153600000, false)
 $$;
 
 create or replace function highest(bound text) returns double precision

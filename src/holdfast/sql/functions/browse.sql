@@ -1,37 +1,45 @@
 -- What operators see: a bounded search over jobs, and figures. Moves: none. Roles: operator.
 
--- A query's tree (see holdfast.model.query) as a condition on `jobs j` and `leases l`. Values go through %L, names
--- come from the lists here: whatever the tree says, nothing of it is executed.
+-- A query's tree (see holdfast.model.query) as a condition on `jobs j`. Values stay in the tree, which is the parameter $7
+-- of the statement: whatever the tree says, nothing of it is executed, and the server's log does not show it when a search
+-- is canceled or fails. Names come from the lists here.
 create or replace function query_condition(tree jsonb) returns text
+language sql immutable
+set search_path from current
+as $$
+  select condition_at(tree, '{}')
+$$;
+
+-- The condition of the part of a tree that stands at `place` in the whole tree.
+create or replace function condition_at(tree jsonb, place text[]) returns text
 language plpgsql immutable
 set search_path from current
 as $$
 declare
   field   text := tree ->> 'field';
   op      text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
-  value   jsonb := tree -> 'value';
   exact   boolean := coalesce((tree ->> 'exact')::boolean, false);
   operand text;
 begin
-  if tree ? 'and' then
+  if tree ? 'and' or tree ? 'or' then
+    field := case when tree ? 'and' then 'and' else 'or' end;
     return coalesce(
-      (select '(' || string_agg(query_condition(part), ' and ') || ')' from jsonb_array_elements(tree -> 'and') part),
+      (select '(' || string_agg(condition_at(part, place || field || (number - 1)::text), format(' %s ', field)) || ')'
+       from jsonb_array_elements(tree -> field) with ordinality as parts (part, number)),
       'true');
-  elsif tree ? 'or' then
-    return (select '(' || string_agg(query_condition(part), ' or ') || ')' from jsonb_array_elements(tree -> 'or') part);
   elsif tree ? 'not' then
-    return format('(%s) is not true', query_condition(tree -> 'not'));
+    return format('(%s) is not true', condition_at(tree -> 'not', place || 'not'::text));
   elsif tree ? 'text' then
-    operand := quote_literal('%' || like_escaped(tree ->> 'text') || '%');
+    operand := format($x$'%%' || like_escaped(%s) || '%%'$x$, term_at(place || 'text'::text));
     return format('(j.payload::text ilike %1$s or j.last_error ilike %1$s)', operand);
   elsif tree ? 'json' then
-    operand := format('(j.%I #> %L::text[])',
-      case tree ->> 'json' when 'result' then 'result' else 'payload' end,
-      array(select jsonb_array_elements_text(tree -> 'path')));
+    operand := format('(j.%I #> array(select jsonb_array_elements_text($7 #> %L)))',
+      case tree ->> 'json' when 'result' then 'result' else 'payload' end, place || 'path'::text);
     if op = '=' then
-      return format('%s = %L::jsonb', operand, value);
+      return format('%s = ($7 #> %L)', operand, place || 'value'::text);
     end if;
-    return format('(jsonb_typeof(%1$s) = %2$L and %1$s %3$s %4$L::jsonb)', operand, jsonb_typeof(value), op, value);
+    return format('(jsonb_typeof(%1$s) = %2$L and %1$s %3$s ($7 #> %4$L))', operand, jsonb_typeof(tree -> 'value'), op,
+      place || 'value'::text);
   end if;
 
   operand := case field
@@ -49,24 +57,34 @@ begin
   if operand is null or op is null then
     raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
   elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
-    return format('%s %s %L::numeric', operand, op, value #>> '{}');
+    if jsonb_typeof(tree -> 'value') is distinct from 'number' then
+      raise exception '% is compared with a number', field using errcode = 'HF002';
+    end if;
+    return format('%s %s (%s)::numeric', operand, op, term_at(place || 'value'::text));
   elsif field in ('created', 'updated', 'finished', 'run_at') then
-    return format('%s %s %L::timestamptz', operand, op, value #>> '{}');
-  elsif field = 'error' then
-    return (
-      select '(' || string_agg(
-        format('j.last_error ilike %L', '%' || case when exact then like_escaped(part)
-          else replace(like_escaped(part), '*', '%') end || '%'), ' or ') || ')'
-      from jsonb_array_elements_text(value) part);
+    return format('%s %s (%s)::timestamptz', operand, op, term_at(place || 'value'::text));
   end if;
   return (
     select '(' || string_agg(
       case
-        when strpos(part, '*') > 0 and not exact then format('%s like %L', operand, replace(like_escaped(part), '*', '%'))
-        else format('%s = %L', operand, part)
+        when field = 'error' then format($x$j.last_error ilike '%%' || %s || '%%'$x$, shape.pattern)
+        when strpos(part, '*') > 0 and not exact then format('%s like %s', operand, shape.pattern)
+        else format('%s = %s', operand, shape.term)
       end, ' or ') || ')'
-    from jsonb_array_elements_text(value) part);
+    from jsonb_array_elements_text(tree -> 'value') with ordinality as parts (part, number)
+    cross join lateral (
+      select term_at(place || 'value'::text || (number - 1)::text) as term) named
+    cross join lateral (
+      select named.term, format(case when exact then 'like_escaped(%s)' else $x$replace(like_escaped(%s), '*', '%%')$x$ end,
+        named.term) as pattern) shape);
 end
+$$;
+
+-- A value of the tree, as a text.
+create or replace function term_at(place text[]) returns text
+language sql immutable
+as $$
+  select format('($7 #>> %L)', place)
 $$;
 
 create or replace function like_escaped(value text) returns text
@@ -96,7 +114,7 @@ as $$
 #variable_conflict use_column
 declare
   condition text := query_condition(tree);
-  -- What the condition reads that may be large.
+  -- What the condition reads that may be large; no caller's text is in it.
   read_size text := (
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
@@ -121,7 +139,7 @@ begin
         limit $3) page
       $q$, condition)
     into found_ids
-    using only_tenant, before, max_jobs, max_visited;
+    using only_tenant, before, max_jobs, max_visited, null, null, tree;
   else
     execute format($q$
       select array_agg(page.id order by page.id desc) filter (where page.fits),
@@ -150,7 +168,7 @@ begin
         limit $3) page
       $q$, condition, read_size)
     into found_ids, last_seen
-    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432);
+    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432), tree;
   end if;
 
   if last_seen is not null then

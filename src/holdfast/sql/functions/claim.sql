@@ -3,7 +3,8 @@
 -- A claim looks at the heads of the given streams without locking, takes the lowest rank among them, and
 -- locks a share from each of up to eight streams that stand there, oldest first; then the next rank. So
 -- priority is strict across streams, and what other workers hold is skipped. The jobs of streams that were
--- not asked for are never visited.
+-- not asked for are never visited. Where several tenants have heads, the slots are dealt to them by weight first, and
+-- priority counts within each tenant (see shares.sql).
 --
 -- A range (stream, from_rank, from_seq, to_rank) is where to look in a stream: entries after
 -- (from_rank, from_seq) with a rank below to_rank. A worker that remembers where its last claim ended
@@ -20,7 +21,10 @@
 -- lock that comes in between is waited for, for a second, and then the claim fails: the next one passes it over.
 --
 -- Only where somebody paused or limited something is a claim `guarded`: it leaves out streams that are shut, and takes
--- permits for what has limits (see limits.sql). Where more heads are tied than can be served, tenants take turns.
+-- permits for what has limits (see limits.sql).
+--
+-- A claim shares a lock until it has ended, and takes it before it looks for limits: whoever sets one waits for the claims
+-- that have not seen it (see `begin_limit`). The lock is in memory, and costs neither a statement nor a buffer.
 --
 -- Where a worker has no slot for a job yet, it is claimed ahead, and its lease has a number: see beginnings.sql. The first
 -- `at_once` places of a claim begin at once; those behind them are numbered from `next_number` on, if one is given, in
@@ -56,17 +60,25 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
+  unhindered       boolean := pg_try_advisory_xact_lock_shared(claim_barrier());
   default_seconds  double precision := lease_length(setting('LEASE_SEC_DEFAULT')::double precision);
   default_attempts integer := setting('MAX_ATTEMPTS_DEFAULT');
   locked_by_us     boolean;
   wanted    integer := max_jobs;
-  lowest    integer;
-  following integer;
+  heads     integer[];
+  standing  integer[];
+  places    bigint[];
+  various   boolean;
+  many      boolean;
+  dealt     boolean;
   ties      integer;
   tied      integer[];
+  lows      integer[];
   firsts    bigint[];
-  ceiling   integer;
+  ceilings  integer[];
   shares    integer[];
+  parties   integer[];
+  portions  integer[];
   bound     integer;
   tids      tid[];
   ids       uuid[];
@@ -77,23 +89,32 @@ declare
   origins   integer[];
   origin    integer;
   kinds     integer[];
+  one_kind  boolean;
   terms     double precision[];
   found     integer;
   budgets   integer[];
   policies  text[];
   started   integer;
   placed    integer := 0;
+  moment    timestamptz;
   locked    boolean;
   free      record;
-  guarded   boolean := exists (select from controls)
-    or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
+  guarded   boolean;
   shut      integer[];
   taken     record;
   granted   record;
 begin
+  if length(worker) > 255 then
+    raise exception 'a worker is named by at most 255 characters' using errcode = 'HF002';
+  end if;
   if lease_seconds is not null then
     perform check_seconds('lease_seconds', 'lease', array[claim_jobs.lease_seconds]);
   end if;
+  if not unhindered then
+    perform pg_advisory_xact_lock_shared(claim_barrier());
+  end if;
+  guarded := exists (select from controls)
+    or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
   if guarded then
     shut := shut_streams(streams);
     select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
@@ -105,15 +126,10 @@ begin
   for round in 1..16 loop
     exit when wanted <= 0;
 
-    select
-      min(head.lowest),
-      min(head.rank) filter (where head.rank > head.lowest),
-      count(*) filter (where head.rank = head.lowest),
-      array_agg(head.range order by head.seq) filter (where head.rank = head.lowest),
-      array_agg(head.seq order by head.seq) filter (where head.rank = head.lowest)
-    into lowest, following, ties, tied, firsts
+    select array_agg(head.range), array_agg(head.rank), array_agg(head.seq), min(head.stream) < max(head.stream)
+    into heads, standing, places, various
     from (
-      select range.position as range, first.rank, first.seq, min(first.rank) over () as lowest
+      select range.position as range, range.stream, first.rank, first.seq
       from unnest(streams, from_ranks, from_seqs, to_ranks) with ordinality
         as range (stream, from_rank, from_seq, to_rank, position)
       cross join lateral (
@@ -124,18 +140,32 @@ begin
           and r.rank < range.to_rank
         order by r.rank, r.seq
         limit 1) first
+      order by first.rank, first.seq
     ) head;
-    exit when lowest is null;
+    exit when heads is null;
 
-    if ties > least(8, wanted) then
-      select c.ranges, c.seqs into tied, firsts from fair_choice(tied, firsts, streams, least(8, wanted)) c;
+    dealt := false;
+    if various then
+      many := coalesce(many, several_tenants());
+      if many then
+        select d.tied, d.lows, d.firsts, d.ceilings, d.shares, d.parties, d.portions
+        into tied, lows, firsts, ceilings, shares, parties, portions
+        from deal_slots(heads, standing, places, array(select streams[range] from unnest(heads) as range), wanted) d;
+        dealt := tied is not null;
+      end if;
     end if;
-    ceiling := case when ties = 1 then coalesce(following, 2147483647) else lowest end;
-    shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
+    if not dealt then
+      ties := cardinality(array_positions(standing, standing[1]));
+      tied := heads[1:least(ties, 8, wanted)];
+      firsts := places[1:cardinality(tied)];
+      lows := array_fill(standing[1], array[cardinality(tied)]);
+      ceilings := case when ties = 1 then array[coalesce(standing[2], 2147483647)] else lows end;
+      shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
+    end if;
     bound := wanted;
     if guarded then
       select * into taken
-      from take_permits(array(select streams[range] from unnest(tied) range), wanted, shares, round);
+      from take_permits(array(select streams[range] from unnest(tied) range), shares, round);
       shares := taken.reach;
       bound := (select sum(reach) from unnest(shares) reach);
     end if;
@@ -146,14 +176,14 @@ begin
     into tids, ids, ranks, seqs, times, lines, origins
     from (
       select entry.tid, entry.job_id, entry.rank, entry.seq, entry.ready_at, head.range
-      from unnest(tied, firsts, shares) as head (range, seq, share)
+      from unnest(tied, lows, firsts, ceilings, shares) as head (range, rank, seq, ceiling, share)
       cross join lateral (
         select r.ctid as tid, r.job_id, r.rank, r.seq, r.ready_at
         from ready r
         where r.stream = streams[head.range]
-          and (r.rank, r.seq) >= (lowest, head.seq)
+          and (r.rank, r.seq) >= (head.rank, head.seq)
           and r.rank < to_ranks[head.range]
-          and r.rank <= ceiling
+          and r.rank <= head.ceiling
         order by r.rank, r.seq
         limit head.share
         for update skip locked) entry
@@ -171,6 +201,8 @@ begin
     end if;
     locked := false;
     if tids is not null then
+      -- Not when the transaction began: what it takes now may have ended another attempt since, of the same target even.
+      moment := clock_timestamp();
       if lease_seconds is null or records then
         select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure)
         into kinds, terms, budgets, policies
@@ -178,9 +210,23 @@ begin
         left join lateral (
           select t.lease_seconds, t.max_attempts, t.on_failure from job_types t where t.name = s.type offset 0) t on true
         where s.id = any (array(select streams[range] from unnest(tied) as range));
+        one_kind := cardinality(kinds) = 1;  -- almost always: spares three searches per job
       end if;
 
-      if ties > 1 then
+      if dealt then
+        -- In turns, so that what a worker comes to last is not all of one tenant.
+        select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
+          array_agg(e.ready_at)
+        into tids, ids, lines, ranks, seqs, times
+        from (
+          select e.*
+          from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
+          join unnest(array(select streams[range] from unnest(tied) as range), parties, portions)
+            as head (stream, party, portion) on head.stream = e.stream
+          order by
+            (row_number() over (partition by head.party order by e.rank, e.seq, e.job_id) - 0.5) / head.portion,
+            e.rank, e.seq, e.job_id) e;
+      elsif ties > 1 then
         select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
           array_agg(e.ready_at)
         into tids, ids, lines, ranks, seqs, times
@@ -194,42 +240,42 @@ begin
       foreach locked_by_us in array array[false, true] loop
         return query
         with entry as (
-          select *
-          from unnest(tids, ids, lines, ranks, seqs, times) with ordinality
-            as e (tid, job_id, stream, rank, seq, ready_at, place)
+          select e.job_id, e.place::integer as place,
+            case when one_kind then 1 else array_position(kinds, lines[e.place]) end as kind
+          from unnest(ids) with ordinality as e (job_id, place)
         ), begun as (
           update jobs j
-          set state = 'running', attempt = j.attempt + 1, started_at = now(), updated_at = now(), reason = null
+          set state = 'running', attempt = j.attempt + 1, started_at = moment, updated_at = moment, reason = null
           from entry
           where j.id = any (ids)
             and j.id = entry.job_id
             and j.state = 'queued'
-            and j.stream = entry.stream
+            and j.stream = lines[entry.place]
             and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
-          returning j.id, j.attempt, j.stream, entry.tid, entry.place, entry.rank, entry.seq, j.payload, j.correlation_id, j.target,
-            j.failures, j.max_attempts, j.created_at, entry.ready_at,
-            coalesce(claim_jobs.lease_seconds, terms[array_position(kinds, j.stream)], default_seconds) as seconds,
+          returning j.id, j.attempt, j.stream, entry.place, j.payload, j.correlation_id, j.target, j.failures,
+            j.max_attempts, j.created_at, times[entry.place] as ready_at,
+            coalesce(claim_jobs.lease_seconds, terms[entry.kind], default_seconds) as seconds,
             records and next_state(
-              'lost', null, null, coalesce(policies[array_position(kinds, j.stream)], 'retry'),
+              'lost', null, null, coalesce(policies[entry.kind], 'retry'),
               failures_after('lost', j.failures),
-              attempts_allowed(j.max_attempts, budgets[array_position(kinds, j.stream)], default_attempts),
+              attempts_allowed(j.max_attempts, budgets[entry.kind], default_attempts),
               null) <> 'queued' as last_chance,
             case
               when placed + entry.place > at_once then next_number - 1 + placed + entry.place - at_once
             end as number
         ), taken as (
           delete from ready r
-          where r.ctid = any (array(select b.tid from begun b))
+          where r.ctid = any (array(select tids[b.place] from begun b))
         ), leased as (
           insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
-          select b.id, b.attempt, b.stream, b.seconds, now(), b.ready_at, now() + make_interval(secs => b.seconds),
+          select b.id, b.attempt, b.stream, b.seconds, moment, b.ready_at, moment + make_interval(secs => b.seconds),
             claim_jobs.worker,
             case when b.last_chance then 0 else b.number end
           from begun b
         )
-        select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
-          b.max_attempts, b.created_at, b.ready_at, now(), b.seconds, b.last_chance,
+        select b.id, b.attempt, b.stream, ranks[b.place], seqs[b.place], b.payload, b.correlation_id, b.target, b.failures,
+          b.max_attempts, b.created_at, b.ready_at, moment, b.seconds, b.last_chance,
           case when not b.last_chance then b.number end
         from begun b
         order by b.place;
@@ -256,18 +302,18 @@ begin
     end if;
     exit when wanted <= 0;
     -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
-    exit when ties = 1 and following is null and not guarded and not locked;
+    exit when cardinality(heads) = 1 and not guarded and not locked;
 
     -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
     -- visible there belongs to others.
     for number in 1..cardinality(tied) loop
       origin := tied[number];
       if coalesce(cardinality(array_positions(origins, origin)), 0) < greatest(1, shares[number]) then
-        from_ranks[origin] := ceiling;
+        from_ranks[origin] := ceilings[number];
         from_seqs[origin] := 9223372036854775807;
       elsif locked then
         -- What comes next may be locked as well, any number of jobs.
-        select f.rank, f.seq into free from first_free(streams[origin], lowest, firsts[number], to_ranks[origin]) f;
+        select f.rank, f.seq into free from first_free(streams[origin], lows[number], firsts[number], to_ranks[origin]) f;
         from_ranks[origin] := free.rank;
         from_seqs[origin] := free.seq - 1;
       end if;
@@ -384,6 +430,11 @@ begin
   if not found then
     return;
   end if;
+  -- Pauses and limits are known by the stream.
+  perform serve_streams(array[job.stream], array[job.id]);
+  if not all_open(array[job.stream]) then
+    return;
+  end if;
   select r.rank, r.seq into entry
   from ready r
   where r.stream = job.stream
@@ -418,6 +469,23 @@ begin
 end
 $$;
 
+-- Payloads, and where the attempts before had come to, of jobs that this worker holds; no row for what it does not hold
+-- any more. Moves: none. Roles: worker.
+create or replace function claimed_payloads(worker text, job_ids uuid[], attempts integer[])
+returns table (job_id uuid, payload text, cursor text)
+language sql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  select l.job_id, j.payload::text,
+    case when l.attempt > 1 then (select p.cursor::text from job_progress p where p.job_id = l.job_id) end
+  from unnest(job_ids, attempts) as asked (job_id, attempt)
+  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = claimed_payloads.worker
+  join jobs j on j.id = l.job_id
+$$;
+
 -- Prolong a worker's leases, all in one statement, and tell which of them somebody wants to interrupt.
 -- A row per lease still held; what is missing was lost. A lease that another transaction is settling or
 -- sweeping right now is reported as it stands, unprolonged. Moves: none. Roles: worker.
@@ -444,10 +512,10 @@ as $$
     where l.job_id = free.job_id
     returning l.job_id, l.attempt, l.expires_at, l.interrupt
   )
-  select p.job_id, p.attempt, extract(epoch from p.expires_at - now())::double precision, p.interrupt
+  select p.job_id, p.attempt, extract(epoch from p.expires_at - now())::double precision, told_interrupt(p.interrupt)
   from prolonged p
   union all
-  select l.job_id, l.attempt, extract(epoch from l.expires_at - now())::double precision, l.interrupt
+  select l.job_id, l.attempt, extract(epoch from l.expires_at - now())::double precision, told_interrupt(l.interrupt)
   from asked
   join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
   where l.job_id not in (select p.job_id from prolonged p)
@@ -462,7 +530,7 @@ set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
-  select l.job_id, l.attempt, l.interrupt
+  select l.job_id, l.attempt, told_interrupt(l.interrupt)
   from unnest(job_ids, attempts) as asked (job_id, attempt)
   join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt
   where l.worker = interrupted.worker and l.interrupt is not null

@@ -2,9 +2,10 @@
 -- and is brought nearer, by the steps that were noted since. Each function looks at a bounded number of rows behind the place that it is told, answers where
 -- it has come to, and null once there are no more. Moves: none. Roles: worker.
 
--- Leases end at most their length from now. Answers the leases that were changed as well, with what they said before,
--- and one row without a job for the place that was reached.
-create or replace function clamp_leases(after uuid default null, max_rows integer default 1000)
+-- Leases end at most their length from now. Answers every lease that was looked at, with what it said before and what it
+-- says now, and one row without a job for the place that was reached. The leader keeps watch of them all: under a clock that
+-- is set back by as much as passes, a lease that nobody renews neither lapses nor lies too far ahead.
+create or replace function review_leases(after uuid default null, max_rows integer default 1000)
 returns table (
   job_id uuid, attempt integer, lease_seconds double precision, was timestamptz, expires_at timestamptz, reached uuid)
 language plpgsql security definer
@@ -29,16 +30,34 @@ begin
     where l.job_id = any (ids) and l.expires_at > now() + make_interval(secs => l.lease_seconds) + interval '0.5 seconds'
     order by l.job_id
     for update skip locked
+  ), nearer as (
+    update leases l
+    set expires_at = now() + make_interval(secs => l.lease_seconds)
+    from ahead
+    where l.job_id = ahead.job_id
+    returning l.job_id, ahead.expires_at as was, l.expires_at
   )
-  update leases l
-  set expires_at = now() + make_interval(secs => l.lease_seconds)
-  from ahead
-  where l.job_id = ahead.job_id
-  returning l.job_id, l.attempt, l.lease_seconds::double precision, ahead.expires_at, l.expires_at, null::uuid;
+  select l.job_id, l.attempt, l.lease_seconds::double precision, coalesce(n.was, l.expires_at),
+    coalesce(n.expires_at, l.expires_at), null::uuid
+  from leases l
+  left join nearer n on n.job_id = l.job_id
+  where l.job_id = any (ids);
   return query
   select null::uuid, null::integer, null::double precision, null::timestamptz, null::timestamptz,
     case when cardinality(ids) >= max_rows then ids[cardinality(ids)] end;
 end
+$$;
+
+-- The same, but answers only the leases that were changed.
+create or replace function clamp_leases(after uuid default null, max_rows integer default 1000)
+returns table (
+  job_id uuid, attempt integer, lease_seconds double precision, was timestamptz, expires_at timestamptz, reached uuid)
+language sql security definer
+set search_path from current
+as $$
+  select *
+  from review_leases(clamp_leases.after, clamp_leases.max_rows) r
+  where r.was is distinct from r.expires_at or r.job_id is null
 $$;
 
 -- For how many seconds something has really waited that began at this moment, or was entered at this place if that is known

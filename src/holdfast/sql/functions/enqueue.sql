@@ -23,6 +23,7 @@ set search_path from current
 as $$
 begin
   perform check_enqueue(types, payloads, options, tenant);
+  perform check_texts(created_by, null);
   return query select * from record_jobs(types, payloads, options, tenant, created_by, ids);
 end
 $$;
@@ -51,12 +52,15 @@ declare
   home     integer;
   line     text;
   place    bigint;
+  most     bigint;
+  surely   bigint;
   recorded boolean := false;
 begin
   if cardinality(ids) is distinct from asked then
     raise exception 'payloads and ids must have the same length' using errcode = 'HF002';
   end if;
-  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null then
+  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null
+    and (created_by is null or length(created_by) <= 500) then
     -- Where there is a stream, type, queue and tenant have been found good before.
     select s.id, s.queue into home, line
     from streams s
@@ -65,6 +69,7 @@ begin
         enqueue_plain.queue, (select t.queue from job_types t where t.name = enqueue_plain.type), 'default')
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
+      and s.closed_in is null
     order by s.id
     limit 1;
   end if;
@@ -72,7 +77,10 @@ begin
   if home is null then
     null;
   elsif asked = 1 then
-    if jsonb_typeof(payloads[1]) = 'object' then
+    if jsonb_typeof(payloads[1]) = 'object' and (
+      is_small(payloads[1])
+      or is_storable(payloads[1], payload_limit())
+    ) then
       insert into jobs (id, seq, stream, state, tenant, type, queue, created_by, payload)
       values (
         ids[1], nextval('places'), home, 'queued', enqueue_plain.tenant, enqueue_plain.type, line,
@@ -87,12 +95,23 @@ begin
     end if;
   elsif alone then
     -- Far cheaper than `on conflict`. A transaction of many batches would have too many subtransactions.
+    -- Small payloads are not measured: no number of up to 6400 digits takes more than 400 times its size as text. What is
+    -- shorter to write and has more (1e131071) can make such a payload 13 MB, and comes from hand-written SQL alone.
+    most := payload_limit();
+    surely := least(most / 400, 1500);
     begin
       with entry as (
         insert into jobs (id, seq, stream, state, tenant, type, queue, created_by, payload)
         select
           job.id, nextval('places'), home, 'queued', enqueue_plain.tenant, enqueue_plain.type, line,
-          enqueue_plain.created_by, case when jsonb_typeof(job.payload) = 'object' then job.payload end
+          enqueue_plain.created_by,
+          case
+            when jsonb_typeof(job.payload) = 'object' and (
+              pg_column_size(job.payload) <= surely
+              or is_small(job.payload)
+              or is_storable(job.payload, most))
+            then job.payload
+          end
         from unnest(ids, payloads) as job (id, payload)
         returning id, seq
       )
@@ -224,6 +243,7 @@ begin
   if wrong is not null then
     raise exception '%', wrong using errcode = 'HF002';
   end if;
+  perform check_payloads(types, payloads);
 end
 $$;
 
@@ -268,6 +288,8 @@ declare
   place     integer;
   woken     integer[];
   taken     integer[] := '{}';
+  new_queues text[];
+  new_types  text[];
   soon      boolean;
   called    boolean;
   twice     boolean;
@@ -280,17 +302,22 @@ begin
     taken := taken_keys(types, payloads, options, record_jobs.tenant, ids);
   end if;
 
-  insert into streams (tenant, queue, type)
-  select distinct record_jobs.tenant, wish.queue, wish.type
+  select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types
   from (
-    select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
-    from unnest(types, options) with ordinality as job (type, option, position)
-    left join job_types t on t.name = job.type
-    where job.position <> all (taken)
-  ) wish
-  where not exists (
-    select from streams s where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant)
-  order by 1, 2, 3;
+    select distinct wish.queue, wish.type
+    from (
+      select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
+      from unnest(types, options) with ordinality as job (type, option, position)
+      left join job_types t on t.name = job.type
+      where job.position <> all (taken)
+    ) wish
+    where not exists (
+      select from streams s
+      where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant and s.closed_in is null)
+  ) lacking;
+  if new_types is not null then
+    perform make_streams(record_jobs.tenant, new_queues, new_types);
+  end if;
 
   with asked as (
     select
@@ -317,7 +344,7 @@ begin
     cross join lateral (
       select s.id
       from streams s
-      where s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant
+      where s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant and s.closed_in is null
       order by s.id
       limit 1) s
     order by asked.position
@@ -532,6 +559,7 @@ declare
   soon   boolean;
   moved  uuid[];
 begin
+  perform check_texts(by, null);
   with held as materialized (
     select j.id
     from jobs j
@@ -576,7 +604,9 @@ begin
   if woken is not null then
     perform wake('ready', woken);
   end if;
-  if called or soon then
+  -- Where their stream was forgotten, maintenance brings it back: whoever makes a row holds it until the end of their
+  -- transaction, which may be a long one here.
+  if called or soon or not all_open(woken) then
     perform wake('duty', array[0]);
   end if;
 

@@ -57,7 +57,7 @@ begin
   end if;
   select e.by, e.note into who, why
   from job_events e
-  where e.job_id = job.id and e.event = job.state
+  where e.job_id = job.id and (e.event = job.state or (job.state = 'canceled' and e.event = 'resolved'))
   order by e.id desc
   limit 1;
   case job.state
@@ -98,11 +98,11 @@ begin
           case when is_maintained() then 'and is taken back by the next sweep'
             else 'but no process does maintenance that would take it back' end)
         else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
-          || case when code = 'interrupted' then format(' and was told to %s%s', lease.interrupt,
+          || case when code = 'interrupted' then format(' and was told to %s%s', told_interrupt(lease.interrupt),
             told(lease.interrupted_by, null, lease.interrupt_note)) else '' end
         end;
       culprit := jsonb_build_object('kind', 'worker', 'id', lease.worker, 'since', lease.claimed_at,
-        'interrupt', lease.interrupt, 'by', lease.interrupted_by, 'note', lease.interrupt_note);
+        'interrupt', told_interrupt(lease.interrupt), 'by', lease.interrupted_by, 'note', lease.interrupt_note);
     when 'success' then
       code := 'ended';
       text := format('succeeded at %s', moment(job.finished_at));
@@ -112,7 +112,8 @@ begin
       culprit := jsonb_build_object('kind', 'error', 'error', job.last_error);
     else
       code := 'ended';
-      text := format('was canceled%s', told(who, job.finished_at, why));
+      text := format('was %s%s', case job.reason when 'resolved' then 'resolved' else 'canceled' end,
+        told(who, job.finished_at, why));
       culprit := jsonb_build_object('kind', 'person', 'by', who, 'note', why);
   end case;
   culprit := nullif(jsonb_strip_nulls(culprit), '{}');
@@ -130,6 +131,8 @@ as $$
 declare
   own_lane text := coalesce((select t.lane from job_types t where t.name = job.type), 'general');
   pause    controls;
+  who      text;
+  why      text;
   entry    ready;
 begin
   if starts_with(job.type, 'holdfast.') then
@@ -147,12 +150,13 @@ begin
   order by scope.position
   limit 1;
   if found then
+    select p.by, p.note into who, why from shown_pause(pause, only_tenant) p;
     return query select pause.kind || '-paused', format('waits because %s%s', case
         when pause.kind = 'everything' then 'claiming was stopped everywhere'
         else format('its %s %s was paused', pause.kind, quoted(pause.name)) end,
-        told(pause.paused_by, pause.paused_at, pause.paused_note)),
-      jsonb_strip_nulls(jsonb_build_object('kind', pause.kind, 'name', pause.name, 'by', pause.paused_by,
-        'note', pause.paused_note, 'since', pause.paused_at));
+        told(who, pause.paused_at, why)),
+      jsonb_strip_nulls(jsonb_build_object('kind', pause.kind, 'name', pause.name, 'by', who, 'note', why,
+        'since', pause.paused_at));
     return;
   end if;
 
@@ -165,6 +169,13 @@ begin
     and r.job_id = job.id;
   if not found then
     return query select 'misplaced', 'has lost its place in the line, which maintenance mends',
+      jsonb_build_object('kind', 'maintenance');
+    return;
+  end if;
+  if not all_open(array[job.stream]) then
+    return query select 'reopening', case
+      when is_maintained() then 'came back after its queue had been idle, which is offered to workers again in a moment'
+      else 'came back after its queue had been idle, but no process does maintenance that would offer it to workers again' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -283,9 +294,9 @@ as $$
     + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
 $$;
 
--- Whether the workers that could run the job are busy, and how many of its lane stand before it, counted up to 10 000;
--- what is paused or at a limit is in nobody's way. One tenant is told of its own jobs, and not of how large or busy the
--- installation is.
+-- Whether the workers that could run the job are busy, and how many jobs of its tenant and lane stand before it, counted up
+-- to 10 000; what is paused or at a limit is in nobody's way. Other tenants' jobs do not stand before it: they share the
+-- slots (see shares.sql). One tenant is not told of others, nor of how large or busy the installation is.
 create or replace function behind_others(job jobs, lane text, rank integer, seq bigint, only_tenant text)
 returns table (code text, text text, culprit jsonb)
 language plpgsql stable
@@ -299,9 +310,11 @@ declare
   slots  bigint;
   free   bigint;
   hosts  bigint;
-  shut   integer[] := shut_streams(array(select s.id from streams s));
+  shut   integer[] := shut_streams(array(select s.id from streams s where s.closed_in is null));
   before bigint;
+  rivals bigint;
   crowd  text;
+  rest   text;
   whole  boolean := only_tenant is null;
 begin
   with host as (
@@ -326,16 +339,12 @@ begin
   left join held on held.worker = host.id
   where host.slots > 0;
 
-  select count(*) into before
-  from (
-    select
+  with line as materialized (
+    select s.id, s.tenant
     from streams s
-    cross join lateral (
-      select
-      from ready r
-      where r.stream = s.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
     where s.queue <> 'holdfast'
-      and (whole or s.tenant = only_tenant)
+      and s.closed_in is null
+      and (whole or s.tenant = job.tenant)
       and s.id <> all (shut)
       and coalesce((select t.lane from job_types t where t.name = s.type), 'general') = behind_others.lane
       and exists (
@@ -343,24 +352,44 @@ begin
         where s.type = any (w.types)
           and coalesce(s.queue = any (w.queues), true)
           and coalesce(s.tenant = any (w.tenants), true))
-    limit 10001) counted;
+  )
+  select
+    (select count(*)
+     from (
+       select
+       from line
+       cross join lateral (
+         select
+         from ready r
+         where r.stream = line.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
+       where line.tenant = job.tenant
+       limit 10001) counted),
+    (select count(distinct line.tenant)
+     from line
+     where line.tenant <> job.tenant and exists (select from ready r where r.stream = line.id))
+  into before, rivals;
   crowd := case
     when before = 0 then null
-    else format('%s job%s%s before it', case when before > 10000 then 'more than 10000' else before::text end,
-      case when before = 1 then '' else 's' end,
-      case when whole then '' else ' of its tenant' end || case when before = 1 then ' stands' else ' stand' end) end;
+    else format('%s job%s of its tenant stand%s before it', case when before > 10000 then 'more than 10000' else before::text end,
+      case when before = 1 then '' else 's' end, case when before = 1 then 's' else '' end) end;
+  rest := case
+    when rivals = 0 then ''
+    else format('; %s other tenant%s share%s the slots by weight', rivals, case when rivals = 1 then '' else 's' end,
+      case when rivals = 1 then 's' else '' end) end;
 
   if free <= 0 then
     return query select 'busy', concat_ws(' and ', format('waits because %s busy', case
         when not whole then 'the workers that may run it are'
         when slots = 1 then 'the one slot of the worker that may run it is'
-        else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd),
+        else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd) || rest,
       jsonb_strip_nulls(jsonb_build_object(
-        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before));
+        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before,
+        'tenants', nullif(rivals, 0)));
   elsif before > 0 then
-    return query select 'behind', 'waits because ' || crowd,
+    return query select 'behind', 'waits because ' || crowd || rest,
       jsonb_strip_nulls(jsonb_build_object(
-        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before));
+        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before,
+        'tenants', nullif(rivals, 0)));
   else
     return query select 'starting', 'will start in a moment', null::jsonb;
   end if;

@@ -74,12 +74,12 @@ set search_path from current
 as $$
 begin
   if tg_op = 'DELETE' then
-    if not exists (
-      select from jobs j where j.stream = old.id and j.state not in ('success', 'dead', 'canceled')
-    ) then
+    if not exists (select from ready r where r.stream in (old.id, -old.id))
+      and not exists (select from leases l where l.stream = old.id) then
       return old;
     end if;
-    raise exception 'stream % has open jobs', old.id using errcode = 'HF001';
+    raise exception 'stream % has open jobs', old.id
+      using errcode = 'HF001', hint = 'Idle streams are forgotten by themselves (STREAM_IDLE_SECONDS).';
   end if;
   raise exception 'tenant, queue and type of % % cannot be changed',
     case tg_table_name when 'jobs' then 'job' else 'stream' end, old.id
@@ -97,8 +97,10 @@ create or replace trigger guard_names before update of tenant, queue, type on st
   when ((old.tenant, old.queue, old.type) is distinct from (new.tenant, new.queue, new.type))
   execute function refuse_renaming();
 
+-- What waits elsewhere brings its stream back when it comes (see streams.sql). Closed ones are judged there.
 create or replace trigger guard_delete before delete on streams
   for each row
+  when (old.closed_in is null)
   execute function refuse_renaming();
 
 create or replace trigger guard_delete before delete on jobs

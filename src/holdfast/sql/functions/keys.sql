@@ -20,11 +20,12 @@ begin
   elsif octet_length(create_key.digest) is distinct from 32 then
     raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
   elsif coalesce(cardinality(create_key.scopes), 0) = 0
-    or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'admin'] then
-    raise exception 'scopes are one or more of submit, read, work, operate and admin' using errcode = 'HF002';
+    or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'metrics', 'admin'] then
+    raise exception 'scopes are one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
   elsif lifetime_seconds <= 0 then
     raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
   end if;
+  perform check_texts(by, null);
   perform check_seconds('lifetime_seconds', 'key_lifetime', array[create_key.lifetime_seconds]);
   perform check_seconds('requests_per_second', 'requests_per_second', array[create_key.requests_per_second]);
   perform note_audit(by, by_key, create_key.tenant, 'key.create', create_key.id::text,

@@ -1,5 +1,5 @@
--- Who may run now: pauses, limits, and the shares of tenants. Called by claims, and only where somebody decided
--- something, or several tenants want the same slot; plain jobs never come here. Moves: none.
+-- Who may run now: pauses and limits. Called by claims, and only where somebody decided something; plain jobs never come
+-- here. Moves: none.
 --
 -- A limit is a gate with numbered permits. A claim locks free ones, skipping those that others lock right now, so that
 -- nobody waits; whose attempt has no lease any more is free. Nothing is given back at the end of an attempt, and
@@ -160,47 +160,87 @@ begin
 end
 $$;
 
+-- A limit that is set, or lowered, where claims are under way: these do not see it, and nobody sees what they take. So
+-- whoever sets one waits until they have ended, and claims that come meanwhile wait for its commit. It waits for less time
+-- than claims do, so that they do not fail with it; and it must not keep them waiting by idling in its transaction.
 -- A limit that is set where there was none begins anew, so that what runs by then is found.
 create or replace function begin_limit() returns trigger
 language plpgsql security definer
 set search_path from current
 as $$
+declare
+  before jsonb := case tg_op when 'UPDATE' then to_jsonb(old) else '{}' end;
+  after  jsonb := to_jsonb(new);
+  anew   boolean := after ->> 'limit_count' is not null
+    and (before ->> 'limit_count' is null or before -> 'limit_key' is distinct from after -> 'limit_key');
 begin
-  if tg_op = 'UPDATE' and old.limit_count is not null then
-    return null;
+  -- Without a limit of its own, a type has the one that its code declares.
+  if anew or new.limit_count < (before ->> 'limit_count')::integer
+    or (new.limit_count is null and before ->> 'limit_count' is not null and after ->> 'kind' = 'type') then
+    perform await_claims();
   end if;
-  delete from permits p
-  where p.gate = case tg_table_name when 'controls' then to_jsonb(new) ->> 'kind' else 'type' end || ':' || new.name;
+  if anew then
+    delete from permits p
+    where p.gate = case tg_table_name when 'controls' then after ->> 'kind' else 'type' end || ':' || new.name;
+  end if;
   return null;
 end
+$$;
+
+create or replace function await_claims() returns void
+language plpgsql
+set search_path from current
+set lock_timeout = '800ms'
+as $$
+declare
+  patience interval := nullif(current_setting('idle_in_transaction_session_timeout')::interval, '0');
+begin
+  perform pg_advisory_xact_lock(claim_barrier());
+  if coalesce(patience > '5s', true) then
+    perform set_config('idle_in_transaction_session_timeout', '5s', true);
+  end if;
+exception
+  when lock_not_available then
+    raise exception 'a claim has been under way for longer than 0.8 seconds; try again' using errcode = '55P03';
+end
+$$;
+
+-- The key of the lock that every claim shares until it has ended.
+create or replace function claim_barrier() returns bigint
+language sql stable parallel safe
+as $$
+  select hashtextextended(current_schema() || '.claims', 0)
 $$;
 
 create or replace trigger controls_begin_limit
   after insert or update on controls
   for each row
-  when (new.limit_count is not null)
   execute function begin_limit();
 
 create or replace trigger job_types_begin_limit
   after insert or update of limit_count on job_types
   for each row
-  when (new.limit_count is not null and new.limit_key is null)
   execute function begin_limit();
 
 -- Which of the streams are shut: paused, or at a limit or rate. Looked at without locking; what is open is checked
--- once more under the lock of its permits.
+-- once more under the lock of its permits. Of a stream that is forgotten nobody knows: it is shut until it is served again.
+-- Thousands of tenants may have limits, and thousands of streams be asked for: rules are matched by hash, never one by one.
 create or replace function shut_streams(asked integer[]) returns integer[]
 language sql stable
 set search_path from current
 set jit = off
 as $$
   with busy as materialized (
-    select s.tenant, s.queue, s.type, count(*) as running
-    from leases l
-    join streams s on s.id = l.stream
-    where exists (select from controls c where c.limit_count is not null)
-      or exists (select from job_types t where t.limit_count is not null)
-    group by s.tenant, s.queue, s.type
+    select scope.kind, scope.name, sum(b.running) as running
+    from (
+      select s.tenant, s.queue, s.type, count(*) as running
+      from leases l
+      join streams s on s.id = l.stream
+      where exists (select from controls c where c.limit_count is not null)
+        or exists (select from job_types t where t.limit_count is not null)
+      group by s.tenant, s.queue, s.type) b
+    cross join lateral (values ('queue', b.queue), ('tenant', b.tenant), ('type', b.type)) as scope (kind, name)
+    group by scope.kind, scope.name
   ), rule as (
     -- What a type limits per key is no limit of the type.
     select c.kind, c.name, c.paused_at is not null as paused,
@@ -220,80 +260,35 @@ as $$
   ), shut as materialized (
     select rule.kind, rule.name
     from rule
+    left join busy b on b.kind = rule.kind and b.name = rule.name
     where rule.paused
-      or rule.limit_count <= (
-        select coalesce(sum(b.running), 0)
-        from busy b
-        where case rule.kind when 'queue' then b.queue when 'tenant' then b.tenant when 'type' then b.type end = rule.name)
-      or rule.rate_count <= (
-        select count(*)
-        from permits p
-        where p.gate = 'rate of ' || rule.kind || ':' || rule.name
-          and p.slot <= rule.rate_count
-          and p.granted_at > clock_timestamp() - make_interval(secs => rule.rate_seconds))
+      or rule.limit_count <= coalesce(b.running, 0)
+      or case when rule.rate_count is not null then
+        rule.rate_count <= (
+          select count(*)
+          from permits p
+          where p.gate = 'rate of ' || rule.kind || ':' || rule.name
+            and p.slot <= rule.rate_count
+            and p.granted_at > clock_timestamp() - make_interval(secs => rule.rate_seconds))
+      end
   )
   select array(
-    select s.id
-    from streams s
+    select distinct line.id
+    from unnest(asked) as line (id)
+    left join streams s on s.id = line.id
     left join job_types t on t.name = s.type
-    where s.id = any (asked)
-      and not starts_with(s.type, 'holdfast.')
-      and exists (
-        select from shut
-        where (shut.kind, shut.name) in (
-          ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
-          ('everything', ''))))
-$$;
-
--- Of heads of equal rank, those whose turn it is: of the tenants that run the least for their weight first, then as the
--- caller named them, then the oldest.
-create or replace function fair_choice(tied integer[], firsts bigint[], asked integer[], wanted integer)
-returns table (ranges integer[], seqs bigint[])
-language plpgsql stable
-set search_path from current
-set jit = off
-as $$
-#variable_conflict use_column
-begin
-  if 1 = (
-    select count(distinct s.tenant)
-    from streams s
-    where s.id = any (array(select asked[range] from unnest(tied) as range))
-  ) then
-    return query select tied[1:wanted], firsts[1:wanted];
-    return;
-  end if;
-  return query
-  with busy as materialized (
-    select s.tenant, count(*) as running
-    from leases l
-    join streams s on s.id = l.stream
-    group by s.tenant
-  ), head as (
-    select h.range, h.seq, s.tenant,
-      min(h.range) over (partition by s.tenant) as position,
-      row_number() over (partition by s.tenant order by h.seq) as nth
-    from unnest(tied, firsts) as h (range, seq)
-    join streams s on s.id = asked[h.range]
-  ), turn as (
-    select head.range, head.seq,
-      row_number() over (
-        order by (coalesce(busy.running, 0) + head.nth) / coalesce(c.weight, 1), head.position, head.seq) as number
-    from head
-    left join busy on busy.tenant = head.tenant
-    left join controls c on c.kind = 'tenant' and c.name = head.tenant
-  )
-  select array_agg(turn.range order by turn.number), array_agg(turn.seq order by turn.number)
-  from turn
-  where turn.number <= wanted;
-end
+    cross join lateral (values
+      ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
+      ('everything', '')) as scope (kind, name)
+    left join shut on shut.kind = scope.kind and shut.name = scope.name
+    where s.id is null or (shut.kind is not null and not starts_with(s.type, 'holdfast.')))
 $$;
 
 -- Lock permits for a share of each stream. Answers per stream how many jobs may start (`allowed`) and how many to lock
 -- (`reach`: more where keys decide, and more in every round, because many of them may have to be parked), and the
 -- permits with the stream that each is for.
 create or replace function take_permits(
-  asked integer[], wanted integer, shares integer[], round integer,
+  asked integer[], shares integer[], round integer,
   out streams integer[], out allowed integer[], out reach integer[], out gates text[], out slots integer[],
   out owners integer[])
 language plpgsql
@@ -306,7 +301,7 @@ declare
   mine text[];
 begin
   streams := asked;
-  allowed := weighted_shares(asked, wanted, shares);
+  allowed := shares;
   reach := '{}';
   gates := '{}';
   slots := '{}';
@@ -340,24 +335,6 @@ begin
     end;
   end loop;
 end
-$$;
-
--- Shares of a claim by the weights of tenants; as they are where nobody has a weight.
-create or replace function weighted_shares(asked integer[], wanted integer, shares integer[]) returns integer[]
-language sql stable
-set search_path from current
-as $$
-  select case
-    when not exists (select from controls c where c.kind = 'tenant' and c.weight is not null) then shares
-    else array(
-      select ceil(wanted * line.weight / sum(line.weight) over ())::integer
-      from (
-        select a.position, coalesce(c.weight, 1) / count(*) over (partition by s.tenant) as weight
-        from unnest(asked) with ordinality as a (stream, position)
-        join streams s on s.id = a.stream
-        left join controls c on c.kind = 'tenant' and c.name = s.tenant) line
-      order by line.position)
-  end
 $$;
 
 create or replace function has_keys(stream integer) returns boolean
@@ -567,7 +544,7 @@ begin
     from jobs j
     join job_types t on t.name = j.type and t.limit_key is not null
     cross join lateral key_gates(j.type, j.tenant, j.payload) k
-    join streams s on s.type = j.type and s.tenant = j.tenant
+    join streams s on s.type = j.type and s.tenant = j.tenant and s.closed_in is null
     where j.id = any (job_ids) and k.seconds is null
     group by k.gate, s.id) g;
   if gates is not null then
@@ -583,6 +560,7 @@ begin
         where t.limit_count is not null
           and t.limit_key is null
           and t.name = any (array(select j.type from jobs j where j.id = any (job_ids)))))
+      and s.closed_in is null
     limit 65);
   if cardinality(lines) > 0 and (
     cardinality(lines) > 64 or exists (select from ready r where r.stream = any (lines))

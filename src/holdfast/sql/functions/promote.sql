@@ -133,7 +133,7 @@ begin
     perform seat(tenants, targets);
   end if;
   if woken is not null then
-    perform wake('ready', woken);
+    perform wake_again(woken);
   end if;
 end
 $$;
@@ -182,19 +182,16 @@ as $$
   select e.called from elect_from(0, max_targets) e
 $$;
 
--- A job that waited longer than AGEING_SECONDS goes first. Only jobs that others can pass are touched. Between tenants
--- that is a trickle, ten of a stream at a time: or the old backlog of one would hold up the new jobs of all others.
+-- A job that waited longer than AGEING_SECONDS goes first among those of its tenant; between tenants ranks mean nothing
+-- (see shares.sql). Only where others can pass is anything touched.
 --
 -- A call looks at `max_lines` lines (a line is what stands at one rank of one stream) behind (after_stream, after_rank),
--- and answers where to go on; null after the last one. Whether others can pass (`mixed`: there are several ranks) and
--- whether there are several tenants (`shared`) shows in all lines together: the caller passes what it learned from the
--- lines before, which are those of its last walk too.
-create or replace function age_from(
+-- and answers where to go on; null after the last one. Whether others can pass (`mixed`: there are several ranks) shows in
+-- all lines together: the caller passes what it learned from the lines before, which are those of its last walk too.
+create or replace function age_lines(
   after_stream integer default 0, after_rank integer default 0, max_lines integer default 2000,
-  max_jobs integer default 500, mixed boolean default false, shared boolean default false
-) returns table (
-  aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer, first_tenant text,
-  last_tenant text)
+  max_jobs integer default 500, mixed boolean default false
+) returns table (aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer)
 language plpgsql security definer
 set search_path from current
 set jit = off
@@ -236,9 +233,6 @@ begin
     reached_stream := lines[max_lines];
     reached_rank := ranks[max_lines];
   end if;
-  -- Not as one query: the planner would search the index of all tenants for the least one among these.
-  select min(found.tenant), max(found.tenant) into first_tenant, last_tenant
-  from (select s.tenant from streams s where s.id = any (lines) offset 0) found;
 
   if mixed or lowest < highest then
     -- Entries of a line stand in the order in which they came: where the first is not old, none is.
@@ -257,11 +251,7 @@ begin
         from ready r
         where r.stream = line.stream and r.rank = line.rank
         order by r.seq
-        limit case
-          when shared or first_tenant < last_tenant then
-            10 - (select count(*) from (select from ready a where a.stream = line.stream and a.rank = 0 limit 10) a)
-          else max_jobs
-        end) entry
+        limit max_jobs) entry
       where line.rank > 0 and first.ready_at < oldest and entry.ready_at < oldest
       limit max_jobs) old;
   end if;
@@ -291,30 +281,40 @@ begin
 end
 $$;
 
+-- The same for leaders of the release before, which also learn whether there are several tenants; it makes no difference.
+create or replace function age_from(
+  after_stream integer default 0, after_rank integer default 0, max_lines integer default 2000,
+  max_jobs integer default 500, mixed boolean default false, shared boolean default false
+) returns table (
+  aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer, first_tenant text,
+  last_tenant text)
+language sql security definer
+set search_path from current
+as $$
+  select a.aged, a.reached_stream, a.reached_rank, a.lowest, a.highest, '', ''
+  from age_lines(after_stream, after_rank, max_lines, max_jobs, mixed) a
+$$;
+
 -- The whole walk in one call, for leaders of older releases and for tests: one look to learn, and one to act.
 create or replace function age(max_jobs integer default 500) returns integer
 language plpgsql security definer
 set search_path from current
 as $$
 declare
-  step       record;
-  stream     integer;
-  rank       integer;
-  any_rank   integer;
-  any_tenant text;
-  mixed      boolean := false;
-  shared     boolean := false;
-  total      integer := 0;
+  step     record;
+  stream   integer;
+  rank     integer;
+  any_rank integer;
+  mixed    boolean := false;
+  total    integer := 0;
 begin
   for look in 0..1 loop
     stream := 0;
     rank := 0;
     while stream is not null and total < max_jobs loop
-      select a.* into step from age_from(stream, rank, 10000, look * (max_jobs - total), mixed, shared) a;
+      select a.* into step from age_lines(stream, rank, 10000, look * (max_jobs - total), mixed) a;
       any_rank := coalesce(any_rank, step.lowest);
-      any_tenant := coalesce(any_tenant, step.first_tenant);
       mixed := mixed or coalesce(step.lowest <> any_rank or step.highest <> any_rank, false);
-      shared := shared or coalesce(step.first_tenant <> any_tenant or step.last_tenant <> any_tenant, false);
       total := total + step.aged;
       stream := step.reached_stream;
       rank := step.reached_rank;

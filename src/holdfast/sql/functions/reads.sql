@@ -5,12 +5,49 @@ select
   j.id, j.type, j.queue, coalesce(t.lane, 'general') as lane, j.tenant, j.state, j.reason, j.priority, j.attempt,
   j.failures, attempts_allowed(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer) as max_attempts,
   j.target, j.idempotency_key, j.dedup_key, coalesce(j.correlation_id, j.id::text) as correlation_id,
-  j.parent_id, j.retry_of, j.created_by, j.created_at, j.updated_at, j.run_at, j.started_at, j.finished_at,
-  j.last_error, j.last_error_at, j.target_count, l.worker as lease_owner, l.expires_at as lease_expires_at,
-  l.interrupt, j.payload, j.result, j.traceparent
+  j.parent_id, j.retry_of, j.created_by, readable(j.created_at) as created_at, readable(j.updated_at) as updated_at,
+  readable(j.run_at) as run_at, readable(j.started_at) as started_at, readable(j.finished_at) as finished_at,
+  j.last_error, readable(j.last_error_at) as last_error_at, j.target_count, l.worker as lease_owner,
+  readable(l.expires_at) as lease_expires_at,
+  told_interrupt(l.interrupt) as interrupt, j.payload, j.result, j.traceparent
 from jobs j
 left join job_types t on t.name = j.type
 left join leases l on l.job_id = j.id and l.attempt = j.attempt;
+
+-- What lists say of jobs: everything but payload, result and cursor, and no text that is longer than it may be. A row that
+-- hand-written SQL or an older release has left must not keep anybody from reading the others. Not a view: the type of a
+-- column that a view shows cannot be changed.
+create or replace function summaries(job_ids uuid[], only_tenant text default null)
+returns table (
+  id uuid, type text, queue text, lane text, tenant text, state text, reason text, priority integer, attempt integer,
+  failures integer, max_attempts integer, target text, idempotency_key text, dedup_key text, correlation_id text,
+  parent_id uuid, retry_of uuid, created_by text, created_at timestamptz, updated_at timestamptz, run_at timestamptz,
+  started_at timestamptz, finished_at timestamptz, last_error text, last_error_at timestamptz, target_count bigint,
+  lease_owner text, lease_expires_at timestamptz, interrupt text, traceparent text, progress_count bigint,
+  result_count bigint, last_progress_at timestamptz, done_reason text)
+language sql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  select
+    j.id, left(j.type, 200), left(j.queue, 200), coalesce(t.lane, 'general'), left(j.tenant, 200), j.state,
+    left(j.reason, 255), j.priority, j.attempt, j.failures,
+    attempts_allowed(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer), left(j.target, 255),
+    left(j.idempotency_key, 255), left(j.dedup_key, 255), coalesce(left(j.correlation_id, 255), j.id::text), j.parent_id,
+    j.retry_of, left(j.created_by, 500), readable(j.created_at), readable(j.updated_at), readable(j.run_at),
+    readable(j.started_at), readable(j.finished_at), left(j.last_error, 1000), readable(j.last_error_at), j.target_count,
+    left(l.worker, 255), readable(l.expires_at), l.interrupt, left(j.traceparent, 255), p.progress_count, p.result_count,
+    readable(p.last_progress_at),
+    case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
+  from unnest(job_ids) as asked (id)
+  join jobs j on j.id = asked.id
+  left join job_types t on t.name = j.type
+  left join leases l on l.job_id = j.id and l.attempt = j.attempt
+  left join job_progress p on p.job_id = j.id
+  where only_tenant is null or j.tenant = only_tenant
+$$;
 
 create or replace function get_jobs(job_ids uuid[], only_tenant text default null) returns setof job_details
 language sql security definer stable
@@ -21,22 +58,18 @@ as $$
   where d.id = any (job_ids) and (only_tenant is null or d.tenant = only_tenant)
 $$;
 
--- Newest first; `before` is the last id of the page before. A page may need to pass over jobs that do not
--- fit: it looks at no more than `max_visited` of them, and then ends early.
-create or replace function list_jobs(
-  states text[] default null, types text[] default null, queues text[] default null, only_tenant text default null,
-  only_target text default null, correlation text default null, before uuid default null,
-  max_jobs integer default 50, max_visited integer default 200000
-) returns setof job_details
+-- The ids of a list, newest first; `before` is the last id of the page before. A page may need to pass over jobs that do
+-- not fit: it looks at no more than `max_visited` of them, and then ends early. Roles: api, worker, operator.
+create or replace function listed_ids(
+  states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid,
+  max_jobs integer, max_visited integer default 200000
+) returns uuid[]
 language sql security definer stable
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
-  select d.*
-  from (
+  select array(
     select recent.id
     from (
       select j.id, j.state, j.type, j.queue, j.tenant, j.target, j.correlation_id
@@ -51,7 +84,25 @@ as $$
       and (only_tenant is null or recent.tenant = only_tenant)
       and (only_target is null or recent.target = only_target)
       and (correlation is null or coalesce(recent.correlation_id, recent.id::text) = correlation)
-    limit max_jobs) page
+    limit max_jobs)
+$$;
+
+-- For programs that read few jobs in psql or in their own statements: with payloads and results, however large they are.
+create or replace function list_jobs(
+  states text[] default null, types text[] default null, queues text[] default null, only_tenant text default null,
+  only_target text default null, correlation text default null, before uuid default null,
+  max_jobs integer default 50, max_visited integer default 200000
+) returns setof job_details
+language sql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  select d.*
+  from unnest(listed_ids(states, types, queues, only_tenant, only_target, correlation, before, max_jobs, max_visited))
+    as page (id)
   join job_details d on d.id = page.id
   order by d.id desc
 $$;
@@ -108,6 +159,134 @@ as $$
     and (only_tenant is null or i.tenant = only_tenant)
   order by i.job_id, i.id
   limit max_items
+$$;
+
+-- Pages of what one job has left behind. They end after so many rows, or earlier where these are large (`page_bytes`); every
+-- row says whether there is `more` behind the page. Texts are cut to what they may have, and moments made readable.
+
+-- Ended attempts, oldest first, behind the given number. Roles: api, worker, operator.
+create or replace function attempts_page(id uuid, only_tenant text, after integer, max_attempts integer)
+returns table (
+  job_id uuid, attempt integer, started_at timestamptz, finished_at timestamptz, queue_ms integer, duration_ms integer,
+  outcome text, worker text, error_type text, error_message text, traceback text, log_excerpt text, more boolean)
+language plpgsql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  bytes bigint;
+  spent bigint := 0;
+  given integer := 0;
+  rest  boolean := false;
+begin
+  for bytes in
+    select octet_length(concat(left(t.error_message, 10000), left(t.traceback, 50000), left(t.log_excerpt, 10000)))
+    from job_attempts t
+    where t.job_id = attempts_page.id
+      and t.attempt > coalesce(attempts_page.after, 0)
+      and (only_tenant is null or exists (select from jobs j where j.id = t.job_id and j.tenant = only_tenant))
+    order by t.job_id, t.attempt
+    limit attempts_page.max_attempts + 1
+  loop
+    spent := spent + coalesce(bytes, 0);
+    rest := given >= attempts_page.max_attempts or (given > 0 and spent > page_bytes());
+    exit when rest;
+    given := given + 1;
+  end loop;
+  return query
+  select t.job_id, t.attempt, readable(t.started_at), readable(t.finished_at), t.queue_ms, t.duration_ms, t.outcome,
+    left(t.worker, 255), left(t.error_type, 200), left(t.error_message, 10000), left(t.traceback, 50000),
+    left(t.log_excerpt, 10000), rest
+  from job_attempts t
+  where t.job_id = attempts_page.id
+    and t.attempt > coalesce(attempts_page.after, 0)
+    and (only_tenant is null or exists (select from jobs j where j.id = t.job_id and j.tenant = only_tenant))
+  order by t.job_id, t.attempt
+  limit given;
+end
+$$;
+
+-- The rarer moves, oldest first, behind the first so many: an event's own number would tell how much happens to the jobs
+-- of others. Roles: api, worker, operator.
+create or replace function events_page(id uuid, only_tenant text, after bigint, max_events integer)
+returns table (job_id uuid, at timestamptz, event text, by text, note text, more boolean)
+language plpgsql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  bytes bigint;
+  spent bigint := 0;
+  given integer := 0;
+  rest  boolean := false;
+begin
+  for bytes in
+    select octet_length(concat(left(e.by, 500), left(e.note, 10000)))
+    from job_events e
+    where e.job_id = events_page.id
+      and (only_tenant is null or exists (select from jobs j where j.id = e.job_id and j.tenant = only_tenant))
+    order by e.id
+    offset coalesce(events_page.after, 0)
+    limit max_events + 1
+  loop
+    spent := spent + coalesce(bytes, 0);
+    rest := given >= max_events or (given > 0 and spent > page_bytes());
+    exit when rest;
+    given := given + 1;
+  end loop;
+  return query
+  select e.job_id, readable(e.at), left(e.event, 255), left(e.by, 500), left(e.note, 10000), rest
+  from job_events e
+  where e.job_id = events_page.id
+    and (only_tenant is null or exists (select from jobs j where j.id = e.job_id and j.tenant = only_tenant))
+  order by e.id
+  offset coalesce(events_page.after, 0)
+  limit given;
+end
+$$;
+
+-- What a job has stored, in the order in which it did, behind the item with that id. Roles: api, worker, operator.
+create or replace function items_page(job_id uuid, only_tenant text, after bigint, max_items integer)
+returns table (id bigint, collection text, key text, data text, created_at timestamptz, more boolean)
+language plpgsql security definer stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  bytes bigint;
+  spent bigint := 0;
+  given integer := 0;
+  rest  boolean := false;
+begin
+  for bytes in
+    select octet_length(i.data::text)
+    from job_items i
+    where i.job_id = items_page.job_id
+      and i.id > coalesce(items_page.after, 0)
+      and (only_tenant is null or i.tenant = only_tenant)
+    order by i.job_id, i.id
+    limit max_items + 1
+  loop
+    spent := spent + coalesce(bytes, 0);
+    rest := given >= max_items or (given > 0 and spent > page_bytes());
+    exit when rest;
+    given := given + 1;
+  end loop;
+  return query
+  select i.id, left(i.collection, 200), left(i.key, 255), i.data::text, readable(i.created_at), rest
+  from job_items i
+  where i.job_id = items_page.job_id
+    and i.id > coalesce(items_page.after, 0)
+    and (only_tenant is null or i.tenant = only_tenant)
+  order by i.job_id, i.id
+  limit given;
+end
 $$;
 
 -- What stands where, from the small tables: cheap at any number of ended jobs.

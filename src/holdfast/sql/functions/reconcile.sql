@@ -179,7 +179,7 @@ begin
     insert into ready (stream, rank, seq, job_id)
     values (job.stream, ready_rank(job.priority, job.attempt > 0), job.seq, job.id)
     on conflict do nothing;
-    perform wake('ready', array[job.stream]);
+    perform wake_again(array[job.stream]);
   else
     if not exists (
       select from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id) then

@@ -6,10 +6,35 @@ create or replace function register_worker(
 language sql security definer
 set search_path from current
 as $$
+  select check_lanes(lanes);
   insert into workers as w (id, host, pid, version, lanes, types, queues)
   values (register_worker.id, register_worker.host, register_worker.pid, register_worker.version,
     register_worker.lanes, register_worker.types, register_worker.queues)
   on conflict on constraint workers_pkey do update set heartbeat_at = now()
+$$;
+
+-- Refuse slots that are not counts: whoever adds up the slots of all workers would fail.
+create or replace function check_lanes(lanes jsonb) returns void
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+  wrong text;
+begin
+  if jsonb_typeof(lanes) is distinct from 'object' then
+    raise exception 'lanes must be an object with the slots of each lane' using errcode = 'HF002';
+  end if;
+  select lane.key into wrong
+  from jsonb_each(lanes) lane
+  where case jsonb_typeof(lane.value)
+      when 'number' then bounds_fault('slots', 'slots', lane.value::numeric) is not null
+      else true
+    end
+  limit 1;
+  if wrong is not null then
+    raise exception 'the slots of lane % must be a whole number from 0 to %', wrong, highest('slots') using errcode = 'HF002';
+  end if;
+end
 $$;
 
 -- The same with the tenants that it serves; null for all.
@@ -115,13 +140,30 @@ begin
   cross join (values
     ('max_attempts', 'max_attempts'), ('version', 'version'), ('lease_seconds', 'lease'), ('timeout_seconds', 'timeout'),
     ('backoff_base', 'backoff_base'), ('backoff_factor', 'backoff_factor'), ('backoff_max', 'backoff_max'),
-    ('backoff_jitter', 'backoff_jitter'), ('rate_seconds', 'rate')) as field (name, bound)
+    ('backoff_jitter', 'backoff_jitter'), ('limit_count', 'limit'), ('rate_count', 'limit'), ('rate_seconds', 'rate'))
+    as field (name, bound)
   where case coalesce(jsonb_typeof(definition -> field.name), 'null')
       when 'null' then false
       when 'number' then bounds_fault(field.name, field.bound, (definition ->> field.name)::numeric) is not null
       else true
     end
   limit 1;
+  if wrong is null then
+    select format('job type %s: a rate needs both rate_count and rate_seconds', definition ->> 'name') into wrong
+    from jsonb_array_elements(definitions) as definition
+    where num_nulls(definition ->> 'rate_count', definition ->> 'rate_seconds') = 1
+    limit 1;
+  end if;
+  if wrong is null then
+    select format('job type %s: %s must have at most %s characters', left(definition ->> 'name', 200), field.name, field.most)
+    into wrong
+    from jsonb_array_elements(definitions) as definition
+    cross join (values
+      ('name', 200), ('queue', 200), ('limit_key', 1000), ('rate_key', 1000), ('payload_schema', 1048576))
+      as field (name, most)
+    where length(definition ->> field.name) > field.most
+    limit 1;
+  end if;
   if wrong is not null then
     raise exception '%', wrong using errcode = 'HF002';
   end if;
@@ -138,6 +180,7 @@ as $$
   select s.id, s.tenant, s.queue, s.type
   from streams s
   where s.type = any (types)
+    and s.closed_in is null
     and not starts_with(s.type, 'holdfast.')
     and (queues is null or s.queue = any (queues))
     and (tenants is null or s.tenant = any (tenants))
@@ -163,6 +206,22 @@ as $$
       and (c.kind, c.name) in (
         ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
         ('everything', '')))
+$$;
+
+-- The same for a worker that says from which streams it has claimed since it last asked: they are in use, though whoever looks
+-- may find them empty every time.
+create or replace function offer(types text[], queues text[], tenants text[], served integer[])
+returns table (id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  if cardinality(served) > 0 then
+    perform serve_streams(served);
+  end if;
+  return query select o.* from open_streams(offer.types, offer.queues, offer.tenants) o;
+end
 $$;
 
 -- Whether anything is left that a worker for these streams could still do: something ready, running,
@@ -202,10 +261,13 @@ set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
-  length interval := make_interval(secs => seconds);
+  length interval;
   before record;
   step   double precision;
 begin
+  perform check_seconds('seconds', 'term', array[seconds]);
+  perform check_seconds('patience_seconds and seen_seconds', 'elapsed', array[preside.patience_seconds, seen_seconds]);
+  length := make_interval(secs => seconds);
   server_started := pg_postmaster_start_time();
   begin
     perform from leaders l where l.name = preside.name for update;
@@ -246,7 +308,10 @@ begin
     -- Who has not seen the last renewal cannot tell a step ahead from a time in which nobody led.
     step := extract(epoch from now() - before.renewed_at)::double precision
       - case when before.measured then seen_seconds else 0 end;
-    if (now() < before.renewed_at and step < -0.25) or step > (case when before.measured then 10 else 60 end) then
+    if (now() < before.renewed_at and step < -0.25)
+      or (before.measured and step < -0.25 - 0.1 * seen_seconds)
+      or step > (case when before.measured then 10 else 60 end)
+    then
       perform note_clock_step(step, case when before.measured or step < 0 then before.place end);
     end if;
   end if;

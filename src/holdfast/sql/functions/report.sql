@@ -138,22 +138,28 @@ begin
 end
 $$;
 
--- A cursor, and the data of an item, may be as large as a result.
+-- A cursor, and the data of an item, may be as large as a result; all items of a report 64 MiB.
 create or replace function check_report_size(items jsonb, cursor jsonb) returns void
 language plpgsql stable
 set search_path from current
 as $$
 declare
-  most bigint := result_limit();
+  most  bigint := result_limit();
+  bytes bigint := octet_length(items::text);
+  fault text := json_fault('the cursor', cursor, most, 'RESULT_MAX_BYTES', 'keep where to go on from, not what was found');
 begin
-  if octet_length(cursor::text) > most then
-    raise exception 'the cursor takes % bytes as JSON, more than RESULT_MAX_BYTES (%)', octet_length(cursor::text), most
-      using errcode = 'HF002';
-  elsif octet_length(items::text) > most and exists (
-    select from jsonb_array_elements(items) item where octet_length((item -> 'data')::text) > most
-  ) then
-    raise exception 'the data of an item takes more bytes as JSON than RESULT_MAX_BYTES (%)', most
-      using errcode = 'HF002';
+  if fault is null and bytes > 67108864 then
+    fault := format('the items take %s bytes as JSON, and one report 67108864 at most: report them in several', bytes);
+  elsif fault is null and (bytes > most or not is_small(items)) then
+    select json_fault(
+      'the data of an item', item -> 'data', most, 'RESULT_MAX_BYTES',
+      'store it elsewhere and report where it is, or raise the limit') into fault
+    from jsonb_array_elements(items) as item
+    where not is_storable(item -> 'data', most)
+    limit 1;
+  end if;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
   end if;
 end
 $$;

@@ -21,7 +21,8 @@ as $$
     select s.id
     from streams s
     where s.type = any (array(select 'holdfast.' || v.verb from unnest(request_verbs()) as v (verb)))
-      and s.queue = 'holdfast')
+      and s.queue = 'holdfast'
+      and s.closed_in is null)
 $$;
 
 -- Requests for more than a hundred jobs at once stand behind all others of their tenant.
@@ -29,7 +30,19 @@ create or replace function request(
   verb text, job_ids uuid[], by text default null, note text default null, only_tenant text default null,
   at_once boolean default true
 ) returns table (job_id uuid, outcome text, request_id uuid)
-language plpgsql security definer
+language sql security definer
+set search_path from current
+as $$
+  select r.job_id, r.outcome, r.request_id from record_requests(verb, job_ids, by, note, only_tenant, at_once, false) r
+$$;
+
+-- Record requests. A cancel that `resolves` is asked for because a person has dealt with what the job was about. Cancel
+-- and delete cannot be taken back: while one of them is to be carried out, a repeat of it is answered with it. A cancel of
+-- a running attempt is decided by how that attempt ends, and so a cancel of the next attempt is not a repeat.
+create or replace function record_requests(
+  verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean
+) returns table (job_id uuid, outcome text, request_id uuid)
+language plpgsql
 set search_path from current
 as $$
 #variable_conflict use_column
@@ -43,6 +56,7 @@ begin
   if verb <> all (request_verbs()) then
     raise exception 'unknown request %; known are %', verb, array_to_string(request_verbs(), ', ') using errcode = 'HF002';
   end if;
+  perform check_texts(by, note);
   foreach wanted in array job_ids loop
     select j.* into job
     from jobs j
@@ -66,14 +80,20 @@ begin
     elsif answer = 'accepted' then
       flagged := case
         when verb in ('cancel', 'pause', 'delete') and at_once then
-          flag_attempt(wanted, case when verb = 'pause' then 'pause' else 'cancel' end, by, note)
+          flag_attempt(wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note)
       end;
       select r.job_id into created
       from record_jobs(
         array['holdfast.' || verb],
-        array[jsonb_strip_nulls(jsonb_build_object('job_id', wanted, 'by', by, 'note', note, 'attempt', flagged))],
-        array[jsonb_build_object(
-          'queue', 'holdfast', 'priority', case when cardinality(job_ids) > 100 then 200 else 100 end)], job.tenant, by, null) r;
+        array[jsonb_strip_nulls(jsonb_build_object(
+          'job_id', wanted, 'by', by, 'note', note, 'attempt', flagged, 'resolves', nullif(resolves, false)))],
+        array[jsonb_strip_nulls(jsonb_build_object(
+          'queue', 'holdfast', 'priority', case when cardinality(job_ids) > 100 then 200 else 100 end,
+          'dedup_key', case verb
+            when 'delete' then wanted::text
+            when 'cancel' then concat_ws(' ', wanted, case when resolves then 'resolve' end, flagged)
+          end))],
+        job.tenant, by, null) r;
       perform wake('duty', array[0]);
     end if;
     return query select wanted, answer, created;
@@ -97,7 +117,7 @@ as $$
     job.tenant, coalesce(by, job.created_by), null) r
 $$;
 
--- Ask the worker that runs a job to stop. A cancel outranks a pause; the flag dies with its attempt. Answers the
+-- Ask the worker that runs a job to stop. To cancel or resolve outranks a pause; the flag dies with its attempt. Answers the
 -- attempt that carries the flag, null when none runs.
 create or replace function flag_attempt(id uuid, wish text, by text, note text) returns integer
 language plpgsql
@@ -108,7 +128,7 @@ declare
 begin
   update leases l
   set interrupt = wish, interrupted_by = by, interrupt_note = note
-  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish = 'cancel'))
+  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish <> 'pause'))
   returning l.attempt into number;
   if found then
     perform pg_notify(current_schema() || '.interrupt', id::text);
@@ -140,8 +160,9 @@ begin
   loop
     begin
       verdict := carry_out(
-        substr(ask.type, 10), (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer,
-        ask.payload ->> 'by', ask.payload ->> 'note');
+        case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
+        (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
+        ask.payload ->> 'note');
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -151,8 +172,11 @@ begin
     end;
     if verdict is null then
       perform fail('maintenance', array[ask.job_id], array[ask.attempt], array['fatal'], array['RequestFailed'], array[fault]);
-    elsif verdict = 'later' then
-      perform snooze('maintenance', array[ask.job_id], array[ask.attempt], array[0.5]::double precision[]);
+    elsif verdict in ('later', 'when-ended') then
+      -- A handler may run on for days before its job can be erased, and each look leaves a row: the next one comes after
+      -- as long as this request has waited by now.
+      perform snooze('maintenance', array[ask.job_id], array[ask.attempt], array[case verdict
+        when 'later' then 0.5 else least(60, 0.25 * 2 ^ least(ask.attempt, 10)) end]);
     else
       perform complete('maintenance', array[ask.job_id], array[ask.attempt], array[jsonb_build_object('outcome', verdict)]);
     end if;
@@ -185,19 +209,19 @@ begin
         return case when forgotten(job.id, by) then 'erased' else 'later' end;
       end if;
       return 'already-final';
-    elsif verb in ('cancel', 'pause') and flagged is not null then
+    elsif verb in ('cancel', 'resolve', 'pause') and flagged is not null then
       return 'flagged';
     elsif job.state = 'running' then
       if verb in ('resume', 'retry') then
         return 'not-possible';
-      elsif flag_attempt(job.id, case when verb = 'pause' then 'pause' else 'cancel' end, by, note) is not null then
-        return case when verb = 'delete' then 'later' else 'flagged' end;
+      elsif flag_attempt(job.id, case verb when 'delete' then 'cancel' else verb end, by, note) is not null then
+        return case when verb = 'delete' then 'when-ended' else 'flagged' end;
       end if;
       continue;
     end if;
 
     goal := case
-      when verb in ('cancel', 'delete') then 'canceled'
+      when verb in ('cancel', 'resolve', 'delete') then 'canceled'
       when verb = 'pause' and job.state in ('scheduled', 'queued', 'retry') then 'paused'
       when verb in ('resume', 'retry') and job.state = 'error' then 'queued'
       when verb in ('resume', 'retry') and job.state = 'paused' then
@@ -206,7 +230,7 @@ begin
     end;
     if goal is null then
       return 'not-possible';
-    elsif move_waiting(job, goal, by, note) then
+    elsif move_waiting(job, goal, by, note, verb = 'resolve') then
       if verb = 'delete' and not forgotten(job.id, by) then
         return 'later';
       end if;
@@ -218,7 +242,7 @@ end
 $$;
 
 -- Move a job that is not running. False when it moved meanwhile, or a claim holds its entry right now.
-create or replace function move_waiting(job jobs, goal text, by text, note text) returns boolean
+create or replace function move_waiting(job jobs, goal text, by text, note text, resolves boolean) returns boolean
 language plpgsql
 set search_path from current
 as $$
@@ -275,7 +299,7 @@ begin
     run_at = case when goal = 'queued' then least(j.run_at, now()) else j.run_at end,
     failures = case when job.state in ('paused', 'error') and goal <> 'canceled' then 0 else j.failures end,
     reason = case
-      when goal = 'canceled' and note ~ '^resolved(: |$)' then 'resolved'
+      when resolves then 'resolved'
       when goal in ('canceled', 'paused') then goal
       else 'resumed' end,
     updated_at = now(),
@@ -288,14 +312,16 @@ begin
   end if;
 
   insert into job_events (job_id, event, by, note)
-  values (job.id, case goal when 'queued' then 'resumed' when 'scheduled' then 'resumed' else goal end, move_waiting.by, move_waiting.note);
+  values (
+    job.id, case when resolves then 'resolved' when goal in ('queued', 'scheduled') then 'resumed' else goal end,
+    move_waiting.by, move_waiting.note);
 
   if goal = 'scheduled' then
     insert into due (run_at, job_id) values (moved.run_at, moved.id);
   elsif goal = 'queued' and moved.target is null then
     insert into ready (stream, rank, seq, job_id)
     values (moved.stream, ready_rank(moved.priority, false), moved.seq, moved.id);
-    perform wake('ready', array[moved.stream]);
+    perform wake_again(array[moved.stream]);
   end if;
 
   if job.target is not null then
@@ -327,7 +353,7 @@ begin
 end
 $$;
 
--- Forget what an ended job was about, and keep its tombstone. Moves: none.
+-- Forget what an ended job was about, and keep its tombstone. Repeated, it leaves no further mark. Moves: none.
 create or replace function erase(id uuid, by text) returns void
 language sql
 set search_path from current
@@ -342,5 +368,7 @@ as $$
   delete from job_items i where i.job_id = erase.id;
   delete from job_progress p where p.job_id = erase.id;
   update job_events e set note = null where e.job_id = erase.id;
-  insert into job_events (job_id, event, by) values (erase.id, 'erased', erase.by);
+  insert into job_events (job_id, event, by)
+  select erase.id, 'erased', erase.by
+  where not exists (select from job_events e where e.job_id = erase.id and e.event = 'erased');
 $$;

@@ -11,6 +11,15 @@ as $$
   select c.* from controls c order by c.kind, c.name
 $$;
 
+-- Who paused something and why, as far as whoever asks may know it. The installation's operators write for each other: a
+-- tenant sees who of its own paused it and why; of a pause by others, it sees the reason if that is public, and no name.
+create or replace function shown_pause(pause controls, only_tenant text) returns table (by text, note text)
+language sql immutable
+as $$
+  select case when own.known then pause.paused_by end, case when own.known or pause.paused_public then pause.paused_note end
+  from (select only_tenant is null or coalesce(pause.paused_tenant = only_tenant, false)) as own (known)
+$$;
+
 -- Workers that were heard of within the last 15 seconds.
 create or replace function live_workers() returns setof workers
 language sql stable
@@ -35,7 +44,7 @@ as $$
         else coalesce((select t.lane from job_types t where t.name = s.type), 'general')
       end as name
     from streams s
-    where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant)
+    where s.queue <> 'holdfast' and s.closed_in is null and (only_tenant is null or s.tenant = only_tenant)
   ), known as (
     select line.name from line
     union
@@ -69,10 +78,11 @@ as $$
   )
   select page.name, least(counted.count, 10000), counted.count > 10000,
     coalesce((select sum(leased.count) from leased where leased.stream = any (streamed.ids)), 0)::bigint,
-    c.paused_at, c.paused_by, c.paused_note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
+    c.paused_at, shown.by, shown.note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
   from page
   left join streamed on streamed.name = page.name
   left join controls c on c.kind = scope_figures.kind and c.name = page.name
+  cross join lateral shown_pause(c, only_tenant) shown
   cross join lateral (select count_ready(streamed.ids, 10001) as count) counted
   order by page.name
 $$;
@@ -165,9 +175,10 @@ returns table (paused_at timestamptz, paused_by text, paused_note text, running 
 language sql security definer stable
 set search_path from current
 as $$
-  select c.paused_at, c.paused_by, c.paused_note,
+  select c.paused_at, shown.by, shown.note,
     (select count(*) from leases l join streams s on s.id = l.stream
      where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant))
   from (values (true)) as always (row)
   left join controls c on c.kind = 'everything' and c.name = ''
+  cross join lateral shown_pause(c, only_tenant) shown
 $$;

@@ -58,7 +58,7 @@ begin
     end if;
   end loop;
   if cardinality(woken) > 0 then
-    perform wake('ready', array(select distinct unnest(woken)));
+    perform wake_again(array(select distinct unnest(woken)));
   end if;
 end
 $$;

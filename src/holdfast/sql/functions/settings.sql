@@ -12,8 +12,11 @@ declare
     when 'MAX_ATTEMPTS_DEFAULT' then 'max_attempts'
     when 'AGEING_SECONDS' then 'ageing'
     when 'RESULT_MAX_BYTES' then 'result_bytes'
+    when 'PAYLOAD_MAX_BYTES' then 'payload_bytes'
     when 'RETENTION_DAYS' then 'retention_days'
     when 'RETENTION_DEAD_DAYS' then 'retention_days'
+    when 'STREAMS_PER_TENANT' then 'streams'
+    when 'STREAM_IDLE_SECONDS' then 'stream_idle'
   end;
 begin
   if bound is null then

@@ -59,7 +59,7 @@ begin
   ), logged as (
     insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
     select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
-      coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 'success', e.worker,
+      greatest(coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 0), 'success', e.worker,
       left(log_excerpts[e.position], 10000)
     from ended e
     where (select true from job_attempts t where t.job_id = e.id and t.attempt = e.attempt limit 1) is null
@@ -92,24 +92,25 @@ begin
 end
 $$;
 
--- A result is measured by the text that PostgreSQL gives back for it: a number as short as 1e308 has 309 digits there.
+-- A result is measured like a payload: see sizes.sql.
 create or replace function check_results(job_ids uuid[], results jsonb[]) returns void
 language plpgsql stable
 set search_path from current
 as $$
 declare
-  most bigint := result_limit();
-  big  record;
+  most  bigint := result_limit();
+  fault text;
 begin
-  select r.place, octet_length(r.result::text) as bytes into big
+  select json_fault(
+    'the result of ' || coalesce((select j.type from jobs j where j.id = job_ids[r.place]), 'an unknown job'),
+    r.result, most, 'RESULT_MAX_BYTES',
+    'return less, store it elsewhere and return where it is, or raise the limit') into fault
   from unnest(results) with ordinality as r (result, place)
-  where octet_length(r.result::text) > most
+  where (most < 1024 or not is_small(r.result))
+    and not is_storable(r.result, most)
   limit 1;
   if found then
-    raise exception
-      'the result of % takes % bytes as JSON, more than RESULT_MAX_BYTES (%): return less, store it elsewhere and return where it is, or raise the limit',
-      coalesce((select j.type from jobs j where j.id = job_ids[big.place]), 'an unknown job'), big.bytes, most
-      using errcode = 'HF002';
+    raise exception '%', fault using errcode = 'HF002';
   end if;
 end
 $$;
@@ -279,7 +280,7 @@ begin
       failures = v.failures,
       run_at = case when v.state in ('retry', 'scheduled') then v.run_at else j.run_at end,
       seq = case when v.state = 'queued' and j.target is null then nextval('places') else j.seq end,
-      reason = v.outcome,
+      reason = case when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved' else v.outcome end,
       updated_at = now(),
       finished_at = case when v.state in ('dead', 'canceled') then now() end,
       dedup_key = case when v.state in ('dead', 'canceled') then null else j.dedup_key end,
@@ -302,7 +303,8 @@ begin
     on conflict do nothing
   ), noted as (
     insert into job_events (job_id, event, by, note)
-    select id, state, interrupted_by, coalesce(interrupt_note, error_message)
+    select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end, interrupted_by,
+      coalesce(interrupt_note, error_message)
     from moved
     where state in ('paused', 'canceled', 'error')
   ), logged as (
@@ -310,7 +312,7 @@ begin
       job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, error_type, error_message, traceback,
       log_excerpt)
     select id, attempt, claimed_at, milliseconds(claimed_at - ready_at),
-      coalesce(duration_ms, milliseconds(now() - claimed_at)), outcome, worker, error_type, error_message,
+      greatest(coalesce(duration_ms, milliseconds(now() - claimed_at)), 0), outcome, worker, error_type, error_message,
       traceback, log_excerpt
     from moved
     on conflict do nothing
@@ -336,7 +338,7 @@ begin
     perform make_room(settled);
   end if;
   if woken is not null then
-    perform wake('ready', woken);
+    perform wake_again(woken);
   end if;
   if soon then
     perform wake('duty', array[0]);
@@ -380,10 +382,15 @@ as $$
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 
--- A worker whose claim broke off cannot know what it was given. It asks for the time, and then names what it holds: its
--- other leases from before that time are handed back. This call may arrive late, when the worker has given it up and
--- claimed more, which it cannot name; hence the time. Moves: running → queued | paused | canceled. Roles: worker.
-create or replace function release_unheard(worker text, job_ids uuid[], claimed_until timestamptz) returns integer
+-- A worker whose claim broke off cannot know what it was given. It asks for a mark, and then names what it holds: its
+-- other leases from before that mark are handed back. This call may arrive late, when the worker has given it up and
+-- claimed more, which it cannot name; hence the mark. A mark is a moment and a transaction number, and a lease has to be
+-- older by both: the clock may be set back meanwhile, and numbers are given again after a failover to a standby that
+-- lagged behind. A lease that was renewed counts as younger, and lapses. Moves: running → queued | paused | canceled.
+-- Roles: worker.
+create or replace function release_unheard(
+  worker text, job_ids uuid[], claimed_until timestamptz, before_number bigint
+) returns integer
 language plpgsql security definer
 set search_path from current
 as $$
@@ -393,7 +400,10 @@ declare
 begin
   select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
   from leases l
-  where l.worker = release_unheard.worker and l.job_id <> all (job_ids) and l.claimed_at <= claimed_until;
+  where l.worker = release_unheard.worker
+    and l.job_id <> all (job_ids)
+    and l.claimed_at <= claimed_until
+    and (before_number is null or age(l.xmin) > age((before_number % 4294967296)::text::xid));
   if ids is null then
     return 0;
   end if;
@@ -402,18 +412,18 @@ begin
 end
 $$;
 
--- The time of a claim that would be made now. Roles: worker.
-create or replace function claim_time() returns timestamptz
+-- Whatever is claimed after this call is younger than the mark that it answers. Roles: worker.
+create or replace function claim_mark(out claimed_until timestamptz, out before_number bigint)
 language sql stable security definer
 set search_path from current
 as $$
-  select now()
+  select now(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 $$;
 
--- The same for workers of 0.2.0, which give no time.
+-- The same for workers of 0.2.0, which have no mark.
 create or replace function release_unknown(worker text, job_ids uuid[]) returns integer
 language sql security definer
 set search_path from current
 as $$
-  select release_unheard(worker, job_ids, 'infinity')
+  select release_unheard(worker, job_ids, 'infinity', null)
 $$;

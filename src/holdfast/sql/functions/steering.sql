@@ -5,46 +5,47 @@
 -- anew at what they may claim. A row of `controls` that says nothing any more is deleted.
 
 -- Stop claims. What is paused already stays as it is, with who did it and why; but a tenant's pause of its own, which
--- the tenant may end, gives way to anybody else's, which it may not. Answers whether anything changed.
-create or replace function pause_scope(
-  kind text, name text, by text, note text default null, by_key uuid default null
+-- the tenant may end, gives way to one by the installation's operators, which it may not. `by_tenant` is the tenant in
+-- whose name its own operators pause it, null for the installation's; `public` lets tenants read the reason. Answers
+-- whether anything changed.
+create or replace function pause_scope_as(
+  kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean
 ) returns boolean
 language plpgsql security definer
 set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  own      text := pause_scope.name || '/';
   replaced text;
 begin
-  perform check_scope(pause_scope.kind, pause_scope.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
-  if length(pause_scope.note) > 1000 then
-    raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
-  end if;
+  perform check_scope(pause_scope_as.kind, pause_scope_as.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_texts(by, note);
+  perform check_by_tenant(pause_scope_as.kind, pause_scope_as.name, by_tenant);
   select c.paused_by into replaced
   from controls c
-  where c.kind = pause_scope.kind and c.name = pause_scope.name
+  where c.kind = pause_scope_as.kind and c.name = pause_scope_as.name
   for update;
-  insert into controls as c (kind, name, paused_at, paused_by, paused_note, updated_by)
-  values (pause_scope.kind, pause_scope.name, now(), pause_scope.by, pause_scope.note, pause_scope.by)
+  insert into controls as c (kind, name, paused_at, paused_by, paused_note, paused_tenant, paused_public, updated_by)
+  values (
+    pause_scope_as.kind, pause_scope_as.name, now(), pause_scope_as.by, pause_scope_as.note, by_tenant,
+    coalesce(public, false), pause_scope_as.by)
   on conflict on constraint controls_pkey do update
     set paused_at = excluded.paused_at, paused_by = excluded.paused_by, paused_note = excluded.paused_note,
-      updated_at = now(), updated_by = excluded.updated_by
-    where c.paused_at is null
-      or (c.kind = 'tenant' and starts_with(c.paused_by, own) and not starts_with(excluded.paused_by, own));
+      paused_tenant = excluded.paused_tenant, paused_public = excluded.paused_public, updated_at = now(),
+      updated_by = excluded.updated_by
+    where c.paused_at is null or (c.paused_tenant is not null and excluded.paused_tenant is null);
   if not found then
     return false;
   end if;
-  perform note_control(pause_scope.kind, pause_scope.name, 'pause', by, by_key,
-    jsonb_build_object('note', note, 'instead_of', replaced));
+  perform note_control(pause_scope_as.kind, pause_scope_as.name, 'pause', by, by_key,
+    jsonb_build_object('note', note, 'instead_of', replaced, 'public', nullif(public, false)));
   return true;
 end
 $$;
 
--- Let claims go on. With `only_by`, only what was paused by somebody whose name begins with it. Answers whether anything
--- changed.
-create or replace function resume_scope(
-  kind text, name text, by text, note text default null, by_key uuid default null, only_by text default null
+-- Let claims go on. With `by_tenant`, only what that tenant's own operators paused. Answers whether anything changed.
+create or replace function resume_scope_as(
+  kind text, name text, by text, note text, by_key uuid, by_tenant text
 ) returns boolean
 language plpgsql security definer
 set search_path from current
@@ -53,24 +54,77 @@ as $$
 declare
   paused controls;
 begin
-  perform check_scope(resume_scope.kind, resume_scope.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_scope(resume_scope_as.kind, resume_scope_as.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_texts(by, note);
+  perform check_by_tenant(resume_scope_as.kind, resume_scope_as.name, by_tenant);
   select c.* into paused
   from controls c
-  where c.kind = resume_scope.kind
-    and c.name = resume_scope.name
+  where c.kind = resume_scope_as.kind
+    and c.name = resume_scope_as.name
     and c.paused_at is not null
-    and (only_by is null or starts_with(c.paused_by, only_by))
+    and (by_tenant is null or c.paused_tenant = by_tenant)
   for update;
   if not found then
     return false;
   end if;
   update controls c
-  set paused_at = null, paused_by = null, paused_note = null, updated_at = now(), updated_by = resume_scope.by
-  where c.kind = resume_scope.kind and c.name = resume_scope.name;
-  perform note_control(resume_scope.kind, resume_scope.name, 'resume', by, by_key, jsonb_build_object(
+  set paused_at = null, paused_by = null, paused_note = null, paused_tenant = null, paused_public = false,
+    updated_at = now(), updated_by = resume_scope_as.by
+  where c.kind = resume_scope_as.kind and c.name = resume_scope_as.name;
+  perform note_control(resume_scope_as.kind, resume_scope_as.name, 'resume', by, by_key, jsonb_build_object(
     'note', note, 'paused_by', paused.paused_by, 'paused_at', paused.paused_at));
   return true;
 end
+$$;
+
+-- A tenant's operators decide about their own tenant alone.
+create or replace function check_by_tenant(kind text, name text, by_tenant text) returns void
+language plpgsql immutable
+as $$
+begin
+  if by_tenant is not null and (kind, name) is distinct from ('tenant', by_tenant) then
+    raise exception 'operators of the tenant % can pause and resume that tenant alone', by_tenant using errcode = 'HF002';
+  end if;
+end
+$$;
+
+-- The same for the installation's operators, and for servers of older releases. These tell a tenant's operator by the
+-- beginning of a name, which does not count: the key does.
+create or replace function pause_scope(
+  kind text, name text, by text, note text default null, by_key uuid default null
+) returns boolean
+language sql security definer
+set search_path from current
+as $$
+  select pause_scope_as(
+    pause_scope.kind, pause_scope.name, by, note, by_key, tenant_of_key(pause_scope.kind, pause_scope.name, by_key), false)
+$$;
+
+-- Older servers name the tenant, with a slash behind it, in `only_by`.
+create or replace function resume_scope(
+  kind text, name text, by text, note text default null, by_key uuid default null, only_by text default null
+) returns boolean
+language sql security definer
+set search_path from current
+as $$
+  select case
+    when only_by is null then resume_scope_as(resume_scope.kind, resume_scope.name, by, note, by_key, null)
+    when (resume_scope.kind, only_by) is distinct from ('tenant', resume_scope.name || '/') then false
+    else resume_scope_as(resume_scope.kind, resume_scope.name, by, note, by_key, resume_scope.name)
+  end
+$$;
+
+-- The tenant whose operators a key that pauses this scope stands for; null for the installation's operators.
+create or replace function tenant_of_key(kind text, name text, key_id uuid) returns text
+language sql stable
+set search_path from current
+as $$
+  select k.tenant
+  from api_keys k
+  where k.id = tenant_of_key.key_id
+    and tenant_of_key.kind = 'tenant'
+    and k.tenant = tenant_of_key.name
+    and 'admin' <> all (k.scopes)
 $$;
 
 -- How many jobs may run at once, and start per time; null for no limit. Answers whether anything changed.
@@ -104,6 +158,7 @@ set search_path from current
 as $$
 #variable_conflict use_column
 begin
+  perform check_texts(by, null);
   perform check_limits(change_limits.kind, change_limits.name, changes, change_limits.limit_count,
     change_limits.rate_count, change_limits.rate_seconds, change_limits.weight);
   if num_nonnulls(change_limits.limit_count, change_limits.rate_count, change_limits.weight) = 0 and not exists (
@@ -245,8 +300,9 @@ as $$
 declare
   answer text;
 begin
+  perform check_texts(by, note);
   select r.outcome into answer
-  from request('cancel', array[resolve_job.id], by, concat_ws(': ', 'resolved', note), only_tenant) r;
+  from record_requests('cancel', array[resolve_job.id], by, note, only_tenant, true, true) r;
   if answer = 'accepted' then
     perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = resolve_job.id), 'job.resolve',
       resolve_job.id::text, jsonb_strip_nulls(jsonb_build_object('note', note)));

@@ -358,6 +358,12 @@ begin
     place := step.reached;
     exit when place is null;
   end loop;
+  -- They forget no streams, but what was forgotten before must come back.
+  loop
+    select * into step from serve_ready(place);
+    place := step.reached;
+    exit when place is null;
+  end loop;
   return total;
 end
 $$;

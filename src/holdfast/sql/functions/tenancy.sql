@@ -114,6 +114,20 @@ begin
 end
 $$;
 
+-- The same, bounded in bytes: see items_page.
+create or replace function tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer)
+returns table (id bigint, collection text, key text, data text, created_at timestamptz, more boolean)
+language plpgsql security definer stable
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(tenant_items_page.tenant);
+  return query
+  select i.* from items_page(tenant_items_page.job_id, tenant_items_page.tenant, after, max_items) i;
+end
+$$;
+
 -- How a job ended: its result, and the error of its last attempt.
 create or replace function job_result(tenant text, job_id uuid)
 returns table (id uuid, state text, result jsonb, error_type text, error_message text)
@@ -184,7 +198,7 @@ begin
   return (
     select count(*)
     from (
-      select from streams s join ready r on r.stream in (s.id, -s.id) where s.tenant = waiting_jobs.tenant
+      select from streams s join ready r on r.stream in (s.id, -s.id) where s.tenant = waiting_jobs.tenant and s.closed_in is null
       union all
       select from waiting w where w.tenant = waiting_jobs.tenant
       limit up_to) counted);

@@ -28,6 +28,16 @@ as $$
    having count(*) > 1
    limit max_offences)
   union all
+  (select 'what stands in line is offered to workers', r.job_id, format('stream %s', abs(r.stream))
+   from ready r
+   join jobs j on j.id = r.job_id
+   where r.ready_at < now() - interval '1 minute'
+     and is_maintained()
+     and not exists (
+       select from streams s
+       where s.id = abs(r.stream) and s.closed_in is null and (s.tenant, s.queue, s.type) = (j.tenant, j.queue, j.type))
+   limit max_offences)
+  union all
   (select 'what is hidden from claims is parked', r.job_id, format('stream %s', -r.stream)
    from ready r
    where r.stream < 0

@@ -6,13 +6,13 @@ from holdfast.submit(
 
 -- name: job_standings
 -- What clients may know of jobs.
-select id, tenant, type, state, target, created_at, updated_at, progress_count, result_count, target_count,
-  last_progress_at, done_reason
+select id, tenant, type, state, target, holdfast.readable(created_at) as created_at, holdfast.readable(updated_at) as updated_at,
+  progress_count, result_count, target_count, holdfast.readable(last_progress_at) as last_progress_at, done_reason
 from holdfast.job_standings($1::text[], $2::uuid[]);
 
 -- name: tenant_items
 -- What a job has stored, page by page.
-select id, collection, key, data::text as data, created_at from holdfast.tenant_items($1, $2, $3, $4);
+select * from holdfast.tenant_items_page($1, $2, $3, $4);
 
 -- name: job_result
 -- How a job ended.
@@ -55,34 +55,29 @@ from holdfast.revoke_key($1, holdfast.as_caller($2, $4, $5), $3);
 
 -- name: keys_after
 -- A page of keys.
-select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
-  revoked_at, revoked_by, replaced_by, last_used_at
+select id, left(tenant, 200) as tenant, left(name, 200) as name, left(prefix, 200) as prefix, scopes, requests_per_second,
+  max_waiting, holdfast.readable(created_at) as created_at, left(created_by, 500) as created_by, holdfast.readable(expires_at) as expires_at,
+  holdfast.readable(revoked_at) as revoked_at, left(revoked_by, 500) as revoked_by, replaced_by, holdfast.readable(last_used_at) as last_used_at
 from holdfast.keys_after($1, $2, $3);
 
 -- name: list_audit
 -- What was done, newest first.
-select id, at, actor, key_id, tenant, action, subject, detail::text as detail, address, request_id
+select id, holdfast.readable(at) as at, left(actor, 500) as actor, key_id, left(tenant, 200) as tenant, left(action, 200) as action,
+  left(subject, 500) as subject, case when octet_length(detail::text) <= 20000 then detail::text end as detail,
+  left(address, 255) as address, left(request_id, 255) as request_id
 from holdfast.list_audit($1, $2, $3);
 
 -- name: search_jobs
 -- Jobs that fit a query, and how far back was looked.
-select ids, reached, reached_at from holdfast.search_jobs($1::text::jsonb, $2, $3, $4, $5);
+select ids, reached, holdfast.readable(reached_at) as reached_at from holdfast.search_jobs($1::text::jsonb, $2, $3, $4, $5);
 
 -- name: job_statistics
 -- What stands where.
-select tenant, queue, type, ready, running, oldest_ready_at from holdfast.job_statistics($1);
+select tenant, queue, type, ready, running, holdfast.readable(oldest_ready_at) as oldest_ready_at from holdfast.job_statistics($1);
 
 -- name: job_totals
 -- What is not kept by stream.
 select due, waiting, dead from holdfast.job_totals($1);
-
--- name: attempts_after
--- A page of the ended attempts of a tenant's job.
-select * from holdfast.attempts_after($1, $2, $3, $4);
-
--- name: events_after
--- A page of the rarer moves of a tenant's job.
-select * from holdfast.events_after($1, $2, $3, $4);
 
 -- name: probe
 -- Whether a job could be recorded now.

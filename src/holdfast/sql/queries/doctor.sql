@@ -4,6 +4,18 @@ select current_setting('server_version_num')::integer as version, current_settin
   current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
   pg_is_in_recovery() as standby, clock_timestamp() as clock, current_user as login;
 
+-- name: doctor_log
+-- Which settings make the server write the values of statements to its log: payloads, and what people search for.
+select s.name || ' = ' || s.setting as setting
+from pg_settings s
+where (s.name = 'log_parameter_max_length_on_error' and s.setting <> '0')
+  or (
+    (s.name = 'log_statement' and s.setting = 'all'
+      or s.name in ('log_min_duration_statement', 'log_min_duration_sample') and s.setting <> '-1'
+      or s.name = 'log_transaction_sample_rate' and s.setting <> '0')
+    and current_setting('log_parameter_max_length') <> '0')
+order by 1;
+
 -- name: doctor_collation
 -- Whether the database's collation is still the one with which its indexes were built: both versions, where known.
 select d.datcollversion as recorded, pg_database_collation_actual_version(d.oid) as actual
@@ -104,23 +116,29 @@ where t.schemaname = $1 and t.relname in ('ready', 'leases', 'due')
 order by 1;
 
 -- name: doctor_work
--- Ready jobs of users, workers that beat lately, and whether somebody leads maintenance.
+-- Ready jobs of users, how many of them wait for a permit of their key (under the negative number of their stream),
+-- workers that beat lately, and whether somebody leads maintenance.
 select
-  (select count(*) from holdfast.ready r join holdfast.streams s on s.id = r.stream where s.queue <> 'holdfast') as ready,
+  count.ready, count.parked,
   (select count(*) from holdfast.workers w
     where w.heartbeat_at between now() - make_interval(secs => $1::double precision) and now() + interval '5 seconds') as workers,
   exists (
     select from holdfast.leaders l
     where l.name = 'maintenance' and l.expires_at between now() and now() + interval '1 minute') as led,
   (select l.report::text from holdfast.leaders l where l.name = 'maintenance') as report,
-  (select count(*) from holdfast.due d where d.run_at < now() - interval '10 seconds') as overdue;
+  (select count(*) from holdfast.due d where d.run_at < now() - interval '10 seconds') as overdue
+from (
+  select count(*) as ready, count(*) filter (where r.stream < 0) as parked
+  from holdfast.ready r
+  left join holdfast.streams s on s.id = abs(r.stream)
+  where s.queue is distinct from 'holdfast') count;
 
 -- name: doctor_unhandled
 -- Types and queues with ready jobs that no live worker takes.
 select s.type, s.queue
 from holdfast.streams s
 where s.queue <> 'holdfast'
-  and exists (select from holdfast.ready r where r.stream = s.id)
+  and exists (select from holdfast.ready r where r.stream in (s.id, -s.id))
   and not exists (
     select
     from holdfast.workers w

@@ -21,45 +21,56 @@ select job_id, outcome, request_id from holdfast.request($1, $2::uuid[], $3, $4,
 select job_id, outcome, request_id from holdfast.request($1, $2::uuid[], $3, $4, $5, false);
 
 -- name: get_jobs
--- Jobs by id.
+-- Jobs by id, with payloads and results.
 with found as materialized (
   select * from holdfast.get_jobs($1::uuid[], $2)
 )
 select
-  id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
-  dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
-  finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
-  payload::text as payload, result::text as result, traceparent, progress_count, result_count,
-  cursor::text as cursor, last_progress_at, done_reason
+  id, left(type, 200) as type, left(queue, 200) as queue, lane, left(tenant, 200) as tenant, state,
+  left(reason, 255) as reason, priority, attempt, failures, max_attempts, left(target, 255) as target,
+  left(idempotency_key, 255) as idempotency_key, left(dedup_key, 255) as dedup_key,
+  left(correlation_id, 255) as correlation_id, parent_id, retry_of, left(created_by, 500) as created_by, created_at,
+  updated_at, run_at, started_at, finished_at, left(last_error, 10000) as last_error, last_error_at, target_count,
+  left(lease_owner, 255) as lease_owner, lease_expires_at, interrupt, payload::text as payload, result::text as result,
+  left(traceparent, 255) as traceparent, progress_count, result_count, cursor::text as cursor,
+  holdfast.readable(last_progress_at) as last_progress_at, done_reason
 from found
 left join holdfast.get_progress(array(select id from found)) on job_id = id;
 
 -- name: list_jobs
 -- Jobs, newest first, page by page.
-with page as materialized (
-  select * from holdfast.list_jobs($1::text[], $2::text[], $3::text[], $4, $5, $6, $7, $8)
-)
 select
   id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
   dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
-  finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt,
-  payload::text as payload, result::text as result, traceparent, progress_count, result_count,
-  cursor::text as cursor, last_progress_at, done_reason
-from page
-left join holdfast.get_progress(array(select id from page)) on job_id = id
+  finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt, traceparent,
+  progress_count, result_count, last_progress_at, done_reason
+from holdfast.summaries(holdfast.listed_ids($1::text[], $2::text[], $3::text[], $4, $5, $6, $7, $8))
 order by id desc;
 
--- name: get_attempts
--- Every ended attempt of a job.
-select * from holdfast.get_attempts($1);
+-- name: summaries
+-- What lists say of jobs, by id.
+select
+  id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
+  dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
+  finished_at, last_error, last_error_at, target_count, lease_owner, lease_expires_at, interrupt, traceparent,
+  progress_count, result_count, last_progress_at, done_reason
+from holdfast.summaries($1::uuid[], $2);
 
--- name: get_events
--- The rarer moves of a job.
-select * from holdfast.get_events($1);
+-- name: attempts_page
+-- Some ended attempts of a job.
+select * from holdfast.attempts_page($1, $2, $3, $4);
 
--- name: get_items
+-- name: events_page
+-- Some of the rarer moves of a job.
+select * from holdfast.events_page($1, $2, $3, $4);
+
+-- name: items_page
 -- What a job has stored, page by page.
-select id, collection, key, data::text as data, created_at from holdfast.get_items($1, $2, $3);
+select * from holdfast.items_page($1, null, $2, $3);
+
+-- name: payload_limit
+-- How large a payload may be.
+select holdfast.payload_limit() as bytes;
 
 -- name: backlog
 -- How much stands where.

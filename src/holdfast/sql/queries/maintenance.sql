@@ -28,6 +28,10 @@ select holdfast.execute_requests($1);
 select job_id, attempt, worker, state, expires_at, lease_seconds
 from holdfast.recover($1, $2::double precision[], $3::double precision[], $4::uuid[], $5::integer[], $6::timestamptz[], $7);
 
+-- name: review_leases
+-- The same as clamp_leases, with all leases that were looked at.
+select job_id, attempt, lease_seconds, was, expires_at, reached from holdfast.review_leases($1, $2);
+
 -- name: clamp_leases
 -- No lease lasts longer than its length.
 select job_id, attempt, lease_seconds, was, expires_at, reached from holdfast.clamp_leases($1, $2);
@@ -42,8 +46,7 @@ select changed, reached_run_at, reached_job from holdfast.clamp_backoff($1, $2, 
 
 -- name: age
 -- Let old jobs go first.
-select aged, reached_stream, reached_rank, lowest, highest, first_tenant, last_tenant
-from holdfast.age_from($1, $2, $3, $4, $5, $6);
+select aged, reached_stream, reached_rank, lowest, highest from holdfast.age_lines($1, $2, $3, $4, $5);
 
 -- name: reconcile
 -- Mend open jobs that lack their side row.
@@ -88,3 +91,11 @@ select looked, reached from holdfast.admit($1, $2);
 -- name: forget_idle_permits
 -- Forget permits that nobody uses any more.
 select mended, reached from holdfast.forget_idle_permits($1, $2);
+
+-- name: serve_streams
+-- Bring back the streams in which something stands.
+select mended, reached from holdfast.serve_ready($1, $2);
+
+-- name: forget_streams
+-- Forget idle streams.
+select mended, reached from holdfast.forget_streams($1, $2);

@@ -1,10 +1,10 @@
 -- name: pause_scope
 -- Stop claims somewhere.
-select holdfast.pause_scope($1, $2, holdfast.as_caller($3, $6, $7), $4, $5);
+select holdfast.pause_scope_as($1, $2, holdfast.as_caller($3, $8, $9), $4, $5, $6, $7);
 
 -- name: resume_scope
 -- Let claims go on.
-select holdfast.resume_scope($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);
+select holdfast.resume_scope_as($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);
 
 -- name: change_limits
 -- How many jobs may run at once, and start per time, and a tenant's share.
@@ -20,35 +20,44 @@ select holdfast.resolve_job($1, holdfast.as_caller($2, $6, $7), $3, $4, $5);
 
 -- name: list_controls
 -- What was decided and still holds.
-select kind, name, paused_at, paused_by, paused_note, limit_count, rate_count, rate_seconds, weight, updated_at, updated_by
+select kind, name, holdfast.readable(paused_at) as paused_at,
+  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, paused_tenant, paused_public,
+  limit_count, rate_count, rate_seconds, weight,
+  holdfast.readable(updated_at) as updated_at, left(updated_by, 500) as updated_by
 from holdfast.list_controls();
 
 -- name: list_queues
 -- Queues by name.
-select name, waiting, waiting_more, running, paused_at, paused_by, paused_note, limit_count, rate_count, rate_seconds
+select left(name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
+  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, limit_count, rate_count, rate_seconds
 from holdfast.list_queues($1, $2, $3, $4);
 
 -- name: list_types
 -- Job types by name.
-select name, waiting, waiting_more, running, paused_at, paused_by, paused_note, limit_count, rate_count, rate_seconds,
+select left(name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
+  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, limit_count, rate_count, rate_seconds,
   queue, lane, version, declared_limit, declared_limit_key, declared_rate_count, declared_rate_seconds,
   declared_rate_key, workers
 from holdfast.list_types($1, $2, $3, $4);
 
 -- name: list_lanes
 -- Both lanes.
-select name, waiting, waiting_more, running, paused_at, paused_by, paused_note, slots, utilisation
+select left(name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
+  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, slots, utilisation
 from holdfast.list_lanes($1, $2);
 
 -- name: list_tenants
 -- Tenants by name.
-select name, waiting, waiting_more, running, paused_at, paused_by, paused_note, limit_count, rate_count, rate_seconds,
+select left(name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
+  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, limit_count, rate_count, rate_seconds,
   weight
 from holdfast.list_tenants($1, $2, $3, $4);
 
 -- name: drain_state
 -- Whether claiming is stopped everywhere, and what still runs.
-select paused_at, paused_by, paused_note, running from holdfast.drain_state($1);
+select holdfast.readable(paused_at) as paused_at,
+  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, running
+from holdfast.drain_state($1);
 
 -- name: list_targets
 -- The names of one page of targets, and how far was looked.
@@ -56,8 +65,9 @@ select tenants, targets, reached_tenant, reached_target from holdfast.list_targe
 
 -- name: show_targets
 -- What is known of targets.
-select tenant, target, blocked, job_id, type, state, since, run_at, worker, by, note, last_error, waiting, waiting_more,
-  line
+select tenant, target, blocked, job_id, type, state, holdfast.readable(since) as since, holdfast.readable(run_at) as run_at,
+  left(worker, 255) as worker, left(by, 500) as by, left(note, 1000) as note, left(last_error, 1000) as last_error, waiting,
+  waiting_more, line
 from holdfast.show_targets($1::text[], $2::text[], $3, $4);
 
 -- name: explain

@@ -1,9 +1,26 @@
 -- name: claim_jobs
--- Lease jobs from ranges of streams; those beyond the free slots have numbers.
-select job_id, attempt, stream, rank, seq, payload, correlation_id, target, failures, ready_at, claimed_at,
-  lease_seconds_given, case when attempt > 1 then holdfast.last_cursor(job_id)::text end as cursor, last_chance,
-  number
-from holdfast.claim_jobs($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[], $8, $9, $10);
+-- Lease jobs from ranges of streams; those beyond the free slots have numbers. What is large stays behind, payload and
+-- cursor together, until the handler is about to run (see `payloads`): hundreds of jobs may be claimed at once.
+select job_id, attempt, stream, rank, seq,
+  case
+    when octet_length(payload_text) <= 16384 and coalesce(octet_length(cursor_text) <= 16384, last_cursor is null)
+    then payload_text
+  end as payload,
+  correlation_id, target, failures,
+  holdfast.readable(ready_at) as ready_at, claimed_at, lease_seconds_given,
+  cursor_text as cursor, last_chance, number
+from (
+  select c.*, case when pg_column_size(c.last_cursor) <= 2000 then c.last_cursor::text end as cursor_text
+  from (
+    select c.*, case when pg_column_size(c.payload) <= 2000 then c.payload::text end as payload_text,
+      case when c.attempt > 1 then holdfast.last_cursor(c.job_id) end as last_cursor
+    from holdfast.claim_jobs($1, $2, $3, $4::integer[], $5::integer[], $6::bigint[], $7::integer[], $8, $9, $10) c
+    offset 0) c
+  offset 0) c;
+
+-- name: payloads
+-- What was too large to come with a claim.
+select job_id, payload, cursor from holdfast.claimed_payloads($1, $2::uuid[], $3::integer[]);
 
 -- name: may_begin
 -- Jobs up to these numbers are about to begin.
@@ -14,8 +31,13 @@ select holdfast.may_begin($1, $2::bigint[]);
 select job_id, recorded from holdfast.record_beginnings($1, $2::uuid[], $3::integer[]);
 
 -- name: open_streams
--- The streams that a worker may take from now.
-select id, tenant, queue, type, limited, keyed from holdfast.open_streams($1::text[], $2::text[], $3::text[]);
+-- The streams that a worker may take from now; it tells which it has taken from.
+select id, tenant, queue, type, limited, keyed
+from holdfast.offer($1::text[], $2::text[], $3::text[], $4::integer[]);
+
+-- name: ready_streams
+-- Those of the streams in which something is ready.
+select id from holdfast.ready_streams($1::integer[]);
 
 -- name: result_limit
 -- How large a result may be.
@@ -91,10 +113,10 @@ select holdfast.unregister_worker($1);
 -- Tell the database what is known of job types.
 select holdfast.publish_types($1::text::jsonb);
 
--- name: claim_time
--- The time of a claim that would be made now.
-select holdfast.claim_time();
+-- name: claim_mark
+-- What is claimed from now on is younger than this.
+select claimed_until, before_number from holdfast.claim_mark();
 
 -- name: release_unheard
 -- Hand back leases whose claim was never answered.
-select holdfast.release_unheard($1, $2::uuid[], $3);
+select holdfast.release_unheard($1, $2::uuid[], $3, $4);

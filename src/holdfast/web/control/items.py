@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic_core import to_json
 
+from holdfast.client.control import StoredItem
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.control.jobs import job_id_of
@@ -30,17 +32,18 @@ def items_router(state: State) -> APIRouter:
         summary="What a job has stored, oldest first",
         openapi_extra=secured("read"),
     )
-    async def items(job_id: str, limit: Limit = 100, cursor: Cursor = None, caller: Caller = may_read) -> ItemPage:
+    async def items(job_id: str, limit: Limit = 100, cursor: Cursor = None, caller: Caller = may_read) -> Response:
         control = await state.control()
         after = number_of(cursor, highest=2**63 - 1)
-        found = await control.items(caller, job_id_of(job_id), after=after, limit=limit + 1)
-        page = found[:limit]
-        return ItemPage(
-            items=[
-                JobItem(key=item.key, data=item.data, collection=item.collection, createdAt=item.created_at)
-                for item in page
-            ],
-            nextCursor=cursor_of(page[-1].id) if len(found) > limit else None,
-        )
+        found, more = await control.items(caller, job_id_of(job_id), after=after, limit=limit)
+        page = ",".join(map(_written, found))
+        next_cursor = to_json(cursor_of(found[-1].id) if more else None).decode()
+        return Response(f'{{"items":[{page}],"nextCursor":{next_cursor}}}', media_type="application/json")
 
     return router
+
+
+def _written(item: StoredItem) -> str:
+    """As JSON. The data is passed on as it is stored: read, it would take many times as much memory."""
+    model = JobItem(key=item.key, data=None, collection=item.collection, createdAt=item.created_at)
+    return f"{model.model_dump_json(by_alias=True, exclude={'data'})[:-1]},\"data\":{item.data}}}"

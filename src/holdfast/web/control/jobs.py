@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.key import Caller
 from holdfast.model.states import Status
 from holdfast.web.auth import PREFER, TRACEPARENT, secured
-from holdfast.web.bodies import problem_of, read_body
+from holdfast.web.bodies import problem_of, received
 from holdfast.web.control.schemas import (
     Accepted,
     Batch,
@@ -37,6 +37,8 @@ __all__ = ["job_id_of", "jobs_router"]
 
 _JSON = "application/json"
 _RETRY_AFTER = "1"
+#: A batch of fewer bytes has some hundred jobs at most; others are recorded in turns.
+_SMALL_BATCH = 4 * 1024
 
 
 class _Waiting:
@@ -97,9 +99,10 @@ def jobs_router(state: State) -> APIRouter:
     async def submit(request: Request) -> Response:
         deadline = Deadline()
         caller = await deadline.holds(submitter(request))
-        submission = await deadline.waits(read_body(request, Submission))
-        await deadline.holds(waiting.refuse_too_many(caller))
-        ref = await _record(state, caller, submission, request, deadline)
+        async with received(request, Submission, deadline) as submission:
+            await deadline.holds(waiting.refuse_too_many(caller))
+            ref = await _record(state, caller, submission, request, deadline)
+        del submission  # nobody needs it during a wait of up to a minute
         seconds = wanted_wait(request)
         status, code = ref.status, 202
         if seconds:
@@ -122,9 +125,9 @@ def jobs_router(state: State) -> APIRouter:
     async def submit_batch(request: Request) -> Response:
         deadline = Deadline()
         caller = await deadline.holds(submitter(request))
-        batch = await deadline.waits(read_body(request, Batch))
-        await deadline.holds(waiting.refuse_too_many(caller, len(batch.jobs)))
-        answers = await asyncio.gather(*(_record_one(state, caller, job, request, deadline) for job in batch.jobs))
+        async with received(request, Batch, deadline, small=_SMALL_BATCH) as batch:
+            await deadline.holds(waiting.refuse_too_many(caller, len(batch.jobs)))
+            answers = await asyncio.gather(*(_record_one(state, caller, job, request, deadline) for job in batch.texts))
         return Response(to_json({"results": answers}), 202, media_type=_JSON)
 
     @router.get(
@@ -160,8 +163,11 @@ def jobs_router(state: State) -> APIRouter:
         ended = await control.result(caller, wanted)
         failed = ended.error_type is not None or ended.error_message is not None
         error = JobError(type=ended.error_type, message=ended.error_message) if failed else None
-        answer = JobResult(jobId=job.id, status=job.status, result=ended.result, error=error)
-        return applied(_answer(answer), seconds)
+        answer = JobResult(jobId=job.id, status=job.status, result=None, error=error)
+        # Passed on as it is stored: read, it would take many times as much memory.
+        head = answer.model_dump_json(by_alias=True, exclude={"result"})[:-1]
+        body = f'{head},"result":{"null" if ended.result is None else ended.result}}}'
+        return applied(Response(body, media_type=_JSON), seconds)
 
     return router
 
@@ -178,11 +184,11 @@ async def _record(state: State, caller: Caller, submission: Submission, request:
 
 
 async def _record_one(
-    state: State, caller: Caller, job: dict[str, Any], request: Request, deadline: Deadline
+    state: State, caller: Caller, job: bytes, request: Request, deadline: Deadline
 ) -> dict[str, Any]:
     """One of a batch: what became of it, whatever becomes of the others."""
     try:
-        submission = Submission.model_validate_json(to_json(job))
+        submission = Submission.model_validate_json(job)
         ref = await _record(state, caller, submission, request, deadline)
     except ValidationError as fault:
         return {"problem": problem_of(fault).body(_below(request))}

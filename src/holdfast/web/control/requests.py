@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
-from holdfast.web.bodies import read_body
+from holdfast.web.bodies import read_optional_body
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import Accepted, Reason
 from holdfast.web.description import body_of
@@ -70,6 +70,4 @@ async def _ask(
 
 async def reason_of(request: Request) -> str | None:
     """Why something is asked for; no body at all is fine."""
-    if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
-        return None
-    return (await read_body(request, Reason)).reason
+    return (await read_optional_body(request, Reason)).reason

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import to_json
 
 from holdfast.bounds import BOUNDS
 from holdfast.client.control import PublicJob
+from holdfast.definitions.payload import JsonText
 from holdfast.model.progress import DoneReason
 from holdfast.model.states import Status
 
@@ -64,7 +66,8 @@ class Submission(_Model):
     """A job to be recorded."""
 
     job_type: Annotated[_text(200), AfterValidator(_not_reserved)]  # type: ignore[valid-type]
-    payload: dict[str, Any] = Field(default_factory=dict)
+    #: Text once it was checked: see JsonText.
+    payload: Annotated[dict[str, Any], AfterValidator(JsonText.of)] = Field(default={}, validate_default=True)
     idempotency_key: (
         Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_visible)] | None
     ) = None
@@ -101,11 +104,20 @@ class Submission(_Model):
 class Batch(_Model):
     """Many jobs; each is recorded, or refused, by itself."""
 
-    # Each is checked by itself, later: one that does not fit must not spoil the others.
+    # Each is checked by itself, later, from its own text: one that does not fit must not spoil the others.
     jobs: Annotated[
-        list[Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/Submission"})]],
+        list[
+            Annotated[
+                dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/Submission"}), AfterValidator(to_json)
+            ]
+        ],
         Field(min_length=1, max_length=BATCH_LIMIT),
     ]
+
+    @property
+    def texts(self) -> list[bytes]:
+        """The jobs as JSON, one by one."""
+        return cast("list[bytes]", self.jobs)
 
 
 class Reason(_Model):

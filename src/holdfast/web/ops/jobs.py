@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
@@ -50,9 +50,12 @@ def ops_jobs_router(state: State) -> APIRouter:
         )
 
     @router.get("/jobs/{job_id}", response_model=JobDetails, summary="Everything about a job", openapi_extra=extra)
-    async def read(job_id: str, caller: Caller = may_operate) -> JobDetails:
-        job = await (await state.operations()).job(job_id_of(job_id), tenant=tenant_of(caller))
-        return JobDetails.model_validate(job)
+    async def read(job_id: str, caller: Caller = may_operate) -> Response:
+        job, texts = await (await state.operations()).job_texts(job_id_of(job_id), tenant=tenant_of(caller))
+        # Passed on as they are stored: read, they would take many times as much memory, and time.
+        values = "".join(f',"{name}":{text}' for name, text in texts.items())
+        body = f"{JobSummary.model_validate(job).model_dump_json()[:-1]}{values}}}"
+        return Response(body, media_type="application/json")
 
     @router.get(
         "/jobs/{job_id}/attempts", response_model=AttemptPage, summary="Its ended attempts", openapi_extra=extra
@@ -60,20 +63,20 @@ def ops_jobs_router(state: State) -> APIRouter:
     async def attempts(
         job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
     ) -> AttemptPage:
-        found = await (await state.operations()).attempts(
-            job_id_of(job_id), tenant=tenant_of(caller), after=number_of(cursor) or 0, limit=limit + 1
+        found, more = await (await state.operations()).attempts(
+            job_id_of(job_id), tenant=tenant_of(caller), after=number_of(cursor) or 0, limit=limit
         )
-        page = [AttemptDetails.model_validate(attempt) for attempt in found[:limit]]
-        return AttemptPage(items=page, next_cursor=cursor_of(page[-1].attempt) if len(found) > limit else None)
+        page = [AttemptDetails.model_validate(attempt) for attempt in found]
+        return AttemptPage(items=page, next_cursor=cursor_of(page[-1].attempt) if more else None)
 
     @router.get("/jobs/{job_id}/events", response_model=EventPage, summary="Its rarer moves", openapi_extra=extra)
     async def events(job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate) -> EventPage:
         seen = number_of(cursor) or 0
-        found = await (await state.operations()).events(
-            job_id_of(job_id), tenant=tenant_of(caller), after=seen, limit=limit + 1
+        found, more = await (await state.operations()).events(
+            job_id_of(job_id), tenant=tenant_of(caller), after=seen, limit=limit
         )
-        page = [EventDetails.model_validate(event) for event in found[:limit]]
-        return EventPage(items=page, next_cursor=cursor_of(seen + limit) if len(found) > limit else None)
+        page = [EventDetails.model_validate(event) for event in found]
+        return EventPage(items=page, next_cursor=cursor_of(seen + len(page)) if more else None)
 
     @router.get("/stats", response_model=Statistics, summary="What stands where", openapi_extra=extra)
     async def statistics(caller: Caller = may_operate) -> Statistics:

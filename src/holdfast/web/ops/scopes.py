@@ -1,7 +1,8 @@
 """`/ops/queues`, `/ops/types`, `/ops/lanes`, `/ops/tenants`, `/ops/drain`: look, pause, resume, limit.
 
 A key sees what concerns its tenant's jobs, one with the scope `admin` everything. What is decided for all needs
-`admin`; a tenant's operators may pause their own tenant, and resume what one of them paused.
+`admin`; a tenant's operators may pause their own tenant, and resume what one of them paused. They are told that others
+paused something, and why if the reason is public, but not who did.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from holdfast.client.operations import Operations
 from holdfast.model.key import Caller
 from holdfast.model.scope import Kind, LimitChanges
 from holdfast.web.auth import secured
-from holdfast.web.bodies import read_body
+from holdfast.web.bodies import read_body, read_optional_body
 from holdfast.web.control.requests import reason_of
 from holdfast.web.control.schemas import Reason
 from holdfast.web.description import body_of
@@ -25,6 +26,7 @@ from holdfast.web.ops.steering import (
     LaneDetails,
     LanePage,
     Limits,
+    PauseReason,
     QueueDetails,
     QueuePage,
     TenantDetails,
@@ -87,14 +89,25 @@ def _add_switch(router: APIRouter, state: State, kind: Kind, verb: str) -> None:
     let_in = Depends(state.gate.requires(scope))
 
     async def switch(request: Request, name: str, caller: Caller = let_in) -> Any:
-        ops, reason = await state.operations(), await reason_of(request)
-        only_by = None if caller.may("admin") else await _own_pauses(ops, caller, name, verb)
-        by = caller.name if only_by is None else f"{only_by}{caller.name}"
+        tenant = tenant_of(caller)
+        if tenant is not None and name != tenant:
+            raise Problem(403, "scope", "To steer another tenant needs a key with the scope `admin`.")
+        ops = await state.operations()
+        by = caller.name if tenant is None else f"{tenant}/{caller.name}"
         if verb == "pause":
-            await ops.pause(kind, name, by=by, reason=reason, by_key=caller.key_id)
+            why = await read_optional_body(request, PauseReason)
+            await ops.pause(
+                kind, name, by=by, reason=why.reason, by_key=caller.key_id, tenant=tenant, public=why.public
+            )
         else:
-            await ops.resume(kind, name, by=by, reason=reason, by_key=caller.key_id, only_by=only_by)
-        return shown(await ops.scope(kind, name))
+            reason = await reason_of(request)
+            await ops.resume(kind, name, by=by, reason=reason, by_key=caller.key_id, tenant=tenant)
+        found = await ops.scope(kind, name, tenant=tenant)
+        if verb == "resume" and tenant is not None and found.paused_at is not None:
+            raise Problem(
+                403, "scope", "An operator of the installation paused this: to resume it needs the scope `admin`."
+            )
+        return shown(found)
 
     router.add_api_route(
         f"/{kind}s/{{name:path}}/{verb}",
@@ -103,7 +116,7 @@ def _add_switch(router: APIRouter, state: State, kind: Kind, verb: str) -> None:
         response_model=_SHAPES[kind][0],
         summary=f"{'Stop claims' if verb == 'pause' else 'Let claims go on'} of a {kind}",
         operation_id=f"{verb}_{kind}",
-        openapi_extra=secured(scope, requestBody=body_of(Reason, required=False)),
+        openapi_extra=secured(scope, requestBody=body_of(PauseReason if verb == "pause" else Reason, required=False)),
     )
 
 
@@ -135,6 +148,7 @@ def _add_limits(router: APIRouter, state: State, kind: Kind) -> None:
 def _add_drain(router: APIRouter, state: State) -> None:
     may_operate, may_manage = (Depends(state.gate.requires(scope)) for scope in ("operate", "admin"))
     extra = secured("admin", requestBody=body_of(Reason, required=False))
+    pausing = secured("admin", requestBody=body_of(PauseReason, required=False))
 
     @router.get(
         "/drain", response_model=DrainState, summary="Whether claims are stopped", openapi_extra=secured("operate")
@@ -142,10 +156,11 @@ def _add_drain(router: APIRouter, state: State) -> None:
     async def draining(caller: Caller = may_operate) -> DrainState:
         return DrainState.of(await (await state.operations()).draining(tenant=tenant_of(caller)))
 
-    @router.post("/drain", response_model=DrainState, summary="Stop claims everywhere", openapi_extra=extra)
+    @router.post("/drain", response_model=DrainState, summary="Stop claims everywhere", openapi_extra=pausing)
     async def drain(request: Request, caller: Caller = may_manage) -> DrainState:
-        reason, ops = await reason_of(request), await state.operations()
-        return DrainState.of(await ops.drain(by=caller.name, reason=reason, by_key=caller.key_id))
+        why, ops = await read_optional_body(request, PauseReason), await state.operations()
+        drained = await ops.drain(by=caller.name, reason=why.reason, by_key=caller.key_id, public=why.public)
+        return DrainState.of(drained)
 
     @router.post("/resume", response_model=DrainState, summary="Let claims go on again", openapi_extra=extra)
     async def resume(request: Request, caller: Caller = may_manage) -> DrainState:
@@ -160,15 +175,3 @@ async def _found(ops: Operations, kind: Kind, tenant: str | None, after: str | N
     ask: dict[Kind, Any] = {"queue": ops.queues, "type": ops.types, "tenant": ops.tenants}
     found: list[Any] = await ask[kind](tenant=tenant, after=after, limit=limit)
     return found
-
-
-async def _own_pauses(ops: Operations, caller: Caller, tenant: str, verb: str) -> str:
-    """How the names begin under which a tenant's own operators pause it: others' pauses are not theirs to end."""
-    if tenant != caller.tenant:
-        raise Problem(403, "scope", "To steer another tenant needs a key with the scope `admin`.")
-    own = f"{caller.tenant}/"
-    if verb == "resume":
-        paused_by = (await ops.scope("tenant", tenant)).paused_by
-        if paused_by is not None and not paused_by.startswith(own):
-            raise Problem(403, "scope", f"{paused_by} paused this: to resume it needs a key with the scope `admin`.")
-    return own

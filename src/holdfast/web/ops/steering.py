@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.model.scope import Drain, Lane, Queue, Tenant, Type
+from holdfast.web.control.schemas import Reason
 
 __all__ = [
     "DrainState",
@@ -16,6 +17,7 @@ __all__ = [
     "LaneDetails",
     "LanePage",
     "Limits",
+    "PauseReason",
     "QueueDetails",
     "QueuePage",
     "Resolved",
@@ -34,8 +36,14 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
+class PauseReason(Reason):
+    """Why claims are stopped. Tenants are told the reason of the installation's operators if it is public."""
+
+    public: bool = False
+
+
 class Pause(_Model):
-    """Who stopped claims, why, and since when."""
+    """Who stopped claims, why, and since when. A tenant sees who and why of its own pauses, and public reasons."""
 
     by: str | None
     reason: str | None

@@ -99,6 +99,8 @@ class ChildAttempt:
         self._log: deque[str] = deque(maxlen=50)
         self._started = time.monotonic()
         self.cut_transaction: Callable[[], None] | None = None  # the whole process ends instead
+        #: Whether its handler has left something behind in the process.
+        self.left = False
         self.transacting = self._ending = self._completed = self.over = False
 
     @property

@@ -17,6 +17,8 @@ __all__ = ["Frame", "packed", "read", "receive"]
 Frame = dict[str, Any]
 
 _LENGTH_BYTES = 8
+#: More than any frame has. A handler that writes to descriptors at random could announce more.
+_MOST_BYTES = 2**30
 
 
 def packed(frame: Frame) -> bytes:
@@ -28,6 +30,8 @@ def packed(frame: Frame) -> bytes:
 async def read(reader: asyncio.StreamReader) -> Frame:
     """The next frame; IncompleteReadError when the other side has gone."""
     length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
+    if length > _MOST_BYTES:
+        raise ValueError(f"a frame of {length} bytes")
     return _frame(await reader.readexactly(length))
 
 

@@ -7,6 +7,7 @@ lifespan is entered once per child, in an event loop in another thread.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
 import os
 import socket
@@ -16,12 +17,12 @@ from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.definitions.payload import encode_result
-from holdfast.errors import Fatal, HandlerSignal, Hold, Interrupted, InvalidInput, Retry, Snooze
+from holdfast.errors import Fatal, Hold, Interrupted, InvalidInput, Retry, Snooze
 from holdfast.lifecycle.portal import Portal
 from holdfast.model.foreign import message_of, name_of, traceback_of
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.store.transactions import Transactions
-from holdfast.worker.endings import Misfit
+from holdfast.worker.endings import Misfit, signal_of
 from holdfast.worker.processes.addresses import Address, find
 from holdfast.worker.processes.context import (
     ChildAttempt,
@@ -51,6 +52,7 @@ class _Child:
         self._line, self._interruption = line, interruption
         # Held open, not named: it may be renamed or removed meanwhile.
         self._folder = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))
+        self._leftovers = Leftovers(Interruption.SIGNALS)
         self._portal: Portal | None = None
         self._lifespan: AbstractAsyncContextManager[Any] | None = None
         self._resources: Any = None
@@ -58,14 +60,13 @@ class _Child:
 
     def serve(self) -> None:
         forward_lines(self._line)
-        leftovers = Leftovers(Interruption.SIGNALS)
         self._line.open()
         while (order := self._line.next_order())["kind"] != "leave":
             attempt = ChildAttempt(order, self._interruption, self._line)
             answer = self._run(order, attempt)
             # A transaction that outlives its handler holds locks and the connection: it ends with the child.
-            is_left = [attempt.ended(), leftovers.found()]
-            self._line.answer(attempt.order, {**answer, "reusable": not any(is_left)})
+            is_left = attempt.ended() or attempt.left
+            self._line.answer(attempt.order, {**answer, "reusable": not is_left})
         if self._portal is not None:
             if self._lifespan is not None:
                 self._portal.run(self._left(self._lifespan))
@@ -77,36 +78,45 @@ class _Child:
         """Run one handler; the frame that says how it ended."""
         set_level(order["log_level"])
         try:
-            with self._interruption.armed():
-                os.fchdir(self._folder)
-                handler = find(Address(**order["address"]))
-                self._enter(order, handler)
-                try:
-                    arguments = handler.job_type.payload.call_arguments(order["payload"])
-                except InvalidInput as fault:
-                    return {"kind": "misfit", "of": "payload", "message": str(fault)}
-                context = self._context(order, handler, attempt)
-                if order["asks"]:
-                    self._line.ask_and_wait(attempt.order, {"kind": "begin"})
-                self._line.say(attempt.order, {"kind": "began"})
-                value = handler.job_type.handler(context, **arguments)
-                if self._line.copied:
-                    _end_copy(None)
-                refuse_open(attempt)
-                result = context.result if value is None else value
-                try:
-                    text = encode_result(result, handler.job_type.name, order["result_limit"])
-                except InvalidInput as fault:
-                    return _misfit(fault)
-                return {"kind": "returned", "value": text}
+            self._interruption.arm()
+            os.fchdir(self._folder)
+            handler = find(Address(**order["address"]))
+            self._enter(order, handler)
+            try:
+                arguments = handler.job_type.payload.call_arguments(order["payload"])
+            except InvalidInput as fault:
+                return {"kind": "misfit", "of": "payload", "message": str(fault)}
+            context = self._context(order, handler, attempt)
+            if order["asks"]:
+                self._line.ask_and_wait(attempt.order, {"kind": "begin"})
+            self._line.say(attempt.order, {"kind": "began"})
+            self._leftovers.begin()
+            call = partial(handler.job_type.handler, context, **arguments)
+            try:
+                value = contextvars.copy_context().run(call)
+            finally:
+                attempt.left = self._leftovers.found()
+            if self._line.copied:
+                _end_copy(None)
+            refuse_open(attempt)
+            result = context.result if value is None else value
+            try:
+                text = encode_result(result, handler.job_type.name, order["result_limit"])
+            except InvalidInput as fault:
+                return _misfit(fault)
+            return {"kind": "returned", "value": text}
         except Misfit as misfit:
+            self._interruption.disarm()
             if self._line.copied:
                 _end_copy(misfit)
             return _misfit(misfit.fault)
         except BaseException as error:  # noqa: BLE001 - foreign code runs here, and may call sys.exit()
+            self._interruption.disarm()
             if self._line.copied:
                 _end_copy(error)
             return _raised(error)
+        finally:
+            self._interruption.disarm()
 
     def _context(self, order: Frame, handler: Any, attempt: ChildAttempt) -> ProcessContext:
         ask = partial(self._line.ask, attempt.order)
@@ -166,12 +176,13 @@ def _misfit(fault: InvalidInput) -> Frame:
 
 def _raised(error: BaseException) -> Frame:
     """What a handler raised, as text; what it means for the job is told apart from its name."""
-    meaning = next((kind for kind in (Fatal, Hold, Retry, Snooze, Interrupted) if isinstance(error, kind)), None)
+    signal = signal_of(error)
+    meaning = next((kind for kind in (Fatal, Hold, Retry, Snooze, Interrupted) if issubclass(type(error), kind)), None)
     return {
         "kind": "raised",
         "meaning": None if meaning is None else meaning.__name__,
         "type": name_of(error),
         "message": clean(message_of(error), MESSAGE_LIMIT),
         "traceback": clean(traceback_of(error), TRACEBACK_LIMIT),
-        "delay_seconds": getattr(error, "delay_seconds", None) if isinstance(error, HandlerSignal) else None,
+        "delay_seconds": getattr(signal, "delay_seconds", None),
     }

@@ -20,6 +20,7 @@ from holdfast.errors import Interrupted
 
 __all__ = ["Interruption"]
 
+
 class Interruption:
     """Raises `Interrupted` in the main thread, at most once, while a handler runs there."""
 
@@ -41,17 +42,16 @@ class Interruption:
         poll.register(self._pipe, select.POLLIN)
         return bool(poll.poll(0))
 
-    @contextmanager
-    def armed(self) -> Iterator[None]:
-        """For as long as a handler runs; it may have changed the signals' handlers, so they are set each time."""
+    def arm(self) -> None:
+        """A handler runs from now on; it may have changed the signals' handlers, so they are set each time."""
         for number in self.SIGNALS:
             signal.signal(number, self._on_signal)
         self._armed = True
-        try:
-            self._raise_if_told()
-            yield
-        finally:
-            self._armed = False
+        self._raise_if_told()
+
+    def disarm(self) -> None:
+        """It has ended."""
+        self._armed = False
 
     @contextmanager
     def shielded(self) -> Iterator[None]:

@@ -1,43 +1,134 @@
-"""What a handler leaves behind in its process that would meet the next one: timers, signal handlers, a mask.
+"""What a handler leaves behind in its process that would meet the next one.
 
-A child in which something was left is not used again. Timers are stopped at once: they could end it before it answers.
+1. Settings of the interpreter are put back: limits, hooks, the garbage collector, filters of warnings, the search path.
+   Modules that a handler imports late change some of them, so a child is not given up for that.
+2. What cannot be put back for sure, or could be another job's secret, costs the child, which is not used again: the
+   environment, the locale, signal handlers, timers and masks, standard streams, limits of the system, builtins.
+3. Timers are stopped at once: they could end the child before it answers.
+4. Descriptors and threads may be caches, and are left alone until they pile up.
+
+Everything is compared with what it was when the handler began: its module and the app's lifespan may change anything.
 """
 
 from __future__ import annotations
 
+import asyncio
+import builtins
+import contextlib
+import gc
+import locale
+import logging
 import os
 import signal
-from collections.abc import Collection
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection
+from typing import Any
+
+try:
+    import resource
+except ImportError:  # not on every system
+    resource = None  # type: ignore[assignment]
 
 __all__ = ["Leftovers"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+#: How many descriptors or threads more than at its beginning a child may have.
+_PILE = 100
+_BUILTINS = frozenset(vars(builtins)) - {"_"}
+
+
+def _set_filters(filters: list[Any]) -> None:
+    warnings.filters[:] = filters  # type: ignore[index]
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+#: What is put back: how it is read and how it is set.
+_RESTORED: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (sys.getswitchinterval, sys.setswitchinterval),
+    (sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    (gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable()),
+    (gc.get_threshold, lambda threshold: gc.set_threshold(*threshold)),
+    (gc.get_debug, gc.set_debug),
+    (socket.getdefaulttimeout, socket.setdefaulttimeout),
+    (sys.gettrace, sys.settrace),
+    (sys.getprofile, sys.setprofile),
+    (lambda: sys.excepthook, lambda hook: setattr(sys, "excepthook", hook)),
+    (lambda: list(sys.path), lambda path: sys.path.__setitem__(slice(None), path)),
+    (lambda: list(sys.argv), lambda arguments: sys.argv.__setitem__(slice(None), arguments)),
+    (lambda: list(warnings.filters), _set_filters),
+    (lambda: logging.root.manager.disable, logging.disable),
+    (asyncio.get_event_loop_policy, asyncio.set_event_loop_policy),
+)
 
 
 class Leftovers:
-    """Compares a child with what it was like before its first handler. `ours` are set anew for each of them."""
+    """Compares a child with what it was like before its handler. The signals `ours` are set anew for each of them."""
 
     def __init__(self, ours: Collection[int]) -> None:
-        self._watched = sorted(set(signal.valid_signals()) - set(ours))
-        self._handlers = self._current()
-        self._mask = _mask()
-        self._umask = _umask()
+        self._signals = sorted(set(signal.valid_signals()) - set(ours))
+        self._heap = self._piled()
+        self._settings: list[Any] = []
+        self._others: list[object] = []
+
+    def begin(self) -> None:
+        """A handler is about to begin."""
+        self._settings = [read() for read, _ in _RESTORED]
+        self._others = self._current()
 
     def found(self) -> bool:
-        """Whether the handler that has just ended left anything."""
+        """The handler has ended: put back what can be put back; whether it left anything else."""
         timers = [signal.setitimer(timer, 0) != (0.0, 0.0) for timer in _TIMERS]
-        changed = self._current() != self._handlers or _mask() != self._mask or _umask() != self._umask
-        return changed or any(timers)
+        if not self._settings:
+            return any(timers)  # none has begun
+        for (read, write), before in zip(_RESTORED, self._settings, strict=True):
+            if read() != before:
+                write(before)
+        return any(timers) or self._current() != self._others or self._piled() > self._heap + _PILE
 
     def _current(self) -> list[object]:
-        return [signal.getsignal(number) for number in self._watched]
+        return [
+            [signal.getsignal(number) for number in self._signals],
+            set(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+            _wake_up(),
+            _umask(),
+            dict(os.environ),
+            locale.setlocale(locale.LC_ALL),
+            [sys.stdin, sys.stdout, sys.stderr],
+            [stream is None or stream.closed for stream in (sys.stdin, sys.stdout, sys.stderr)],
+            [_identity(number) for number in range(3)],
+            [] if resource is None else list(map(resource.getrlimit, (resource.RLIMIT_NOFILE, resource.RLIMIT_AS))),
+            os.getpriority(os.PRIO_PROCESS, 0),
+            {name: vars(builtins).get(name) for name in _BUILTINS},
+        ]
+
+    @staticmethod
+    def _piled() -> int:
+        with contextlib.suppress(OSError):
+            return len(os.listdir("/dev/fd")) + threading.active_count()  # noqa: PTH208 - these are numbers
+        return 0
 
 
-def _mask() -> set[int]:
-    return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+def _wake_up() -> int:
+    descriptor = signal.set_wakeup_fd(-1)
+    if descriptor != -1:
+        with contextlib.suppress(ValueError, OSError):
+            signal.set_wakeup_fd(descriptor)
+    return descriptor
 
 
 def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,350 @@
+-- How streams come, go, and come again. Moves: none. Roles: worker (the duties); the rest is called by other functions.
+--
+-- A row of `streams` says that workers are to look there. Its number is for good: jobs, entries and leases keep it, whether
+-- the row exists or not. A stream that nobody has used for STREAM_IDLE_SECONDS is forgotten in steps, each in a transaction of
+-- its own, because a transaction that is open now may have been given the number, and put its job there an hour later:
+--
+-- 1. It is closed. Whoever looks from now on makes another stream for the same names, and workers are not offered this one.
+-- 2. Once nobody is left whose snapshot is older than that, it is marked as unseen: nobody will begin to use it any more.
+-- 3. Once nobody is left who may have begun before that, and still nothing stands there, the row is deleted.
+--
+-- Whatever comes back to such a number (a retry after a week, a job that was released, resumed or handed back, the next of a
+-- target, a commit that came late, an entry that was written by hand) brings its stream back: `serve_streams`. Jobs that only
+-- wait elsewhere (scheduled, retrying, paused, behind others of their target) do not keep one.
+--
+-- None of this takes a lock that anybody else waits for, and recording a job takes none at all: rows of `streams` that
+-- somebody has locked are skipped, and left to the next look.
+
+-- How long a stream must have been idle.
+create or replace function stream_idle() returns interval
+language sql stable
+set search_path from current
+as $$
+  select make_interval(secs => least(setting('STREAM_IDLE_SECONDS')::double precision, highest('stream_idle')))
+$$;
+
+-- Make streams for new jobs of a tenant. They are not unique on purpose: see the first migration. Whatever the limit,
+-- anybody can be asked to cancel something: requests do not count.
+create or replace function make_streams(tenant text, queues text[], types text[]) returns void
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  most  integer;
+  found integer;
+  asked integer := (select count(*) from unnest(queues) as queue where queue <> 'holdfast');
+begin
+  if asked > 0 then
+    most := setting('STREAMS_PER_TENANT');
+    found := (
+      select count(*)
+      from (
+        select
+        from streams s
+        where s.tenant = make_streams.tenant and s.closed_in is null and s.queue <> 'holdfast'
+        limit most) counted);
+    if found + asked > most then
+      raise exception
+        'tenant % has % combinations of queue and job type in use, and may have % (STREAMS_PER_TENANT): use fewer names of '
+        'queues and job types, wait until idle ones are forgotten, or raise the limit', make_streams.tenant, found, most
+        using errcode = 'HF002', constraint = 'streams_per_tenant';
+    end if;
+  end if;
+  insert into streams (tenant, queue, type)
+  select make_streams.tenant, name.queue, name.type
+  from unnest(queues, types) as name (queue, type)
+  order by 2, 3;
+end
+$$;
+
+-- Jobs stand or run in these streams: those that were closed are opened, those that are gone are made again, under their
+-- old numbers, and all of them count as used. Where nothing is to be done, that is one look. The names are those of the
+-- jobs: of `examples`, or of what stands there. Answers how many were brought back.
+create or replace function serve_streams(ids integer[], examples uuid[] default null) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  stale  timestamptz := now() - stream_idle() / 10;
+  served integer;
+  made   integer;
+begin
+  if not exists (
+    select
+    from unnest(ids) as asked (id)
+    left join streams s on s.id = asked.id
+    where s.id is null or s.closed_in is not null or s.used_at not between stale and now()
+  ) then
+    return 0;
+  end if;
+
+  with free as materialized (
+    select s.id, s.closed_in
+    from streams s
+    where s.id = any (ids) and (s.closed_in is not null or s.used_at not between stale and now())
+    order by s.id
+    for update skip locked
+  ), used as (
+    update streams s
+    set used_at = now(), closed_at = null, closed_in = null, unseen_in = null
+    from free
+    where s.id = free.id
+  )
+  select count(*) filter (where free.closed_in is not null) into served from free;
+
+  -- An insert would wait for whoever makes the same row: the lock says who that is, and others leave it to them.
+  with lost as materialized (
+    select distinct asked.id
+    from unnest(ids) as asked (id)
+    where asked.id > 0 and not exists (select from streams s where s.id = asked.id)
+  ), named as materialized (
+    select distinct on (lost.id) lost.id, j.tenant, j.queue, j.type
+    from lost
+    cross join lateral (
+      select j.tenant, j.queue, j.type
+      from jobs j
+      where j.id = any (examples) and j.stream = lost.id
+      union all
+      (select j.tenant, j.queue, j.type
+       from (
+         select r.job_id from ready r where r.stream in (lost.id, -lost.id) limit 100) entry
+       join jobs j on j.id = entry.job_id and j.stream = lost.id)
+      limit 1) j
+    order by lost.id
+  )
+  insert into streams (id, tenant, queue, type)
+  overriding system value
+  select named.id, named.tenant, named.queue, named.type
+  from named
+  where pg_try_advisory_xact_lock(hashtext(current_schema() || '.streams'), named.id)
+  on conflict do nothing;
+  get diagnostics made = row_count;
+  return served + made;
+end
+$$;
+
+-- Whether all of these streams are offered to workers.
+create or replace function all_open(ids integer[]) returns boolean
+language sql stable
+set search_path from current
+set enable_seqscan = off
+as $$
+  select not exists (
+    select
+    from unnest(ids) as asked (id)
+    where not exists (select from streams s where s.id = asked.id and s.closed_in is null))
+$$;
+
+-- Jobs have come back to these streams, which may have been forgotten: they are served, and workers are told.
+create or replace function wake_again(streams integer[]) returns void
+language plpgsql
+set search_path from current
+as $$
+begin
+  -- Of a stream that workers do not know they would hear nothing for some seconds.
+  if serve_streams(streams) > 0 then
+    perform pg_notify(current_schema() || '.ready', '');
+  else
+    perform wake('ready', streams);
+  end if;
+end
+$$;
+
+-- Bring back the streams in which something stands, walking from one to the next; those of parked entries come first.
+-- Looks at up to `max_rows` of them behind `after`, and answers where to go on: null at the end. Roles: worker.
+create or replace function serve_ready(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  found integer[];
+begin
+  with recursive line as (
+    (select r.stream, 1 as number
+     from ready r
+     where r.stream > coalesce(after[1]::integer, -2147483648)
+     order by r.stream
+     limit 1)
+    union all
+    select following.stream, line.number + 1
+    from line
+    cross join lateral (
+      select r.stream from ready r where r.stream > line.stream order by r.stream limit 1) following
+    where line.number < max_rows
+  )
+  select array_agg(line.stream order by line.number) into found from line;
+  mended := serve_streams(array(select distinct abs(stream) from unnest(found) as stream));
+  if mended > 0 then
+    perform pg_notify(current_schema() || '.ready', '');
+  end if;
+  if cardinality(found) = max_rows then
+    reached := array[found[max_rows]::text];
+  end if;
+  return next;
+end
+$$;
+
+-- Forget what is idle. The walk goes over leases first, because there is no index by which the running jobs of a stream can be
+-- found: what runs counts as used, and is not idle for the rest of this walk, however short the time is that is set. Then it
+-- goes over the streams. Looks at up to `max_rows` rows behind `after`, and answers how many streams it deleted, and where to
+-- go on: null at the end. Roles: worker.
+create or replace function forget_streams(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set datestyle = 'iso, ymd'
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  began timestamptz := coalesce(after[3]::timestamptz, now());
+  ids   uuid[];
+  seen  integer[];
+begin
+  mended := 0;
+  if after[1] = 'streams' then
+    seen := array(
+      select s.id from streams s where s.id > after[2]::integer order by s.id limit max_rows);
+    mended := forget_among(seen, began);
+    if cardinality(seen) = max_rows then
+      reached := array['streams', seen[max_rows]::text, began::text];
+    end if;
+  else
+    select array_agg(l.job_id), array_agg(l.stream) into ids, seen
+    from (
+      select l.job_id, l.stream
+      from leases l
+      where l.job_id > coalesce(after[2]::uuid, '00000000-0000-0000-0000-000000000000')
+      order by l.job_id
+      limit max_rows) l;
+    if ids is not null then
+      perform serve_streams(array(select distinct stream from unnest(seen) as stream), ids);
+    end if;
+    reached := case
+      when cardinality(ids) = max_rows then array['leases', ids[max_rows]::text, began::text]
+      else array['streams', '0', began::text]
+    end;
+  end if;
+  return next;
+end
+$$;
+
+-- One step for each of these streams that was not used since the walk began, nor for long before; what stands in one keeps it
+-- as it is. Every statement has a snapshot of its own, which is newer than the look
+-- at who is left; where that is not so, nothing is done.
+create or replace function forget_among(ids integer[], walk_began timestamptz) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  idle    interval := stream_idle();
+  since   timestamptz := least(now() - idle, walk_began);
+  oldest  xid8;
+  present xid8;
+  gone    integer;
+begin
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    return 0;
+  end if;
+  if not exists (
+    select from streams s
+    where s.id = any (ids) and (s.closed_in is not null or s.used_at not between since and now())
+  ) then
+    return 0;
+  end if;
+
+  oldest := oldest_transaction();
+  present := pg_snapshot_xmax(pg_current_snapshot());
+  delete from streams s
+  where s.ctid = any (array(
+    select f.ctid
+    from streams f
+    where f.id = any (ids)
+      and f.unseen_in < oldest
+      -- Workers know of streams for some seconds.
+      and f.closed_at <= now() - least(idle, interval '1 minute')
+      and not exists (select from ready r where r.stream in (f.id, -f.id))
+    for update skip locked));
+  get diagnostics gone = row_count;
+
+  -- A number from the future is of another server, from which this database was copied.
+  update streams s
+  set unseen_in = case when s.closed_in < oldest and s.unseen_in is null then pg_current_xact_id() end,
+    closed_in = case when s.closed_in < present then s.closed_in else pg_current_xact_id() end
+  where s.ctid = any (array(
+    select f.ctid
+    from streams f
+    where f.id = any (ids)
+      and f.closed_in is not null
+      and (f.unseen_in is null and f.closed_in < oldest or greatest(f.closed_in, f.unseen_in) >= present)
+    for update skip locked));
+
+  update streams s
+  set closed_in = case when s.used_at < now() then pg_current_xact_id() end,
+    closed_at = case when s.used_at < now() then now() end,
+    used_at = least(s.used_at, now())
+  where s.ctid = any (array(
+    select f.ctid
+    from streams f
+    where f.id = any (ids)
+      and f.closed_in is null
+      and f.used_at not between since and now()
+      and not exists (select from ready r where r.stream in (f.id, -f.id))
+      -- Names that are not allowed any more could not be made again.
+      and not (unprintable(f.tenant) or unprintable(f.queue) or unprintable(f.type))
+    for update skip locked));
+  return gone;
+end
+$$;
+
+-- The oldest transaction that others in this database are in, or do not see the end of; if there are none, the next one.
+-- What transactions that ended before it have written is seen by everybody, and by whoever comes.
+create or replace function oldest_transaction() returns xid8
+language plpgsql volatile
+set search_path from current
+as $$
+declare
+  following bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  oldest    bigint;
+begin
+  -- What the session has seen of others before may be older than what is to be judged.
+  perform pg_stat_clear_snapshot();
+  -- Numbers of 32 bits, at most half of their range away. Prepared transactions come last: until it is one, a transaction is
+  -- that of its session.
+  select min(following - case when other.back < 2147483648 then other.back else other.back - 4294967296 end) into oldest
+  from (
+    select (following - number.xid::text::bigint) & 4294967295 as back
+    from pg_stat_get_activity(null) a
+    cross join lateral (values (a.backend_xmin), (a.backend_xid)) as number (xid)
+    where a.datid = (select d.oid from pg_database d where d.datname = current_database()) and a.pid <> pg_backend_pid()
+      -- The server's own vacuum has no user. It records no jobs, and may take hours.
+      and a.usesysid is not null
+    union all
+    select (following - p.transaction::text::bigint) & 4294967295
+    from pg_prepared_xacts p
+    where p.database = current_database()) other;
+  return coalesce(oldest, following)::text::xid8;
+end
+$$;

@@ -1,0 +1,95 @@
+"""A line for each tenant whose intents wait to be recorded, so that the flood of one costs the others no time.
+
+1. Tenants take turns: a batch takes one intent from each tenant in line, then a second one from each, and so on.
+2. A tenant whose intents are being recorded waits until that statement has ended. What others bring meanwhile goes
+   by another statement.
+3. What waits is bounded, in intents and in bytes of payload. A tenant alone may fill half of the room; once all of it
+   is taken, only a tenant that has less than its share may add to its line.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from holdfast.model.options import Intent
+
+__all__ = ["Lines"]
+
+#: How much may wait in all.
+_ROOM, _ROOM_BYTES = 10_000, 16 * 1024 * 1024
+#: How much one statement records.
+_BATCH, _BATCH_BYTES = 256, 4 * 1024 * 1024
+
+
+class _Bearer(Protocol):
+    @property
+    def intent(self) -> Intent: ...
+
+
+Bearer = TypeVar("Bearer", bound=_Bearer)
+
+
+class _Line(Generic[Bearer]):
+    """Those of one tenant."""
+
+    def __init__(self) -> None:
+        self.bearers: deque[Bearer] = deque()
+        self.size = 0
+
+    def add(self, bearer: Bearer) -> None:
+        self.bearers.append(bearer)
+        self.size += len(bearer.intent.payload)
+
+    def take(self) -> Bearer:
+        bearer = self.bearers.popleft()
+        self.size -= len(bearer.intent.payload)
+        return bearer
+
+
+class Lines(Generic[Bearer]):
+    """All who wait."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line[Bearer]] = {}  # the tenant whose turn is next comes first
+        self._count = self._size = 0
+
+    def have_room_for(self, intents: Sequence[Intent]) -> bool:
+        """Whether these, all of one tenant, may join."""
+        tenant = intents[0].tenant
+        line = self._lines.get(tenant) or _Line()
+        shares = len(self._lines) + (tenant not in self._lines)
+        count, size = len(intents), sum(len(intent.payload) for intent in intents)
+        return _fits(count, len(line.bearers), self._count, _ROOM, shares) and _fits(
+            size, line.size, self._size, _ROOM_BYTES, shares
+        )
+
+    def add(self, bearer: Bearer) -> None:
+        """Join one's tenant's line."""
+        self._lines.setdefault(bearer.intent.tenant, _Line()).add(bearer)
+        self._count += 1
+        self._size += len(bearer.intent.payload)
+
+    def next_batch(self, busy: Collection[str]) -> list[Bearer]:
+        """The next ones of the tenants that are not busy."""
+        waiting = deque(tenant for tenant in self._lines if tenant not in busy)
+        batch: list[Bearer] = []
+        size = 0
+        while waiting and len(batch) < _BATCH and size < _BATCH_BYTES:
+            tenant = waiting.popleft()
+            line = self._lines.pop(tenant)
+            bearer = line.take()
+            batch.append(bearer)
+            size += len(bearer.intent.payload)
+            if line.bearers:
+                self._lines[tenant] = line
+                waiting.append(tenant)
+        self._count -= len(batch)
+        self._size -= size
+        return batch
+
+
+def _fits(more: int, own: int, total: int, room: int, shares: int) -> bool:
+    own += more
+    return own <= room // 2 and (total + more <= room or own <= room // shares)

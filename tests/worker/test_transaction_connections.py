@@ -1,0 +1,169 @@
+"""`ctx.transaction(conn)`: on connections and sessions that a handler brings."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Session
+
+from holdfast import Context, Fatal, Holdfast, InvalidInput, RetryPolicy, SyncContext
+from holdfast.testing.inprocess import reached, working
+from tests.worker.effects import ONCE, written
+
+pytestmark = pytest.mark.usefixtures("effects")
+
+
+async def test_a_thread_enqueues_in_the_transaction_that_it_was_given(hf: Holdfast) -> None:
+    @hf.job("write", retry=RetryPolicy(base=0.01, max_attempts=2))
+    def write(ctx: SyncContext) -> None:
+        with ctx.transaction() as mine:
+            ctx.enqueue("next", {"attempt": ctx.attempt}, conn=mine)
+            if ctx.attempt == 1:
+                raise RuntimeError("no")
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert [(await hf.get(child)).payload for child in await hf.find(types=["next"])] == [{"attempt": 2}]
+
+
+async def test_a_session_is_flushed_before_the_job_is_completed(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str
+) -> None:
+    """What the session has only noted is sent first: the completion holds its locks for the commit alone."""
+    engine = sa.create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+    effects = sa.Table("effects", sa.MetaData(), sa.Column("job_id", sa.Uuid, primary_key=True), schema="public")
+    statements: list[str] = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Effect(Base):
+        __table__ = effects
+
+    @hf.job("write")
+    def write(ctx: SyncContext) -> None:
+        with Session(engine) as session, ctx.transaction(session):
+            session.add(Effect(job_id=ctx.job_id))
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert await written(conn, job) == 1
+    assert ["complete" in statement for statement in statements][-2:] == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["block", "session on a connection"])
+async def test_what_the_block_could_not_commit_is_refused_before_it(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, kind: str
+) -> None:
+    engine = sa.create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+
+    @hf.job("write", retry=ONCE)
+    def write(ctx: SyncContext) -> None:
+        if kind == "block":
+            with psycopg.connect(database_url) as mine, mine.transaction(), ctx.transaction(mine):
+                pass
+        with engine.connect() as connection, connection.begin(), Session(connection) as session:
+            with ctx.transaction(session):
+                pass
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await reached(hf, job, "dead")
+    assert "in a transaction already" in (done.last_error or "")
+
+
+async def test_a_rollback_that_fails_hides_nothing(hf: Holdfast, database_url: str) -> None:
+    @hf.job("write")
+    def write(ctx: SyncContext) -> None:
+        mine = psycopg.connect(database_url)
+        with ctx.transaction(mine):
+            mine.close()
+            raise Fatal("this is what counts")
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await reached(hf, job, "dead")
+    assert done.last_error == "this is what counts"
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "autocommit", "core", "orm"])
+async def test_a_thread_brings_its_own_connection(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, kind: str
+) -> None:
+    engine = sa.create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+    statement = sa.text("insert into public.effects (job_id) values (:id)")
+
+    @hf.job("write", retry=RetryPolicy(base=0.01, max_attempts=2))
+    def write(ctx: SyncContext) -> None:
+        if kind in ("psycopg", "autocommit"):
+            with psycopg.connect(database_url, autocommit=kind == "autocommit") as mine, ctx.transaction(mine):
+                mine.execute("insert into public.effects (job_id) values (%s)", [ctx.job_id])
+                fail_first(ctx)
+            return
+        with engine.connect() if kind == "core" else Session(engine) as session:
+            session.execute(sa.text("select 1"))
+            with ctx.transaction(session) as same:
+                assert same is session
+                session.execute(statement, {"id": ctx.job_id})
+                fail_first(ctx)
+
+    def fail_first(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise RuntimeError("no")
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await hf.wait(job, timeout=30)
+    assert (done.state, done.attempt) == ("success", 2)
+    assert await written(conn, job) == 1
+
+
+@pytest.mark.parametrize(("driver", "scoped"), [("asyncpg", False), ("psycopg", False), ("asyncpg", True)])
+async def test_a_coroutine_brings_its_own_session(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, driver: str, scoped: bool
+) -> None:
+    url = database_url.replace("postgresql://", f"postgresql+{driver}://")
+    engine = create_async_engine(url, poolclass=sa.NullPool)
+    new_session = async_sessionmaker(engine)
+
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        session: Any = async_scoped_session(new_session, asyncio.current_task) if scoped else new_session()
+        async with ctx.transaction(session):
+            await session.execute(sa.text("insert into public.effects (job_id) values (:id)"), {"id": ctx.job_id})
+            await ctx.enqueue("next", conn=session)
+        await session.close()
+
+    job = await write.enqueue()
+    async with working(hf):
+        assert (await hf.wait(job, timeout=30)).state == "success"
+    assert await written(conn, job) == 1
+    (child,) = await hf.find(types=["next"])
+    assert child.parent_id == job.id
+
+
+async def test_a_connection_inside_another_transaction_is_refused(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    refused: list[str] = []
+
+    @hf.job("write", retry=ONCE)
+    async def write(ctx: Context) -> None:
+        async with conn.transaction():
+            try:
+                async with ctx.transaction(conn):
+                    pass
+            except InvalidInput as fault:
+                refused.append(str(fault))
+
+    job = await write.enqueue()
+    async with working(hf):
+        await hf.wait(job, timeout=30)
+    assert refused == ["the connection is in a transaction already, which this block could not commit"]
