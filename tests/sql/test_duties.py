@@ -24,14 +24,14 @@ from tests.sql.factories import (
     settle,
     state_of,
 )
-from tests.sql.meter import TRIES, leave_alone, totals, undisturbed
+from tests.sql.meter import TRIES, Cost, leave_alone, totals, undisturbed
 
 SMALL, LARGE = 1_000, 20_000
 #: One call of each duty. None of them comes to the end of the small tables.
 CALLS = (
     "select from reconcile_pages(0, 20)",
     "select from retire_from(null, 100, 500)",
-    "select from age_from(0, 0, 200, 100)",
+    "select from age_lines(0, 0, 200, 100)",
     "select from replace_heads(null, 200)",
     "select from seat_headless(null, 200)",
     "select from show_hidden(null, 200)",
@@ -39,6 +39,9 @@ CALLS = (
     "select from drop_stray_entries(null, 200)",
     "select from drop_stray_due(null, 200)",
     "select from forget_idle_permits(null, 200)",
+    "select from serve_ready(null, 200)",
+    "select from forget_streams(null, 200)",
+    "select from forget_streams(array['streams', '0'], 200)",
     "select from elect_from(0, 50)",
     "select from promote_due(50)",
     "select from admit('', 50)",
@@ -57,25 +60,34 @@ async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.calls(conn, count)
 
 
-async def rows_visited(conn: asyncpg.Connection, call: str, bound: float) -> tuple[float, float]:
-    """Buffers and rows of one call that leaves nothing behind; the best of several tries."""
+async def visited(conn: asyncpg.Connection, call: str) -> Cost:
+    """Buffers and rows of one call that leaves nothing behind."""
+    before = await totals(conn)
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute(call)
+    await transaction.rollback()
+    return await totals(conn) - before
+
+
+async def visited_within(conn: asyncpg.Connection, call: str, bound: Cost) -> Cost:
+    """The same, repeated while it exceeds the bound.
+
+    A transaction elsewhere can keep the vacuum from marking pages as visible to all; each row is then read twice.
+    """
     for _ in range(TRIES):
-        before = await totals(conn)
-        transaction = conn.transaction()
-        await transaction.start()
-        await conn.execute(call)
-        await transaction.rollback()
-        cost = await totals(conn) - before
-        if cost.buffers <= bound:
+        cost = await visited(conn, call)
+        if cost.buffers <= bound.buffers and cost.rows <= bound.rows:
             break
         await undisturbed(conn)
-    return cost.buffers, cost.rows
+        await conn.execute("vacuum")
+    return cost
 
 
-async def most_visited(conn: asyncpg.Connection, call: str) -> tuple[float, float]:
-    """The same, the most of three: the server's counters sometimes come late."""
-    tries = [await rows_visited(conn, call, 1e9) for _ in range(3)]
-    return max(buffers for buffers, _ in tries), max(rows for _, rows in tries)
+async def most_visited(conn: asyncpg.Connection, call: str) -> Cost:
+    """The most of three: the server's counters sometimes come late."""
+    tries = [await visited(conn, call) for _ in range(3)]
+    return Cost(max(cost.buffers for cost in tries), max(cost.rows for cost in tries))
 
 
 @pytest.mark.fresh_database
@@ -93,12 +105,12 @@ async def test_a_call_costs_the_same_at_any_size_of_the_tables(conn: asyncpg.Con
     await conn.execute("set session_replication_role = default")
     await fill(conn, LARGE)
     await conn.execute("vacuum")
-    for call, (buffers, rows) in zip(CALLS, small, strict=True):
-        bound = 1.5 * buffers + 60  # the B-trees are a level deeper
-        found = await rows_visited(conn, call, bound)
-        print(f"{call}: buffers {buffers:.0f} → {found[0]:.0f}, rows {rows:.0f} → {found[1]:.0f}")
-        assert found[0] <= bound, call
-        assert found[1] <= 1.5 * rows + 60, call
+    for call, cost in zip(CALLS, small, strict=True):
+        bound = Cost(1.5 * cost.buffers + 60, 1.5 * cost.rows + 60)  # the B-trees are a level deeper
+        found = await visited_within(conn, call, bound)
+        print(f"{call}: buffers {cost.buffers:.0f} → {found.buffers:.0f}, rows {cost.rows:.0f} → {found.rows:.0f}")
+        assert found.buffers <= bound.buffers, call
+        assert found.rows <= bound.rows, call
 
 
 async def test_walks_in_small_steps_reach_and_mend_everything(conn: asyncpg.Connection) -> None:
@@ -253,7 +265,7 @@ async def test_ageing_in_small_steps_ages_what_one_walk_would(conn: asyncpg.Conn
     await conn.execute("update ready set ready_at = now() - interval '1 hour' where seq % 3 > 0")
     aged, stream, rank, lowest, highest = 0, 0, 0, 10**9, -1
     for _ in range(200):
-        row = await conn.fetchrow("select * from age_from($1, $2, 5, 2, $3, false)", stream, rank, lowest < highest)
+        row = await conn.fetchrow("select * from age_lines($1, $2, 5, 2, $3)", stream, rank, lowest < highest)
         assert row is not None
         assert row["aged"] <= 2
         aged += row["aged"]
@@ -273,9 +285,9 @@ async def test_jobs_of_one_rank_are_left_alone_until_the_walk_before_met_another
         await enqueue(conn, f"work{n}")
     await enqueue(conn, "work9", priority=5)
     await conn.execute("update ready set ready_at = now() - interval '1 hour'")
-    assert await conn.fetchval("select aged from age_from(0, 0, 3)") == 0
-    assert await conn.fetchval("select aged from age_from(0, 0, 3, mixed => true)") == 3
-    assert await conn.fetchval("select aged from age_from()") == 4
+    assert await conn.fetchval("select aged from age_lines(0, 0, 3)") == 0
+    assert await conn.fetchval("select aged from age_lines(0, 0, 3, mixed => true)") == 3
+    assert await conn.fetchval("select aged from age_lines()") == 4
 
 
 async def test_one_request_does_not_wait_behind_a_bulk(conn: asyncpg.Connection) -> None:
