@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
@@ -78,26 +78,7 @@ class LeaseStore:
             next_number,
             records,
         )
-        return [
-            Claim(
-                job_id=row[0],
-                attempt=row[1],
-                stream=streams[row[2]],
-                rank=row[3],
-                seq=row[4],
-                payload=row[5],
-                correlation_id=row[6] or str(row[0]),
-                target=row[7],
-                failures=row[8],
-                ready_at=row[9],
-                claimed_at=row[10],
-                lease_seconds=row[11],
-                cursor=row[12],
-                last_chance=row[13],
-                number=row[14],
-            )
-            for row in rows
-        ]
+        return [_claim(row, streams) for row in rows]
 
     async def payloads(self, held: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[str, str | None]]:
         """Payload and cursor, as JSON text, of those (job, attempt) that are still held."""
@@ -237,6 +218,31 @@ class LeaseStore:
             "stop", self._worker, *_keys(batch), [o.kind for o in outcomes], [o.message for o in outcomes]
         )
         return {(row[0], row[1]): row[2] for row in rows}
+
+
+def _claim(row: Iterable[Any], streams: Mapping[int, Stream]) -> Claim:
+    """A row of a claim as a value; its fields are set at once, because calling the class takes five times as long."""
+    claim = object.__new__(Claim)
+    (
+        claim.job_id,
+        claim.attempt,
+        stream,
+        claim.rank,
+        claim.seq,
+        claim.payload,
+        correlation_id,
+        claim.target,
+        claim.failures,
+        claim.ready_at,
+        claim.claimed_at,
+        claim.lease_seconds,
+        claim.cursor,
+        claim.last_chance,
+        claim.number,
+    ) = row
+    claim.stream = streams[stream]
+    claim.correlation_id = correlation_id or str(claim.job_id)
+    return claim
 
 
 def _keys(batch: Sequence[Settlement]) -> tuple[list[UUID], list[int]]:

@@ -109,7 +109,8 @@ class Execution:
         try:
             if held.interrupt is not None or held.lost or held.lease_end < elapsed():
                 return self._interrupted(held) or Outcome.released("the lease was over before the handler began")
-            await self._fetch(held)
+            if held.claim.payload is None:
+                await self._fetch(held)
             self._deadlines.watch(held, timeout)
             run = self._within_middleware if self._middleware else self.call
             value = await run(held, job_type, timeout)
@@ -167,7 +168,7 @@ class Execution:
 
     async def _fetch(self, held: Held) -> None:
         """Get a payload that did not come with the claim. The time that this takes is not the handler's."""
-        if held.claim.payload is not None or self._payloads is None:
+        if self._payloads is None:
             return
         asked_at, stuck_at, held.stuck_at = time.monotonic(), held.stuck_at, None
         try:
