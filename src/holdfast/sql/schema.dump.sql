@@ -4841,7 +4841,7 @@ CREATE FUNCTION holdfast.recalled_turns() RETURNS jsonb
     AS $$
 declare
   memory jsonb;
-  oldest double precision := extract(epoch from clock_timestamp()) - 60;
+  oldest double precision := extract(epoch from pg_catalog.clock_timestamp()) - 60;
 begin
   memory := nullif(current_setting('holdfast.turns', true), '')::jsonb;
   -- Whatever is used later is read here.
@@ -5912,7 +5912,7 @@ CREATE FUNCTION holdfast.running_jobs(memory jsonb) RETURNS jsonb
     AS $$
 #variable_conflict use_column
 declare
-  moment  double precision := extract(epoch from clock_timestamp());
+  moment  double precision := extract(epoch from pg_catalog.clock_timestamp());
   walked  bigint := pg_stat_get_xact_tuples_returned('leases_expiry'::regclass);
   running jsonb;
 begin

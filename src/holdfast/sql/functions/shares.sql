@@ -143,7 +143,7 @@ set search_path from current
 as $$
 declare
   memory jsonb;
-  oldest double precision := extract(epoch from clock_timestamp()) - 60;
+  oldest double precision := extract(epoch from pg_catalog.clock_timestamp()) - 60;
 begin
   memory := nullif(current_setting('holdfast.turns', true), '')::jsonb;
   -- Whatever is used later is read here.
@@ -166,14 +166,15 @@ $$;
 -- How many jobs each tenant runs, by the leases of all workers. Leases that have lapsed do not count; so a walk over the
 -- others, in the order of their expiry, does not meet what ended longer ago than a lease lasts. Where that is much all the
 -- same, because it cannot be vacuumed yet, the last count, and what was dealt since, has to do for a while: at about a
--- microsecond per entry, counting takes a twentieth of the time of a session at most.
+-- microsecond per entry, counting takes a twentieth of the time of a session at most. That is time of the processor: also
+-- where the engine's own clock stands still, as in tests.
 create or replace function running_jobs(memory jsonb) returns jsonb
 language plpgsql
 set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  moment  double precision := extract(epoch from clock_timestamp());
+  moment  double precision := extract(epoch from pg_catalog.clock_timestamp());
   walked  bigint := pg_stat_get_xact_tuples_returned('leases_expiry'::regclass);
   running jsonb;
 begin
