@@ -192,7 +192,8 @@ class Model:
         for winner in winners:
             for loser in losers - {winner}:
                 # One slot less for the one and one more for the other would not have been fairer.
-                assert self._load(winner, -1) < self._load(loser, +1), "a tenant has more than its share"
+                more, less = self._load(winner, -1), self._load(loser, +1)
+                assert more < less, f"{winner} has more than its share: {more} not below {less}, got {taken} of {able}"
 
     def _load(self, tenant: str, more: int) -> float:
         """What a tenant would run for its weight, with so many more."""

@@ -70,6 +70,15 @@ create or replace function uuid_v7() returns uuid language sql volatile as
 ADVANCE = "update testing_clock set frozen_at = frozen_at + make_interval(secs => $1)"
 LEAD = "select preside('maintenance', 'leader', 5, 1e9)"
 MAINTAIN = "select drop_strays(), headless_targets()"
+#: What a claim knows of tenants when it deals slots to them.
+SHARES = """
+    select jsonb_build_object(
+      'now', now(),
+      'turns', current_setting('holdfast.turns', true),
+      'leases', (select jsonb_agg(to_jsonb(l) || jsonb_build_object('tenant', s.tenant))
+                 from leases l left join streams s on s.id = l.stream),
+      'streams', (select jsonb_agg(s) from streams s),
+      'controls', (select jsonb_agg(c) from controls c))::text"""
 RENEW = "select job_id, attempt, interrupt from renew($1, $2, $3)"
 
 #: A verb, the outcome of the attempt, the kind of a failure, a delay.
@@ -223,7 +232,11 @@ class Steering(RuleBasedStateMachine):
         wanted = None if tenants is None else sorted(tenants)
         leases = self.do(claim(self.conn, *sorted(types), limit=limit, worker=worker, tenants=wanted))
         note(f"claimed: {[self.name(lease.job_id) for lease in leases]}")
-        self.model.claimed(leases, worker, types, tenants, limit)
+        try:
+            self.model.claimed(leases, worker, types, tenants, limit)
+        except AssertionError as fault:
+            # A run that cannot be repeated leaves nothing else to look at.
+            raise AssertionError(f"{fault}\n{self.do(self.conn.fetchval(SHARES))}") from fault
 
     @rule(worker=workers, limit=st.integers(2, 5))
     def claim_from_a_crowd(self, worker: str, limit: int) -> None:

@@ -27,7 +27,7 @@ async def test_jobs_are_recorded_once_and_run(strict_url: str, conn: asyncpg.Con
     async def tick(ctx: Context, number: int) -> int:
         return number
 
-    @hf.job("record", lease=0.9)
+    @hf.job("record", lease=3.0)
     async def record(ctx: Context) -> None:
         async with ctx.transaction() as ours:
             await ours.fetchval("select count(*) from pg_class")
@@ -48,4 +48,6 @@ async def test_jobs_are_recorded_once_and_run(strict_url: str, conn: asyncpg.Con
         assert (await hf.get(written.id)).state == "success"
         assert (await hf.get(canceled.id)).state == "canceled"
         assert {(await hf.get(ref.id)).state for ref in (*keyed, plain[-1])} == {"success"}
-    assert await conn.fetchval("select count(*) from jobs where state = 'success' and attempt = 1") == 207
+    assert await conn.fetchval("select count(*) from jobs where state = 'success'") == 207
+    # On a busy machine, some of what was claimed ahead is handed back.
+    assert await conn.fetchval("select count(*) from job_attempts where outcome not in ('success', 'released')") == 0
