@@ -30,7 +30,7 @@ async def test_a_job_is_recorded_with_the_defaults_of_its_type(hf: Holdfast) -> 
 
 
 async def test_every_option_is_kept(hf: Holdfast) -> None:
-    parent = await hf.enqueue("other")
+    parent = await hf.enqueue("other", tenant="acme")
     run_at = datetime.now(UTC) + timedelta(hours=1)
     options: dict[str, Any] = {
         "priority": 5,

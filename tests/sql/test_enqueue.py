@@ -19,6 +19,7 @@ from tests.sql.factories import (
     offences,
     publish,
     request,
+    settle,
     state_of,
 )
 
@@ -36,13 +37,46 @@ async def test_defaults(conn: asyncpg.Connection) -> None:
 
 
 async def test_options_are_kept(conn: asyncpg.Connection) -> None:
-    parent = await enqueue(conn)
+    parent = await enqueue(conn, tenant="acme")
     options: dict[str, Any] = {
         "priority": 5, "idempotency_key": "k", "dedup_key": "d", "correlation_id": "c", "parent_id": parent,
         "max_attempts": 7, "target": "t", "queue": "q", "target_count": 9, "created_by": "me", "tenant": "acme",
     }  # fmt: skip
     job = await job_row(conn, await enqueue(conn, "email.send", **options))
     assert {name: job[name] for name in options} == options
+
+
+async def test_a_child_has_the_correlation_of_its_parent_unless_it_is_given_another(conn: asyncpg.Connection) -> None:
+    named, unnamed = await enqueue(conn, correlation_id="c"), await enqueue(conn)
+    children = [
+        await enqueue(conn, parent_id=named),
+        await enqueue(conn, parent_id=unnamed),
+        await enqueue(conn, parent_id=named, correlation_id="own"),
+        await enqueue(conn),
+    ]
+    grandchild = await enqueue(conn, parent_id=children[1])
+    found = [(await job_row(conn, child))["correlation_id"] for child in (*children, grandchild)]
+    assert found == ["c", str(unnamed), "own", None, str(unnamed)]
+
+
+async def test_a_parent_is_a_job_of_the_same_tenant(conn: asyncpg.Connection) -> None:
+    for parent in (uuid4(), await enqueue(conn, tenant="other")):
+        text = await refusal(conn, "select from enqueue('work', parent_id => $1)", parent)
+        assert text == f"parent_id must be the id of a job of the same tenant; there is none with the id {parent}"
+
+
+async def test_what_was_recorded_with_its_parent_outlives_it(conn: asyncpg.Connection) -> None:
+    parent = await enqueue(conn)
+    child = await enqueue(conn, parent_id=parent, idempotency_key="k")
+    (lease,) = [lease for lease in await claim(conn, limit=2) if lease.job_id == child]
+    await settle(conn, "fail", [lease], kinds=["fatal"])
+    await conn.execute("set session_replication_role = replica")
+    await conn.execute("delete from jobs where id = $1", parent)
+    await conn.execute("set session_replication_role = default")
+    assert await enqueue(conn, parent_id=parent, idempotency_key="k") == child
+    again = await conn.fetchval("select request_id from request('retry', array[$1::uuid])", child)
+    job = await job_row(conn, again)
+    assert (job["parent_id"], job["correlation_id"]) == (parent, str(parent))
 
 
 async def test_time_and_hold_choose_the_first_state(conn: asyncpg.Connection) -> None:

@@ -109,17 +109,20 @@ async def until(client: httpx.AsyncClient, job: str, status: str) -> None:
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-async def test_a_job_is_resumed_by_its_target(client: httpx.AsyncClient, hf: Holdfast, slash: str) -> None:
-    job = await submitted(client, jobType="x", target="a/b", delay=3600)
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [("plain", "plain"), ("a/b", "a/b"), ("a/b", "a%2Fb"), ("/a//b/", "/a//b/"), ("a/jobs/b", "a/jobs/b")],
+)
+async def test_a_job_is_resumed_by_its_target(
+    client: httpx.AsyncClient, hf: Holdfast, slash: str, target: str, path: str
+) -> None:
+    job = await submitted(client, jobType="x", target=target, delay=3600)
     await hf.pause(job)
     async with hf.maintaining():
         await until(client, job, "PAUSED")
         is_problem(await client.post(f"/targets/other/jobs/{job}/resume{slash}"), 404, "not-found")
-    other = await submitted(client, jobType="x", target="plain", delay=3600)
-    await hf.pause(other)
-    async with hf.maintaining():
-        await until(client, other, "PAUSED")
-        assert (await client.post(f"/targets/plain/jobs/{other}/resume{slash}")).status_code == 202
+        assert (await client.post(f"/targets/{path}/jobs/{job}/resume{slash}")).status_code == 202
+        await until(client, job, "PENDING")
 
 
 @pytest.mark.parametrize("verb", ["cancel", "pause", "resume", "release"])

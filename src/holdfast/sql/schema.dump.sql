@@ -4969,6 +4969,9 @@ begin
       order by job.position);
     taken := taken_keys(types, payloads, options, record_jobs.tenant, ids);
   end if;
+  if exists (select from unnest(options) as option where option ->> 'parent_id' is not null) then
+    options := with_lineage(options, record_jobs.tenant, taken);
+  end if;
   select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types
   from (
     select distinct wish.queue, wish.type
@@ -7491,6 +7494,40 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.wake_again(streams integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) RETURNS jsonb[]
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  unknown text;
+  related jsonb[];
+begin
+  select
+    array_agg(
+      case
+        when parent.id is not null and option ->> 'correlation_id' is null
+        then option || jsonb_build_object('correlation_id', coalesce(parent.correlation_id, parent.id::text))
+        else option
+      end
+      order by position),
+    min(option ->> 'parent_id') filter (
+      where parent.id is null and option ->> 'retry_of' is null and position <> all (taken))
+  into related, unknown
+  from unnest(options) with ordinality as job (option, position)
+  left join lateral (
+    select j.id, j.correlation_id
+    from jobs j
+    where j.id = (option ->> 'parent_id')::uuid and j.tenant = with_lineage.tenant
+    offset 0) parent on true;
+  if unknown is not null then
+    raise exception 'parent_id must be the id of a job of the same tenant; there is none with the id %', unknown
+      using errcode = 'HF002';
+  end if;
+  return related;
+end
+$$;
+ALTER FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8304,6 +8341,7 @@ REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PU
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.wake_again(streams integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;

@@ -301,6 +301,9 @@ begin
       order by job.position);
     taken := taken_keys(types, payloads, options, record_jobs.tenant, ids);
   end if;
+  if exists (select from unnest(options) as option where option ->> 'parent_id' is not null) then
+    options := with_lineage(options, record_jobs.tenant, taken);
+  end if;
 
   select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types
   from (
@@ -536,6 +539,42 @@ begin
   from record_jobs(
     array[existing_job.type], array[existing_job.payload], array[existing_job.option], existing_job.tenant,
     existing_job.created_by, array[existing_job.id]) r;
+end
+$$;
+
+-- Options of children: where none is given, the correlation id is the parent's. A parent must be a job of the same tenant.
+-- Positions in `taken` are answered with other jobs. A job that is run again keeps its parent, though that may be gone.
+create or replace function with_lineage(options jsonb[], tenant text, taken integer[]) returns jsonb[]
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  unknown text;
+  related jsonb[];
+begin
+  select
+    array_agg(
+      case
+        when parent.id is not null and option ->> 'correlation_id' is null
+        then option || jsonb_build_object('correlation_id', coalesce(parent.correlation_id, parent.id::text))
+        else option
+      end
+      order by position),
+    min(option ->> 'parent_id') filter (
+      where parent.id is null and option ->> 'retry_of' is null and position <> all (taken))
+  into related, unknown
+  from unnest(options) with ordinality as job (option, position)
+  left join lateral (
+    select j.id, j.correlation_id
+    from jobs j
+    where j.id = (option ->> 'parent_id')::uuid and j.tenant = with_lineage.tenant
+    offset 0) parent on true;
+  if unknown is not null then
+    raise exception 'parent_id must be the id of a job of the same tenant; there is none with the id %', unknown
+      using errcode = 'HF002';
+  end if;
+  return related;
 end
 $$;
 

@@ -30,12 +30,12 @@ def requests_router(state: State) -> APIRouter:
         _add(router, state, verb, f"/jobs/{{job_id}}/{verb}")
     _add(router, state, "delete", "/jobs/{job_id}", "DELETE")
     for slash in ("", "/"):
-        _add(router, state, "resume", f"/targets/{{target}}/jobs/{{job_id}}/resume{slash}")
+        _add(router, state, "resume", f"/targets/{{target:path}}/jobs/{{job_id}}/resume{slash}")
     return router
 
 
 def _add(router: APIRouter, state: State, verb: str, path: str, method: str = "POST") -> None:
-    may_submit = Depends(state.gate.requires("submit"))
+    may_submit, by_target = Depends(state.gate.requires("submit")), "{target:path}" in path
 
     async def for_a_target(request: Request, target: str, job_id: str, caller: Caller = may_submit) -> Response:
         return await _ask(state, request, caller, job_id, verb=verb, target=target)
@@ -45,12 +45,12 @@ def _add(router: APIRouter, state: State, verb: str, path: str, method: str = "P
 
     router.add_api_route(
         path,
-        for_a_target if "{target}" in path else for_a_job,
+        for_a_target if by_target else for_a_job,
         methods=[method],
         status_code=202,
         response_model=Accepted,
         summary=_SUMMARIES[verb],
-        operation_id=f"{verb}_of_target" if "{target}" in path else verb,
+        operation_id=f"{verb}_of_target" if by_target else verb,
         include_in_schema=not path.endswith("/"),
         openapi_extra=secured("submit", requestBody=body_of(Reason, required=False)),
     )
