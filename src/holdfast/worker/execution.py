@@ -129,9 +129,7 @@ class Execution:
         except LeaseOver:
             return self._stopped(held, held.lapsed())
         except asyncio.CancelledError as error:
-            if held.late:
-                return self._interrupted(held) or Outcome.timed_out(timeout or 0)
-            return self._interrupted(held) or (STRUCK if held.shares_task else Outcome.failed(error))
+            return self._interrupted(held) or _cancelled(held, error, timeout)
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
@@ -318,6 +316,13 @@ class Execution:
         if held.noticed:
             raise Late("the handler saw that it should stop")
         return value
+
+
+def _cancelled(held: Held, error: asyncio.CancelledError, timeout: float | None) -> Outcome:
+    """The outcome of a handler whose task was cancelled, though nobody had asked for that."""
+    if held.late:
+        return Outcome.timed_out(timeout or 0)
+    return STRUCK if held.shares_task else Outcome.failed(error)
 
 
 def _failed(
