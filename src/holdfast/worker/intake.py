@@ -52,8 +52,9 @@ _STALE_AFTER = 1.0
 _LATELY_EVERY = 0.1
 _RECENT_EVERY = 1.0
 _STREAMS_EVERY = 4.0
-#: After a notification, look again after these seconds: others may have committed just behind it.
-_LINGER = (0.005, 0.025, 0.1, 0.4)
+#: After a notification, look again after these seconds: others, who relied on it, may have committed behind it. None of
+#: those who did so within half a second waits for longer than a tenth.
+_LINGER = (0.005, 0.025, 0.07, 0.1, 0.1, 0.1, 0.1)
 #: A claim that met this many ranks may have ended early.
 _ROUNDS_OF_A_CLAIM = 16
 #: How often to look for permits that have fallen free, and for how long after jobs were found.
