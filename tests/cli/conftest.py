@@ -61,8 +61,12 @@ class Running:
 
     def lines(self, change: str) -> list[dict[str, Any]]:
         """Its log lines of workers that `started`, `stopped` and so on."""
+        return [line for line in self.logged("WorkerChanged") if line.get("change") == change]
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """Its log lines of one kind of event."""
         lines = [json.loads(line) for line in self.text.splitlines() if line.startswith("{")]
-        return [line for line in lines if line.get("change") == change]
+        return [line for line in lines if line.get("event") == event]
 
     async def wrote(self, text: str, seconds: float = 30) -> None:
         """Wait until it wrote something."""

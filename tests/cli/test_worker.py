@@ -111,6 +111,9 @@ async def test_a_process_with_a_stuck_thread_is_replaced(start: Start, hf: Holdf
     await until(lambda: len(worker.lines("started")) == 2)
     worker.process.terminate()
     assert await worker.ended() == 0
+    (line,) = [line for line in worker.logged("AttemptEnded") if line["job_id"] == str(stuck.id)]
+    assert (line["outcome"], line["state"], line["failures"], line["type"]) == ("timeout", "dead", 1, "stubborn")
+    assert line["duration_seconds"] > 0
 
 
 async def test_a_thread_that_ignores_the_drain_is_handed_back_once_its_process_is_gone(

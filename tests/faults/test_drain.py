@@ -155,6 +155,26 @@ async def test_every_attempt_leaves_one_line_of_json(fleet: Fleet, hf: Holdfast)
         assert line["correlation_id"] == "a thread of work"
 
 
+async def test_the_attempt_of_a_killed_worker_has_its_line_in_the_log_of_the_leader(fleet: Fleet, hf: Holdfast) -> None:
+    one, other = fleet.spawn(), fleet.spawn()
+    await fleet.ready()
+    job = await hf.enqueue("work", {"seconds": 20.0}, correlation_id="a thread of work", max_attempts=1)
+
+    def began() -> list[int]:
+        return [fact.process for fact in fleet.history.facts() if fact.kind == "started"]
+
+    (pid,) = await until(began, what="its handler runs")
+    killed, leader = (one, other) if one.pid == pid else (other, one)
+    worker = (await hf.get(job.id)).lease_owner
+    killed.kill()
+    (lost,) = await until(lambda: leader.lines("AttemptEnded"), what="the leader tells of it")
+    assert (lost["job_id"], lost["attempt"], lost["type"]) == (str(job.id), 1, "work")
+    assert (lost["outcome"], lost["state"], lost["failures"]) == ("lost", "dead", 1)
+    assert (lost["correlation_id"], lost["worker"]) == ("a thread of work", worker)
+    assert lost["duration_seconds"] > 0
+    assert lost["error"]
+
+
 async def _kept_busy(hf: Holdfast, fleet: Fleet, pid: int, lengths: dict[UUID, float]) -> bool:
     """Whether a handler runs in this process that outlasts its grace; all have enough to do, no line grows long."""
     lines = Counter(job.target for job in await hf.find(states=OPEN, limit=1000))

@@ -28,6 +28,8 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database, Pause
 from holdfast.store.leases import LeaseStore, Settlement
+from holdfast.telemetry.events import AttemptEnded
+from holdfast.telemetry.narrator import narrate
 from holdfast.worker.worker import Worker
 
 __all__ = ["Remains", "become_anew", "take_over"]
@@ -116,12 +118,15 @@ async def settle(hf: Holdfast, remains: Remains) -> None:
             if time.monotonic() > end:
                 raise
             await asyncio.sleep(pause.seconds())
-    for (job_id, attempt, outcome, *_), state in zip(remains.attempts, states, strict=True):
-        level = logging.INFO if outcome.kind in ("released", "success") else logging.WARNING
-        _log.log(level, "ended with its process: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state)
+    for (job_id, attempt, outcome, *_), state, ending in zip(remains.attempts, *states, strict=True):
+        if ending is not None:
+            narrate(ending)
+        else:
+            level = logging.INFO if outcome.kind in ("released", "success") else logging.WARNING
+            _log.log(level, "ended with its process: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state)
 
 
-async def _settle(hf: Holdfast, remains: Remains) -> list[str | None]:
+async def _settle(hf: Holdfast, remains: Remains) -> tuple[list[str | None], list[AttemptEnded | None]]:
     async with hf:
         database = Database(hf.config, role="worker", size=1)
         await database.open()
@@ -133,6 +138,6 @@ async def _settle(hf: Holdfast, remains: Remains) -> list[str | None]:
                 known = [entry[0] for entry, state in zip(remains.attempts, states, strict=True) if state is None]
                 await store.release_unheard(known, await store.claim_mark())
                 await database.value("unregister_worker", remains.worker)
-            return states
+            return states, await store.endings(remains.attempts, states)
         finally:
             await database.close()

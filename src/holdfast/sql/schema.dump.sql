@@ -2177,6 +2177,24 @@ CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NU
     and (tenants is null or s.tenant = any (tenants))
 $$;
 ALTER FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer, duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text, error_type text, error_message text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  select a.job_id, a.attempt, j.type, j.tenant, j.queue, a.outcome, j.failures,
+    coalesce(a.duration_ms / 1000.0, greatest(extract(epoch from a.finished_at - a.started_at), 0))::double precision,
+    coalesce(a.queue_ms, 0) / 1000.0::double precision, coalesce(j.correlation_id, j.id::text), a.worker,
+    a.error_type, left(a.error_message, 10000)
+  from unnest(job_ids, attempts) as named (job_id, attempt)
+  cross join lateral (
+    select a.*
+    from job_attempts a
+    where a.job_id = named.job_id and a.attempt = named.attempt
+    offset 0) a
+  join jobs j on j.id = named.job_id
+$$;
+ALTER FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7998,6 +8016,8 @@ REVOKE ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) FR
 GRANT ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) FROM PUBLIC;

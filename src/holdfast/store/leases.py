@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from holdfast.model.hints import Ranges
 from holdfast.model.job import Claim, Stream
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
+from holdfast.store.rows import ending_of
+from holdfast.telemetry.events import AttemptEnded
 
 __all__ = ["ClaimMark", "LeaseStore", "Refusal", "Settlement"]
 
@@ -151,6 +154,19 @@ class LeaseStore:
             if len(batch) == 1:
                 return [None]
         return [state for entry in batch for state in await self.settle_singly([entry])]
+
+    async def endings(
+        self, batch: Sequence[Settlement], states: Sequence[str | None]
+    ) -> list[AttemptEnded | None]:
+        """What is to be told of attempts that were settled so; None where nothing more is known of one."""
+        details: dict[tuple[UUID, int], Any] = {}
+        with contextlib.suppress(HoldfastError):
+            rows = await self._database.rows("ended_attempts", *_keys(batch))
+            details = {(row["job_id"], row["attempt"]): row for row in rows}
+        return [
+            None if state is None or entry[:2] not in details else ending_of(details[entry[:2]], state)
+            for entry, state in zip(batch, states, strict=True)
+        ]
 
     async def _settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
         """What the engine says of them. Of attempts that succeeded, it names only those that did not count."""

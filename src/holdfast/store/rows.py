@@ -11,8 +11,9 @@ from holdfast.errors import HoldfastError
 from holdfast.model.job import Attempt, Event, Job, ListedJob
 from holdfast.model.progress import Item
 from holdfast.model.states import State
+from holdfast.telemetry.events import AttemptEnded
 
-__all__ = ["attempt_of", "event_of", "item_of", "job_of", "listed_job_of", "value_of"]
+__all__ = ["attempt_of", "ending_of", "event_of", "item_of", "job_of", "listed_job_of", "value_of"]
 
 #: Longer whole numbers Python refuses to read.
 _DIGITS = 4300
@@ -75,3 +76,23 @@ def event_of(row: Mapping[str, Any]) -> Event:
     values: dict[str, Any] = dict(row)
     del values["more"]
     return Event(**values)
+
+
+def ending_of(row: Mapping[str, Any], state: str) -> AttemptEnded:
+    """An attempt that somebody else than its own worker has settled, and what became of its job then."""
+    return AttemptEnded(
+        job_id=row["job_id"],
+        type=row["type"],
+        tenant=row["tenant"],
+        queue=row["queue"],
+        attempt=row["attempt"],
+        outcome=row["outcome"],
+        state=state,
+        failures=row["failures"],
+        duration_seconds=row["duration_seconds"],
+        queue_seconds=row["queue_seconds"],
+        correlation_id=row["correlation_id"],
+        worker=row["worker"],
+        error_type=row["error_type"],
+        error=row["error_message"],
+    )

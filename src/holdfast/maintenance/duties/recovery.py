@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import contextlib
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+from holdfast.errors import HoldfastError
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
+from holdfast.store.rows import ending_of
 from holdfast.telemetry.events import Mended, SweepPostponed
 
 __all__ = ["Recovery"]
@@ -40,17 +44,32 @@ class Recovery(Duty):
             return self.later(_TOO_LATE_SECONDS)
         self.patience.watch.judged(watched)
         swept = [row for row in rows if row["state"] is not None]
-        for row in swept:
-            self.bus.emit(
-                Mended(
-                    what="lapsed lease",
-                    job_id=row["job_id"],
-                    detail=f"attempt {row['attempt']} of {row['worker']} → {row['state']}",
-                )
-            )
+        await self._tell(desk, swept)
         for row in rows:
             if row["state"] is None:
                 self.patience.watch.spared(row["job_id"], row["attempt"], row["expires_at"], row["lease_seconds"])
         if (why := self.patience.said(len(rows) - len(swept))) is not None:
             self.bus.emit(SweepPostponed(leases=len(rows) - len(swept), why=why))
         return self.at_once() if len(swept) >= size else self.later()
+
+    async def _tell(self, desk: Desk, swept: Sequence[Any]) -> None:
+        """Every attempt has its line in the log; nobody else is left who could write it."""
+        if not swept:
+            return
+        known: Sequence[Any] = ()
+        with contextlib.suppress(HoldfastError):  # they are taken back, whether or not more can be said of them
+            known = await desk.rows(
+                "ended_attempts", [row["job_id"] for row in swept], [row["attempt"] for row in swept]
+            )
+        details = {row["job_id"]: row for row in known}
+        for row in swept:
+            if row["job_id"] in details:
+                self.bus.emit(ending_of(details[row["job_id"]], row["state"]))
+            else:
+                self.bus.emit(
+                    Mended(
+                        what="lapsed lease",
+                        job_id=row["job_id"],
+                        detail=f"attempt {row['attempt']} of {row['worker']} → {row['state']}",
+                    )
+                )

@@ -301,3 +301,26 @@ as $$
   union all select 'dead', count(*) from dead_letters where acknowledged_at is null
   union all select 'repairs', coalesce(sum(r.count), 0)::bigint from repairs r
 $$;
+
+-- Attempts that have ended, each named with its job, for the log of whoever settled them in place of their worker.
+-- Roles: worker.
+create or replace function ended_attempts(job_ids uuid[], attempts integer[]) returns table (
+  job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer,
+  duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text,
+  error_type text, error_message text)
+language sql security definer stable
+set search_path from current
+set enable_seqscan = off
+as $$
+  select a.job_id, a.attempt, j.type, j.tenant, j.queue, a.outcome, j.failures,
+    coalesce(a.duration_ms / 1000.0, greatest(extract(epoch from a.finished_at - a.started_at), 0))::double precision,
+    coalesce(a.queue_ms, 0) / 1000.0::double precision, coalesce(j.correlation_id, j.id::text), a.worker,
+    a.error_type, left(a.error_message, 10000)
+  from unnest(job_ids, attempts) as named (job_id, attempt)
+  cross join lateral (
+    select a.*
+    from job_attempts a
+    where a.job_id = named.job_id and a.attempt = named.attempt
+    offset 0) a
+  join jobs j on j.id = named.job_id
+$$;

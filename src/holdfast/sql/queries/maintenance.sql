@@ -28,6 +28,12 @@ select holdfast.execute_requests($1);
 select job_id, attempt, worker, state, expires_at, lease_seconds
 from holdfast.recover($1, $2::double precision[], $3::double precision[], $4::uuid[], $5::integer[], $6::timestamptz[], $7);
 
+-- name: ended_attempts
+-- What is to be told of attempts that were settled in place of their worker.
+select job_id, attempt, type, tenant, queue, outcome, failures, duration_seconds, queue_seconds, correlation_id, worker,
+  error_type, error_message
+from holdfast.ended_attempts($1::uuid[], $2::integer[]);
+
 -- name: review_leases
 -- The same as clamp_leases, with all leases that were looked at.
 select job_id, attempt, lease_seconds, was, expires_at, reached from holdfast.review_leases($1, $2);
