@@ -7,15 +7,18 @@ import contextlib
 import json
 import os
 import re
+import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import asyncpg
 import httpx
 import pytest
 
 from holdfast import Holdfast
-from holdfast.web import bounded
+from holdfast.testing.harness import until
+from holdfast.web import bounded, unread
 from holdfast.web.bounded import FIELD_LIMIT, HEAD_LIMIT
 from holdfast.web.server import Server, listen
 from tests.web.conftest import KeyMaker
@@ -205,3 +208,68 @@ async def test_a_hundred_megabytes_of_headers_leave_memory_alone(bare: int) -> N
     for piece in (b"a:\r\n" * 16384, b"X" * 65536):
         is_too_large(await send(bare, [GET, *[piece] * 1600]))
     assert resident() - before < 16 * 1024 * 1024
+
+
+ANSWER_BYTES = 10_000_000
+
+
+@pytest.fixture
+async def answer(hf: Holdfast, conn: asyncpg.Connection) -> bytes:
+    """A request whose answer is more than the kernel keeps for a client that does not read."""
+    job = await hf.enqueue("x")
+    await conn.execute("set session_replication_role = replica")
+    await conn.execute(
+        "update jobs set state = 'success', result = to_jsonb(repeat('r', $2::integer)) where id = $1",
+        job.id, ANSWER_BYTES,
+    )  # fmt: skip
+    return f"GET /jobs/{job.id}/result HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+
+
+async def asked(port: int, request: bytes) -> socket.socket:
+    """A client that has sent its request, and reads nothing yet."""
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(line, ("127.0.0.1", port))
+    await asyncio.get_running_loop().sock_sendall(line, request)
+    return line
+
+
+async def read(line: socket.socket, *, pause_seconds: float = 0.0) -> int:
+    """Read until the connection ends or everything is there; how much that was."""
+    size = 0
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(30):
+            while size < ANSWER_BYTES and (data := await asyncio.get_running_loop().sock_recv(line, 2**16)):
+                size += len(data)
+                await asyncio.sleep(pause_seconds)
+    line.close()
+    return size
+
+
+async def test_whoever_reads_nothing_is_given_up(port: int, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread, "_EVERY_SECONDS", 0.3)
+    line = await asked(port, answer)
+    await until(lambda: bounded.Bounded.unread.size > 0, seconds=10, what="the answer waits")
+    await until(lambda: bounded.Bounded.unread.size == 0, seconds=10, what="it is given up")
+    assert await read(line) < ANSWER_BYTES
+
+
+async def test_whoever_reads_slowly_gets_everything(port: int, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread, "_EVERY_SECONDS", 0.3)
+    line = await asked(port, answer)
+    await until(lambda: bounded.Bounded.unread.size > 0, seconds=10, what="the answer waits")
+    assert await read(line, pause_seconds=0.001) >= ANSWER_BYTES
+
+
+async def test_answers_that_nobody_reads_have_a_limit_together(
+    port: int, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unread, "_LIMIT", 2 * ANSWER_BYTES)
+    lines = []
+    for _ in range(6):
+        lines.append(await asked(port, answer))
+        assert await asyncio.get_running_loop().sock_recv(lines[-1], 1)
+        assert bounded.Bounded.unread.size <= 2 * ANSWER_BYTES
+    first, *_, last = [await read(line) for line in lines]
+    assert first < ANSWER_BYTES <= last

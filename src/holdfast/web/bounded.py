@@ -8,6 +8,7 @@
 4. Of a body 8 KiB are read ahead of whoever wants it, so that what nobody has asked for, or let in, is not kept.
 5. An answer that ends the connection while the body is still under way can be read by whoever sends it.
 6. Of requests sent ahead of their turn (pipelining) one is parsed; the rest waits as bytes, and nothing more is read.
+7. Answers that are not read are not kept for ever (see holdfast.web.unread).
 
 The parser says nothing of a field until it is whole, so data is handed to it in slices. A slice of which it made
 nothing belongs to the field under way: such slices are counted, and then replaced by the size of the field.
@@ -22,6 +23,7 @@ from pydantic_core import to_json
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.web.problems import Problem
+from holdfast.web.unread import Unread
 
 __all__ = ["Bounded"]
 
@@ -50,6 +52,7 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
     #: Where the loop puts what it has read, before it hands it over in the same breath: one for all connections.
     _buffer = memoryview(bytearray(2 * _SLICE))
     _heads = 0  # of all connections
+    unread = Unread()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -135,6 +138,16 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
         else:
             self._refuse(Problem(400, "bad-request", msg))
 
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered."""
+        super().pause_writing()
+        self.unread.begin(self.transport)
+
+    def resume_writing(self) -> None:
+        """It has read almost everything."""
+        self.unread.end(self.transport)
+        super().resume_writing()
+
     def shutdown(self) -> None:
         """The server stops: nobody is waited for any longer."""
         if self._lingering is not None:
@@ -148,6 +161,7 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
             self._lingering.cancel()
         self._waiting = b""
         self._charge(0)
+        self.unread.end(self.transport)
         super().connection_lost(exc)
 
     def _parse(self, piece: memoryview) -> None:
