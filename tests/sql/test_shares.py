@@ -311,3 +311,62 @@ async def test_one_tenant_with_many_streams_is_dealt_with_as_before(conn: asyncp
         await enqueue_copies(conn, 2, queue=queue)
     assert len(await claim(conn, limit=20)) == 14
     assert await conn.fetchval("select current_setting('holdfast.turns', true)") in (None, "")
+
+
+async def first_of_all(conn: asyncpg.Connection, *, starts: int, slots: int = 8) -> Counter[str]:
+    """Whose jobs began, of so many, where each ends as soon as the next claim is made."""
+    await conn.execute("select setseed(0.5)")
+    began = Counter[str]()
+    while began.total() < starts:
+        leases = await claim(conn, limit=slots)
+        assert leases
+        began.update(await tenants_of(conn, leases))
+        await settle(conn, "complete", leases)
+    return began
+
+
+@pytest.mark.parametrize("kind", ["type", "queue"])
+@pytest.mark.parametrize(("limit", "queues"), [(1, 1), (2, 6), (3, 6)])
+async def test_tenants_share_a_limit_that_is_smaller_than_what_waits(
+    conn: asyncpg.Connection, kind: str, limit: int, queues: int
+) -> None:
+    """Whoever had the older backlog, or more queues, got every permit."""
+    if kind == "type":
+        await publish(conn, "work", limit_count=limit)
+    else:
+        for queue in QUEUES:
+            await conn.execute("select set_limit('queue', $1, $2, null, null, 'ada')", queue, limit)
+    await enqueue_many(conn, [("work", {}, {"queue": QUEUES[n % queues]}) for n in range(400)], tenant="a")
+    await enqueue_many(conn, [("work", {}, {"queue": QUEUES[0]})] * 200, tenant="b")
+    began = await first_of_all(conn, starts=80)
+    least = 80 * 0.35 if kind == "type" or queues == 1 else 80 * 0.5 / queues * 0.7
+    assert began["b"] >= least, began
+    assert began["a"] >= 80 * 0.35, began
+
+
+async def test_tenants_share_a_rate_by_weight(conn: asyncpg.Connection) -> None:
+    await conn.execute("select set_weight('b', 3, 'ada')")
+    await publish(conn, "work", rate_count=1, rate_seconds=60)
+    await enqueue_many(conn, [("work", {}, {})] * 200, tenant="a")
+    await enqueue_many(conn, [("work", {}, {})] * 200, tenant="b")
+    await conn.execute("select setseed(0.5)")
+    began = Counter[str]()
+    for _ in range(100):
+        (lease,) = await claim(conn, limit=8)
+        began.update(await tenants_of(conn, [lease]))
+        await settle(conn, "complete", [lease])
+        await conn.execute("update permits set granted_at = granted_at - interval '61 seconds'")
+    assert 60 <= began["b"] <= 90, began
+
+
+async def test_what_a_tenant_holds_of_a_limit_counts(conn: asyncpg.Connection) -> None:
+    await publish(conn, "work", limit_count=4)
+    await enqueue_many(conn, [("work", {}, {})] * 20, tenant="a")
+    assert await tenants_of(conn, await claim(conn, limit=3)) == ["a"] * 3
+    await enqueue_many(conn, [("work", {}, {})] * 20, tenant="b")
+    assert await tenants_of(conn, await claim(conn, limit=8)) == ["b"]
+    # What nobody else wants is nobody's.
+    await conn.execute("delete from ready where job_id in (select id from jobs where tenant = 'b')")
+    running = await conn.fetch("select job_id, l.attempt from leases l join jobs j on j.id = job_id where tenant = 'b'")
+    await settle(conn, "complete", [Lease(*row) for row in running])
+    assert await tenants_of(conn, await claim(conn, limit=8)) == ["a"]

@@ -1249,7 +1249,8 @@ begin
     bound := wanted;
     if guarded then
       select * into taken
-      from take_permits(array(select streams[range] from unnest(tied) range), shares, round);
+      from take_permits(
+        array(select streams[range] from unnest(tied) range), shares, round, case when dealt then parties end);
       shares := taken.reach;
       bound := (select sum(reach) from unnest(shares) reach);
     end if;
@@ -4449,6 +4450,45 @@ CREATE FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) RETU
   end
 $$;
 ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) RETURNS TABLE(turn bigint, number integer, part double precision, tenant text)
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  with line as (
+    select l.number::integer as number, s.tenant, parties[l.number] as party, coalesce(c.weight, 1)::double precision as weight
+    from unnest(asked) with ordinality as l (id, number)
+    left join lateral (select s.tenant from streams s where s.id = l.id offset 0) s on true
+    left join lateral (
+      select c.weight from controls c where c.kind = 'tenant' and c.name = s.tenant offset 0) c on true
+  ), party as materialized (
+    select l.party, min(l.weight) as weight, min(l.weight) / sum(min(l.weight)) over () as part,
+      row_number() over (order by -ln(1 - random()) / min(l.weight)) as lot
+    from line l
+    group by l.party
+  )
+  select row_number() over (order by t.again, case when t.again then party.lot end, l.number), l.number,
+    case when not t.again then coalesce(party.part, 1) end, l.tenant
+  from line l
+  left join party on party.party = l.party
+  cross join (values (false), (true)) as t (again)
+  where not t.again or parties is not null
+$$;
+ALTER FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) RETURNS integer
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select count(*)::integer
+  from (select p.* from permits p where p.gate = permits_of.gate and p.job_id is not null order by p.slot limit 1000) p
+  join jobs j on j.id = p.job_id
+  where j.tenant = permits_of.tenant and not permit_free(row(p.*)::permits, seconds)
+$$;
+ALTER FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.place_after_steps() RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6994,44 +7034,65 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.take_away(ids uuid[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
+CREATE FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
 declare
-  wish record;
-  got  integer[];
-  mine text[];
+  step   record;
+  wish   record;
+  got    integer[];
+  more   integer;
+  rest   integer;
+  before integer;
+  visits integer;
+  capped boolean[] := array_fill(false, array[cardinality(asked)]);
 begin
   streams := asked;
-  allowed := shares;
+  allowed := array_fill(0, array[cardinality(asked)]);
   reach := '{}';
   gates := '{}';
   slots := '{}';
   owners := '{}';
-  for number in 1..cardinality(asked) loop
-    mine := '{}';
-    for wish in select g.gate, g.capacity, g.seconds from gates_of(asked[number]) g loop
+  for step in select t.number, t.part, t.tenant from permit_turns(asked, parties) t order by t.turn loop
+    continue when step.part is null and parties is not null and not capped[step.number];
+    more := shares[step.number] - allowed[step.number];
+    before := cardinality(gates);
+    visits := 0;
+    for wish in select g.gate, g.capacity, g.seconds from gates_of(asked[step.number]) g loop
+      if step.part < 1 and wish.gate not in ('tenant:' || step.tenant, 'rate of tenant:' || step.tenant) then
+        rest := floor(wish.capacity * step.part + 1e-9) - permits_of(wish.gate, wish.seconds, step.tenant) - (
+          select count(*)::integer
+          from unnest(gates, owners) as t (gate, owner)
+          where t.gate = wish.gate and parties[t.owner] = parties[step.number]);
+        capped[step.number] := capped[step.number] or rest < more;
+        more := greatest(0, least(more, rest));
+      end if;
+      exit when more = 0;
       got := grab(
-        wish.gate, wish.capacity, wish.seconds, allowed[number],
+        wish.gate, wish.capacity, wish.seconds, more,
         array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate));
-      allowed[number] := cardinality(got);
-      mine := mine || wish.gate;
-      exit when allowed[number] = 0;
-      gates := gates || array_fill(wish.gate, array[cardinality(got)]);
+      more := cardinality(got);
+      visits := visits + 1;
+      exit when more = 0;
+      gates := gates || array_fill(wish.gate, array[more]);
       slots := slots || got;
-      owners := owners || array_fill(number, array[cardinality(got)]);
+      owners := owners || array_fill(step.number, array[more]);
     end loop;
-    if cardinality(mine) > 1 then
+    if visits > 1 or more = 0 then
       -- What the next gate had less of is left to other streams.
       select coalesce(array_agg(k.gate), '{}'), coalesce(array_agg(k.slot), '{}'), coalesce(array_agg(k.owner), '{}')
       into gates, slots, owners
       from (
-        select t.gate, t.slot, t.owner, row_number() over (partition by t.owner, t.gate order by t.slot) as nth
-        from unnest(gates, slots, owners) as t (gate, slot, owner)) k
-      where k.owner < number or k.nth <= allowed[number];
+        select t.gate, t.slot, t.owner, t.position,
+          row_number() over (partition by t.position > before, t.gate order by t.slot) as nth
+        from unnest(gates, slots, owners) with ordinality as t (gate, slot, owner, position)) k
+      where k.position <= before or k.nth <= more;
     end if;
+    allowed[step.number] := allowed[step.number] + more;
+  end loop;
+  for number in 1..cardinality(asked) loop
     reach[number] := case
       when allowed[number] > 0 and has_keys(asked[number]) then
         least(greatest(1000, allowed[number]), (allowed[number] + 8) * (1 << least(2 * (round - 1), 16)))
@@ -7040,7 +7101,7 @@ begin
   end loop;
 end
 $$;
-ALTER FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) RETURNS integer[]
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8199,6 +8260,8 @@ GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_operator;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.place_after_steps() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) TO holdfast_worker;
@@ -8330,7 +8393,7 @@ GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO ho
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) TO holdfast_client;

@@ -165,7 +165,8 @@ begin
     bound := wanted;
     if guarded then
       select * into taken
-      from take_permits(array(select streams[range] from unnest(tied) range), shares, round);
+      from take_permits(
+        array(select streams[range] from unnest(tied) range), shares, round, case when dealt then parties end);
       shares := taken.reach;
       bound := (select sum(reach) from unnest(shares) reach);
     end if;

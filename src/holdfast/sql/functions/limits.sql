@@ -287,8 +287,12 @@ $$;
 -- Lock permits for a share of each stream. Answers per stream how many jobs may start (`allowed`) and how many to lock
 -- (`reach`: more where keys decide, and more in every round, because many of them may have to be parked), and the
 -- permits with the stream that each is for.
+--
+-- Where the streams are of several tenants (`parties`, a number per stream), tenants share what a limit has by weight, too:
+-- first each may have its whole part, counting what it holds; then lots are drawn by weight for the rest. Otherwise the
+-- oldest backlog would get every permit of a limit of one.
 create or replace function take_permits(
-  asked integer[], shares integer[], round integer,
+  asked integer[], shares integer[], round integer, parties integer[],
   out streams integer[], out allowed integer[], out reach integer[], out gates text[], out slots integer[],
   out owners integer[])
 language plpgsql
@@ -296,38 +300,59 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  wish record;
-  got  integer[];
-  mine text[];
+  step   record;
+  wish   record;
+  got    integer[];
+  more   integer;
+  rest   integer;
+  before integer;
+  visits integer;
+  capped boolean[] := array_fill(false, array[cardinality(asked)]);
 begin
   streams := asked;
-  allowed := shares;
+  allowed := array_fill(0, array[cardinality(asked)]);
   reach := '{}';
   gates := '{}';
   slots := '{}';
   owners := '{}';
-  for number in 1..cardinality(asked) loop
-    mine := '{}';
-    for wish in select g.gate, g.capacity, g.seconds from gates_of(asked[number]) g loop
+  for step in select t.number, t.part, t.tenant from permit_turns(asked, parties) t order by t.turn loop
+    continue when step.part is null and parties is not null and not capped[step.number];
+    more := shares[step.number] - allowed[step.number];
+    before := cardinality(gates);
+    visits := 0;
+    for wish in select g.gate, g.capacity, g.seconds from gates_of(asked[step.number]) g loop
+      if step.part < 1 and wish.gate not in ('tenant:' || step.tenant, 'rate of tenant:' || step.tenant) then
+        rest := floor(wish.capacity * step.part + 1e-9) - permits_of(wish.gate, wish.seconds, step.tenant) - (
+          select count(*)::integer
+          from unnest(gates, owners) as t (gate, owner)
+          where t.gate = wish.gate and parties[t.owner] = parties[step.number]);
+        capped[step.number] := capped[step.number] or rest < more;
+        more := greatest(0, least(more, rest));
+      end if;
+      exit when more = 0;
       got := grab(
-        wish.gate, wish.capacity, wish.seconds, allowed[number],
+        wish.gate, wish.capacity, wish.seconds, more,
         array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate));
-      allowed[number] := cardinality(got);
-      mine := mine || wish.gate;
-      exit when allowed[number] = 0;
-      gates := gates || array_fill(wish.gate, array[cardinality(got)]);
+      more := cardinality(got);
+      visits := visits + 1;
+      exit when more = 0;
+      gates := gates || array_fill(wish.gate, array[more]);
       slots := slots || got;
-      owners := owners || array_fill(number, array[cardinality(got)]);
+      owners := owners || array_fill(step.number, array[more]);
     end loop;
-    if cardinality(mine) > 1 then
+    if visits > 1 or more = 0 then
       -- What the next gate had less of is left to other streams.
       select coalesce(array_agg(k.gate), '{}'), coalesce(array_agg(k.slot), '{}'), coalesce(array_agg(k.owner), '{}')
       into gates, slots, owners
       from (
-        select t.gate, t.slot, t.owner, row_number() over (partition by t.owner, t.gate order by t.slot) as nth
-        from unnest(gates, slots, owners) as t (gate, slot, owner)) k
-      where k.owner < number or k.nth <= allowed[number];
+        select t.gate, t.slot, t.owner, t.position,
+          row_number() over (partition by t.position > before, t.gate order by t.slot) as nth
+        from unnest(gates, slots, owners) with ordinality as t (gate, slot, owner, position)) k
+      where k.position <= before or k.nth <= more;
     end if;
+    allowed[step.number] := allowed[step.number] + more;
+  end loop;
+  for number in 1..cardinality(asked) loop
     reach[number] := case
       when allowed[number] > 0 and has_keys(asked[number]) then
         least(greatest(1000, allowed[number]), (allowed[number] + 8) * (1 << least(2 * (round - 1), 16)))
@@ -335,6 +360,49 @@ begin
     end;
   end loop;
 end
+$$;
+
+-- In which order streams ask for permits. Of one tenant: as they are given. Of several: each once for its tenant's part of
+-- what a limit has, and once more for the rest, tenant by tenant in an order that is drawn by weight (`part` is null).
+create or replace function permit_turns(asked integer[], parties integer[])
+returns table (turn bigint, number integer, part double precision, tenant text)
+language sql volatile
+set search_path from current
+set enable_seqscan = off
+as $$
+  with line as (
+    select l.number::integer as number, s.tenant, parties[l.number] as party, coalesce(c.weight, 1)::double precision as weight
+    from unnest(asked) with ordinality as l (id, number)
+    left join lateral (select s.tenant from streams s where s.id = l.id offset 0) s on true
+    left join lateral (
+      select c.weight from controls c where c.kind = 'tenant' and c.name = s.tenant offset 0) c on true
+  ), party as materialized (
+    select l.party, min(l.weight) as weight, min(l.weight) / sum(min(l.weight)) over () as part,
+      row_number() over (order by -ln(1 - random()) / min(l.weight)) as lot
+    from line l
+    group by l.party
+  )
+  select row_number() over (order by t.again, case when t.again then party.lot end, l.number), l.number,
+    case when not t.again then coalesce(party.part, 1) end, l.tenant
+  from line l
+  left join party on party.party = l.party
+  cross join (values (false), (true)) as t (again)
+  where not t.again or parties is not null
+$$;
+
+-- How many permits of a gate a tenant holds; of rates, how many it has used up. A limit of very many is not counted.
+create or replace function permits_of(gate text, seconds real, tenant text) returns integer
+language sql volatile
+set search_path from current
+set enable_seqscan = off
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  select count(*)::integer
+  from (select p.* from permits p where p.gate = permits_of.gate and p.job_id is not null order by p.slot limit 1000) p
+  join jobs j on j.id = p.job_id
+  where j.tenant = permits_of.tenant and not permit_free(row(p.*)::permits, seconds)
 $$;
 
 create or replace function has_keys(stream integer) returns boolean
