@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from holdfast import Context, Fatal, Holdfast, RetryPolicy
+from holdfast import Context, Fatal, Holdfast, RetryPolicy, SyncContext
 
 hf = Holdfast()
 not_an_app = 42
@@ -56,3 +56,16 @@ async def block(ctx: Context) -> None:
 async def absorbed(ctx: Context) -> None:
     ctx.logger.info("lets nobody else run")
     time.sleep(120)
+
+
+@hf.job("fork")
+async def fork(ctx: Context) -> int:
+    return os.fork()
+
+
+@hf.job("fork in a thread")
+def fork_in_a_thread(ctx: SyncContext, raises: bool) -> int:
+    pid = os.fork()
+    if raises and pid == 0:
+        raise RuntimeError("the copy fails")
+    return pid

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from holdfast import Holdfast, State
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached
@@ -167,3 +169,23 @@ async def test_a_blocked_event_loop_keeps_no_worker_from_draining(start: Start, 
     for worker in workers:
         assert await worker.ended() == 0
     assert [((await hf.get(job)).state, (await hf.get(job)).failures) for job in jobs] == [(State.QUEUED, 0)] * 2
+
+
+@pytest.mark.parametrize(
+    ("job_type", "payload"),
+    [("fork", {}), ("fork in a thread", {"raises": False}), ("fork in a thread", {"raises": True})],
+)
+@pytest.mark.parametrize("event_loop", ["asyncio", "auto"])
+async def test_a_copy_of_the_worker_ends_with_the_handler_that_made_it(
+    start: Start, hf: Holdfast, job_type: str, payload: dict[str, bool], event_loop: str
+) -> None:
+    worker = start("worker", "--app", TASKS, "--lanes", "general=4", HOLDFAST_EVENT_LOOP=event_loop)
+    beside = await hf.enqueue("nap", {"seconds": 1.5})
+    copy = (await reached(hf, await hf.enqueue(job_type, payload), "success")).result
+    await until(lambda: not alive(copy), seconds=10, what="the copy has ended")
+    assert (await reached(hf, beside, "success")).attempt == 1
+    assert (await reached(hf, await hf.enqueue("add", {"a": 1, "b": 2}), "success")).result == 3
+    assert len(worker.lines("drains")) == 0
+    assert "a copy of the worker" in worker.text
+    worker.process.terminate()
+    assert await worker.ended() == 0

@@ -30,6 +30,7 @@ from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SendReport, SyncContext
+from holdfast.worker.copies import Original
 from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure, signal_of
 from holdfast.worker.fence import fenced
@@ -90,6 +91,7 @@ class Execution:
         self._stuck_after = stuck_after_seconds
         self._on_stuck = on_stuck
         self._loop = asyncio.get_running_loop()
+        self._original = Original()
         self._recursion_limit, self._task_factory = sys.getrecursionlimit(), self._loop.get_task_factory()
 
     async def run(self, held: Held, job_type: JobType, timeout: float | None) -> Outcome:
@@ -212,6 +214,7 @@ class Execution:
 
     def _mend_surroundings(self) -> None:
         """What a handler has changed in a place that it shares with the worker, and the worker cannot live with."""
+        self._original.or_end()
         if sys.getrecursionlimit() < self._recursion_limit:
             sys.setrecursionlimit(self._recursion_limit)
         if self._loop.get_task_factory() is not self._task_factory:
@@ -289,7 +292,7 @@ class Execution:
         if held.claim.last_chance and self._starts is not None:
             await self._begin(held, self._starts)
             call = partial(_call_and_tell, call, partial(loop.call_soon_threadsafe, self._starts.pass_on_soon, held))
-        future = loop.run_in_executor(self._threads, _call, held, call, encode)
+        future = loop.run_in_executor(self._threads, _call, held, call, encode, self._original)
         late = False
         deadline = None if timeout is None else time.monotonic() + timeout
         while not future.done():
@@ -382,7 +385,7 @@ def _written(held: Held, result: Any, encode: Callable[[Any], str | None]) -> st
     return cast("str | None", text)
 
 
-def _call(held: Held, function: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
+def _call(held: Held, function: Callable[[], Any], encode: Callable[[Any], str | None], original: Original) -> Any:
     """Call a handler in its thread, and write down there what it returns or raises.
 
     Results and errors may come with code of their own, which takes its time or never returns: it must not do so in the
@@ -401,4 +404,6 @@ def _call(held: Held, function: Callable[[], Any], encode: Callable[[Any], str |
     except BaseException as error:
         held.written = error, Outcome.failed(error)
         raise
+    finally:
+        original.or_end()
     return value
