@@ -150,16 +150,22 @@ async def test_a_trailer_is_no_header(port: int, hf: Holdfast, key: KeyMaker) ->
 async def test_requests_sent_ahead_are_answered_in_order_and_take_no_memory(
     bare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = 0
-    parse = bounded.Bounded._parse
+    most = waiting = 0
+    receive, parse = bounded.Bounded.data_received, bounded.Bounded._parse
+
+    def received(self: bounded.Bounded, data: bytes) -> None:
+        nonlocal waiting
+        receive(self, data)
+        waiting = max(waiting, len(self._waiting))
 
     def watched(self: bounded.Bounded, data: memoryview) -> None:
         nonlocal most
         parse(self, data)
         most = max(most, len(self.pipeline))
 
+    monkeypatch.setattr(bounded.Bounded, "data_received", received)
     monkeypatch.setattr(bounded.Bounded, "_parse", watched)
-    count = 5000
+    count = 20_000
     reader, writer = await asyncio.open_connection("127.0.0.1", bare)
     writer.write((GET + b"\r\n") * count + GET + field(HEAD_LIMIT) + b"\r\n")
     async with asyncio.timeout(30):
@@ -167,6 +173,7 @@ async def test_requests_sent_ahead_are_answered_in_order_and_take_no_memory(
     writer.close()
     assert answers.count(b"HTTP/1.1 200 OK") == count
     assert most <= bounded._SLICE // len(GET) + 1
+    assert waiting <= 4 * bounded._SLICE
 
 
 async def test_a_request_that_is_too_large_lets_the_one_before_it_be_answered(

@@ -129,6 +129,8 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
         super().on_response_complete()
         if self._waiting and not self.pipeline:
             self.data_received(b"")
+        if self._waiting:
+            self.flow.pause_reading()  # an answer lets more be read, but not while something waits
 
     def send_400_response(self, msg: str) -> None:
         """The parser could not, or must not, go on."""
