@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, computed_field, model_validator
+from pydantic_core import to_json
 
 from holdfast import Context, InvalidInput, InvalidPayload
-from holdfast.definitions.payload import Payload, encode_plain
+from holdfast.definitions.payload import Payload, encode_plain, encode_value
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -38,6 +42,20 @@ class Aliased(BaseModel, extra="forbid"):
     @property
     def double(self) -> int:
         return 2 * self.number
+
+
+class Measured(BaseModel):
+    value: Any
+
+
+@dataclass
+class Sample:
+    other: str | None
+    value: float
+
+
+class Worded(BaseModel, ser_json_inf_nan="strings"):
+    value: float
 
 
 class Login(BaseModel):
@@ -94,11 +112,46 @@ def test_an_annotation_that_cannot_be_resolved_is_named() -> None:
         Payload("t", unknown)
 
 
-def test_what_json_cannot_hold_is_refused_not_changed() -> None:
-    async def measured(ctx: Context, value: float) -> None: ...
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "within",
+    [
+        lambda number: number,
+        lambda number: [None, {"deep": (number,)}],
+        lambda number: Measured(value=number),
+        lambda number: Sample(other=None, value=number),
+        lambda number: [Measured(value=[Sample(other="NaN", value=number)])],
+        lambda number: {UUID(int=1): {number}},
+    ],
+    ids=range(6),
+)
+def test_a_number_that_json_does_not_have_is_refused_not_changed(number: float, within: Callable[[float], Any]) -> None:
+    async def measured(ctx: Context, value: Any) -> None: ...
 
-    with pytest.raises(InvalidPayload):
-        Payload("measured", measured).encode({"value": float("inf")})
+    with pytest.raises(InvalidPayload, match=f"the payload of measured contains {number}, and JSON has no such"):
+        Payload("measured", measured).encode({"value": within(number)})
+    with pytest.raises(InvalidPayload, match=f"the payload of plain contains {number}"):
+        Payload("plain", plain).encode({"value": within(number)})
+    with pytest.raises(InvalidInput, match=f"the result contains {number}"):
+        encode_value(within(number), "the result")
+
+
+@pytest.mark.parametrize("kind", [float, float | None, list[float] | float, Sample | Measured | float])
+def test_a_typed_number_that_json_does_not_have_is_named(kind: Any) -> None:
+    async def measured(ctx: Context, value: Any) -> None: ...
+
+    measured.__annotations__["value"] = kind
+    with pytest.raises(InvalidPayload, match="contains nan"):
+        Payload("measured", measured).encode({"value": math.nan})
+
+
+def test_nulls_and_words_of_others_stay_what_they_are() -> None:
+    async def measured(ctx: Context, value: Any) -> None: ...
+
+    for value in (None, "NaN", "null", [None, 1e308, {"Infinity": None}], {1: None, None: datetime.now(UTC)}):
+        assert encode_value(value, "the result") == to_json(value).decode()
+        assert Payload("measured", measured).encode({"value": value}) == to_json({"value": value}).decode()
+    assert encode_value([Worded(value=math.nan), None], "the result") == '[{"value":"NaN"},null]'
 
 
 def test_an_instance_is_checked_down_to_its_fields() -> None:

@@ -46,10 +46,13 @@ def field(name: str, value: Any, op: str = "=") -> dict[str, Any]:
         ("created>2026-11-01T00:00:00", field("created", "2026-11-01T00:00:00+00:00", ">")),
         ("created>2026-11-01T09:30:00+02:00", field("created", "2026-11-01T09:30:00+02:00", ">")),
         ("created<9999-12-31", field("created", "9999-12-31T00:00:00+00:00", "<")),
-        ("payload.user.id=42", {"json": "payload", "path": ["user", "id"], "op": "=", "value": 42}),
+        ("payload.user.id=42", {"json": "payload", "path": ["user", "id"], "op": "=", "number": "42"}),
         ("payload.a:true", {"json": "payload", "path": ["a"], "op": "=", "value": True}),
         ('payload.a="42"', {"json": "payload", "path": ["a"], "op": "=", "value": "42"}),
-        ("result.a-b>1.5", {"json": "result", "path": ["a-b"], "op": ">", "value": 1.5}),
+        ("result.a-b>1.5", {"json": "result", "path": ["a-b"], "op": ">", "number": "1.5"}),
+        ("payload.a=1e-3", {"json": "payload", "path": ["a"], "op": "=", "number": "1e-3"}),
+        ("payload.a=" + "7" * 40, {"json": "payload", "path": ["a"], "op": "=", "number": "7" * 40}),
+        ("payload.a=007", {"json": "payload", "path": ["a"], "op": "=", "value": "007"}),
         ("-state:success", {"not": field("state", ["success"])}),
         ("NOT state:success", {"not": field("state", ["success"])}),
         ("a b", {"and": [{"text": "a"}, {"text": "b"}]}),
@@ -88,6 +91,7 @@ def test_what_is_understood(text: str, tree: dict[str, Any]) -> None:
         ("(" * 30 + "a" + ")" * 30, "20 brackets"),
         ("NOT " * 30 + "a", "20 brackets"),
         ("a\x00b", "NUL"),
+        ("payload.commit=12e45678", "a text is written in quotes"),
     ],
 )
 def test_what_is_not_understood_is_explained(text: str, advice: str) -> None:

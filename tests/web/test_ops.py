@@ -108,7 +108,51 @@ async def test_the_filter_language_finds(client: httpx.AsyncClient, jobs: dict[s
     }
 
 
-@pytest.mark.parametrize("query", ["colour:red", "(", "state:ded"])
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("payload.n=1111111111111111", "a"),
+        ("payload.n=111111111111111112", "b"),
+        ("payload.n>1111111111111111", "b c"),
+        ("payload.n>=111111111111111113", "c"),
+        ("payload.n<1111111111111111.5", "a x"),
+        ("payload.n>1e3", "a b c"),
+        ("payload.n=1111111111111111e0", "a"),
+        ("payload.n=11111111111111111.2E1", "b"),
+        ("payload.n<1e-3", ""),
+        ("payload.n=0.1000000000000000055511151231257827", ""),
+        ("payload.n=0.1", "x"),
+        ("payload.n=100e-3", "x"),
+        ("payload.n<1e4300", "a b c x"),
+        ('payload.n="1111111111111111"', "t"),
+        ("-payload.n>1e3", "x t"),
+    ],
+)
+async def test_numbers_are_compared_with_all_their_digits(
+    client: httpx.AsyncClient, hf: Holdfast, query: str, found: str
+) -> None:
+    numbers = {
+        "a": 1111111111111111,
+        "b": 111111111111111112,
+        "c": 111111111111111113,
+        "x": 0.1,
+        "t": "1111111111111111",
+    }
+    jobs = {str((await hf.enqueue("mail", {"n": number})).id): name for name, number in numbers.items()}
+    answer = await client.get("/ops/jobs", params={"q": query})
+    assert answer.status_code == 200, answer.text
+    assert [jobs[item["id"]] for item in answer.json()["items"]][::-1] == found.split()
+
+
+@pytest.mark.parametrize("number", ['"1; drop"', '"1e10000"', '"NaN"', "null", '"1.e"'])
+async def test_the_engine_refuses_what_is_not_a_number(conn: asyncpg.Connection, number: str) -> None:
+    tree = f'{{"json": "payload", "path": ["n"], "op": "=", "number": {number}}}'
+    with pytest.raises(asyncpg.PostgresError) as fault:
+        await conn.fetchval("select cardinality(ids) from holdfast.search_jobs($1)", tree)
+    assert fault.value.sqlstate == "HF002"
+
+
+@pytest.mark.parametrize("query", ["colour:red", "(", "state:ded", "payload.commit=12e45678"])
 async def test_what_is_no_query_is_explained(client: httpx.AsyncClient, query: str) -> None:
     assert is_problem(await client.get("/ops/jobs", params={"q": query}), 422, "invalid")["detail"]
 

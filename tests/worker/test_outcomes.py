@@ -41,7 +41,7 @@ async def test_what_the_handler_returns_is_the_result(hf: Holdfast) -> None:
     assert done.started_at is not None
 
 
-@pytest.mark.parametrize("value", [None, 0, False, "", [], {}, "ümlaut ✓", math.inf])
+@pytest.mark.parametrize("value", [None, 0, False, "", [], {}, "ümlaut ✓", [None], 0.5])
 async def test_any_json_value_is_a_result(hf: Holdfast, value: Any) -> None:
     @hf.job("give")
     async def give(ctx: Context) -> Any:
@@ -49,7 +49,7 @@ async def test_any_json_value_is_a_result(hf: Holdfast, value: Any) -> None:
 
     job = await give.enqueue()
     await hf.run_worker(burst=True)
-    assert (await hf.get(job.id)).result == (None if value == math.inf else value)
+    assert (await hf.get(job.id)).result == value
 
 
 @pytest.mark.parametrize("value", ["\\u0000", "\\\\u0000", "C:\\u0000 and more", "7" * 5000, 10**4200], ids=range(5))
@@ -65,7 +65,9 @@ async def test_what_only_looks_like_something_else_is_stored_as_it_is(hf: Holdfa
 
 
 @pytest.mark.parametrize(
-    "value", [object(), "\x00", "\\\x00", "\ud800", 10**5000, [{"deep": -(10**4300)}]], ids=range(6)
+    "value",
+    [object(), "\x00", "\\\x00", "\ud800", 10**5000, [{"deep": -(10**4300)}], math.nan, [{"deep": -math.inf}]],
+    ids=range(8),
 )
 async def test_a_result_that_cannot_be_stored_is_fatal_and_says_so(hf: Holdfast, value: Any) -> None:
     @hf.job("give", retry=SOON)

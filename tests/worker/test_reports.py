@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -119,7 +121,7 @@ async def test_what_cannot_be_reported_is_refused_and_changes_nothing(hf: Holdfa
     wrong: list[str] = []
 
     @hf.job("wrong", retry=ONCE)
-    async def handler(ctx: Context) -> None:
+    async def handler(ctx: Context, again: Any = None) -> None:
         for items in (["a"], [{"key": "a"}], [{"key": 1, "data": 1}], [{"data": 1, "colour": 2}], [{"data": object()}]):
             with pytest.raises(InvalidInput) as raised:
                 await ctx.items(items)  # type: ignore[arg-type]
@@ -128,6 +130,12 @@ async def test_what_cannot_be_reported_is_refused_and_changes_nothing(hf: Holdfa
             await ctx.items([{"data": 1}], collection="")
         with pytest.raises(InvalidInput):
             await ctx.items([{"data": "\x00"}])
+        with pytest.raises(InvalidInput, match="the data of an item contains nan"):
+            await ctx.items([{"key": "k", "data": math.nan}])
+        with pytest.raises(InvalidInput, match="the cursor contains -inf"):
+            await ctx.progress(1, cursor={"at": -math.inf})
+        with pytest.raises(InvalidInput, match="the payload of wrong contains inf"):
+            await ctx.enqueue("wrong", {"again": [math.inf]})
         with pytest.raises(InvalidInput, match="0 or more"):
             await ctx.progress(-1)
         with pytest.raises(InvalidInput, match="no_more_results"):

@@ -9,8 +9,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, get_origin, get_type_hints, is_typeddict
 
@@ -20,7 +23,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from holdfast.errors import InvalidInput, InvalidPayload, ResultTooLarge
 from holdfast.model.foreign import message_of, name_of
 
-__all__ = ["JsonText", "Payload", "encode_plain", "encode_result"]
+__all__ = ["JsonText", "Payload", "encode_plain", "encode_result", "encode_value"]
 
 #: JSON writes NUL as \u0000, which PostgreSQL's jsonb cannot hold.
 _NUL = "\\u0000"
@@ -35,10 +38,18 @@ _MASKED = '"**********"'
 
 #: Types whose values are what they seem. A float is none: JSON has no infinity.
 _PLAIN = (str, int, bool)
+_NO_FLOATS = (*_PLAIN, str | None, int | None, bool | None)
+
+#: What becomes a list.
+_LISTS = (list, tuple, set, frozenset, deque)
 
 #: Values that every writer of JSON writes alike; for all others the standard library decides what is JSON.
 _SIMPLE, _TEXT = frozenset((str, int, bool, type(None))), frozenset((str,))
 
+#: Looks into values of any type as `to_json` does, but leaves numbers as they are.
+_ANY = TypeAdapter[Any](Any).serializer
+#: Fails if there is an infinite number or NaN, or something odd: much faster than to look for it in Python.
+_try = json.JSONEncoder(allow_nan=False, default=lambda value: list(value) if isinstance(value, _LISTS) else 0).encode
 _write = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -54,6 +65,7 @@ class Payload:
         # Instances of models and dataclasses are taken as they are, whatever is in their fields: only what was
         # written and read again is sure to be taken by the handler, too.
         self._reread = not all(hints.get(p.name) in _PLAIN and p.default is p.empty for p in parameters)
+        self._may_have_floats = not all(hints.get(p.name) in _NO_FLOATS for p in parameters)
         if len(parameters) == 1 and _is_whole(hints.get(parameters[0].name), parameters[0].name):
             self._single = parameters[0].name
             annotation = hints.get(self._single, dict[str, Any])
@@ -103,6 +115,9 @@ class Payload:
         try:
             checked = self._adapter.validate_python(from_json(value) if type(value) is JsonText else value)
             text = self._adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="none").decode()
+            if self._may_have_floats and "null" in text:
+                left = self._adapter.dump_python(checked, by_alias=True, round_trip=True, warnings="none")
+                _refuse_lost_numbers(left, text, f"the payload of {self._job_type}")
             if self._reread:
                 self._adapter.validate_json(text)
         except ValidationError as fault:
@@ -196,7 +211,10 @@ def encode_value(value: Any, what: str) -> str:
         if isinstance(value, Iterator):
             # It would run while it is written, perhaps without end: handlers that are generators by mistake do.
             raise InvalidInput(f"{what} cannot be written as JSON: an iterator ({name_of(value)}); return a list")
-        return _storable(to_json(value, inf_nan_mode="null").decode(), what)
+        text = to_json(value, inf_nan_mode="null").decode()
+        if "null" in text:
+            _refuse_lost_numbers(_ANY.to_python(value, by_alias=True, warnings="none"), text, what)
+        return _storable(text, what)
     except InvalidInput:
         raise
     except (PydanticSerializationError, UnicodeError, RecursionError) as fault:
@@ -204,6 +222,27 @@ def encode_value(value: Any, what: str) -> str:
     except (Exception, SystemExit, GeneratorExit) as fault:  # noqa: BLE001 - values may have code of their own
         said = f"{name_of(fault)}: {message_of(fault)}"
         raise InvalidInput(f"{what} cannot be written as JSON: {said}") from None
+
+
+def _refuse_lost_numbers(value: Any, text: str, what: str) -> None:
+    """Raise InvalidPayload if a number that JSON does not have was written as null.
+
+    Models have settings of their own for these numbers, null by default; so all of them are written like that, and only
+    a text with a null has to be looked at again.
+    """
+    with suppress(TypeError, ValueError, RecursionError):
+        _try(value)
+        return
+    left = [(value, from_json(text))]
+    while left:
+        value, written = left.pop()
+        if isinstance(value, float):
+            if written is None and not math.isfinite(value):
+                raise InvalidPayload(f"{what} contains {value}, and JSON has no such number")
+        elif isinstance(value, dict) and isinstance(written, dict):
+            left.extend(zip(value.values(), written.values(), strict=False))
+        elif isinstance(value, _LISTS) and isinstance(written, list):
+            left.extend(zip(value, written, strict=False))
 
 
 def _storable(text: str, what: str) -> str:

@@ -20,6 +20,8 @@ from holdfast.lifecycle.loops import run_on
 __all__ = ["Portal", "immediately", "in_loop"]
 
 T = TypeVar("T")
+#: What a coroutine has returned, or raised.
+_End = tuple[T | None, BaseException | None]
 
 
 class Portal:
@@ -34,18 +36,19 @@ class Portal:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and wait for it. When the wait is interrupted, the coroutine is cancelled."""
-        future = self.start(work)
+        self._refuse_own_thread(work)
+        ends: list[_End[T]] = []
+        future = _begun(work, self.loop, ends)
         try:
-            return future.result()
+            future.result()
         except BaseException:
             future.cancel()
             raise
+        return _end(ends)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run a coroutine."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise HoldfastError("a blocking call was made from the event loop that is to carry it out; await it")
+        self._refuse_own_thread(work)
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def soon(self, callback: Callable[[], object]) -> None:
@@ -62,6 +65,11 @@ class Portal:
         """Let the thread end; to be called in it."""
         self._stop.set()
 
+    def _refuse_own_thread(self, work: Coroutine[Any, Any, Any]) -> None:
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise HoldfastError("a blocking call was made from the event loop that is to carry it out; await it")
+
     def _run(self, began: Future[asyncio.AbstractEventLoop]) -> None:
         async def serve() -> None:
             began.set_result(asyncio.get_running_loop())
@@ -77,24 +85,43 @@ class Portal:
 
 def in_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     """The result of a coroutine that runs in a loop of another thread."""
-    caught = _caught(work)
+    ends: list[_End[T]] = []
+    _begun(work, loop, ends).result()
+    return _end(ends)
+
+
+def _begun(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, ends: list[_End[T]]) -> Future[None]:
+    """Begin to run a coroutine; what it returns or raises is put into `ends`.
+
+    It does not go through the future. A finished one refers to itself (its callbacks do), and would keep an error with
+    the variables of all callers until cycles are collected.
+    """
+    caught = _caught(work, ends)
     try:
-        future = asyncio.run_coroutine_threadsafe(caught, loop)
+        return asyncio.run_coroutine_threadsafe(caught, loop)
     except RuntimeError:  # that loop is closed
         caught.close()
         work.close()
         raise
-    result, fault = future.result()
-    if fault is not None:
-        raise fault
-    return result  # type: ignore[return-value]
 
 
-async def _caught(work: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+async def _caught(work: Coroutine[Any, Any, T], ends: list[_End[T]]) -> None:
     try:
-        return await work, None
-    except (SystemExit, KeyboardInterrupt) as fault:
-        return None, fault
+        ends.append((await work, None))
+    except asyncio.CancelledError:
+        raise
+    except BaseException as fault:  # noqa: BLE001 - raised again in the thread that waits
+        ends.append((None, fault))
+
+
+def _end(ends: list[_End[T]]) -> T:
+    result, fault = ends.pop()
+    if fault is not None:
+        try:
+            raise fault
+        finally:
+            del fault  # its traceback refers to this frame
+    return result  # type: ignore[return-value]
 
 
 def immediately(work: Coroutine[Any, Any, T]) -> T:

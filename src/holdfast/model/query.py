@@ -6,7 +6,8 @@
 1. terms stand side by side, and all of them must hold; `OR` between them, `-` or `NOT` before one, brackets;
 2. `field:value` is equality, `a,b` means any of them, `*` stands for any text, in quotes for itself; numbers, moments
    and durations (30s 5m 2h 1d) are compared by = > < >= <=; a date without a time is that whole day;
-3. `payload.a.b` and `result.a.b` reach into JSON; a bare text is looked for in payload and error.
+3. `payload.a.b` and `result.a.b` reach into JSON, where numbers are compared exactly; a bare text is looked for in
+   payload and error.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ _MOMENTS = ("created", "updated", "finished", "run_at")
 FIELDS = (*_TEXTS, *_NUMBERS, *_DURATIONS, *_MOMENTS)
 
 _LONGEST, _DEEPEST, _MOST_TERMS = 2000, 20, 50
+#: As JSON has them, and exponents as far as stored numbers may have digits.
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE](?P<exponent>[+-]?\d+))?", re.ASCII)
+_LARGEST_EXPONENT = 4300
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -139,7 +143,10 @@ def _term(token: _Token) -> Tree:
     name, _, path = token.field.partition(".")
     op = "=" if token.op == ":" else token.op
     if name in ("payload", "result") and path:
-        return {"json": name, "path": path.split("."), "op": op, "value": _json_value(token.value)}
+        try:
+            return {"json": name, "path": path.split("."), "op": op, **_json_value(token.value)}
+        except ValueError as fault:
+            raise InvalidInput(f"at character {token.at + 1}: {fault}") from None
     if path or name not in FIELDS:
         raise InvalidInput(
             f"at character {token.at + 1}: unknown field {token.field!r}; known are {', '.join(FIELDS)}, "
@@ -208,8 +215,15 @@ def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
 
 
-def _json_value(text: str) -> Any:
-    """`42` is a number, `true` a boolean, anything else a text; a number as text is written "42"."""
-    if re.fullmatch(r"true|false|null|-?(0|[1-9]\d{0,14})(\.\d{1,15})?", text):
-        return json.loads(text)
-    return _unquoted(text)
+def _json_value(text: str) -> Tree:
+    """`42` is a number, `true` a boolean, anything else a text; a number as text is written "42".
+
+    Numbers stay as they are written: the engine compares them in full, and a float would not.
+    """
+    if number := _NUMBER.fullmatch(text):
+        if abs(int(number["exponent"] or 0)) > _LARGEST_EXPONENT:
+            raise ValueError(f"the exponent of a number is {_LARGEST_EXPONENT} at most; a text is written in quotes")
+        return {"number": text}
+    if text in ("true", "false", "null"):
+        return {"value": json.loads(text)}
+    return {"value": _unquoted(text)}

@@ -45,6 +45,8 @@ from holdfast.worker.transaction import refuse_open
 __all__ = ["DRAINED", "STRUCK", "Execution"]
 
 T = TypeVar("T")
+#: What a handler in a thread has returned, or raised.
+_End = tuple[Any, BaseException | None]
 
 _log = logging.getLogger("holdfast")
 
@@ -139,6 +141,7 @@ class Execution:
         finally:
             self._mend_surroundings()
             held.leave()
+            held.written = None  # an error's traceback refers to frames that refer to `held`
             self._deadlines.forget(held)
             if held.claim.last_chance and self._starts is not None:
                 self._starts.pass_on(held)
@@ -292,7 +295,10 @@ class Execution:
         if held.claim.last_chance and self._starts is not None:
             await self._begin(held, self._starts)
             call = partial(_call_and_tell, call, partial(loop.call_soon_threadsafe, self._starts.pass_on_soon, held))
-        future = loop.run_in_executor(self._threads, _call, held, call, encode, self._original)
+        # What it returns or raises does not go through the future: a finished one refers to itself (its callbacks do),
+        # and would keep the value, or the error with all the handler's variables, until cycles are collected.
+        ends: list[_End] = []
+        future = loop.run_in_executor(self._threads, _call, held, call, encode, ends, self._original)
         late = False
         deadline = None if timeout is None else time.monotonic() + timeout
         while not future.done():
@@ -310,12 +316,15 @@ class Execution:
             elif not held.stuck:
                 held.stuck, deadline = True, None
                 self._on_stuck(held)
-        try:
-            value = future.result()
-        except BaseException as error:
-            if late:
-                raise Late("the handler ran for too long") from error
-            raise
+        # It has none if the threads were shut down before it began.
+        value, error = ends.pop() if ends else (None, asyncio.CancelledError())
+        if error is not None:
+            try:
+                if late:
+                    raise Late("the handler ran for too long") from error
+                raise error
+            finally:
+                del error
         if held.noticed:
             raise Late("the handler saw that it should stop")
         return value
@@ -380,17 +389,35 @@ def _written(held: Held, result: Any, encode: Callable[[Any], str | None]) -> st
     if held.written is None or held.written[0] is not result:
         return _fit(encode, result, "fatal")
     text = held.written[1]
-    if isinstance(text, Misfit):
-        raise text
-    return cast("str | None", text)
+    try:
+        if isinstance(text, Misfit):
+            raise text
+        return cast("str | None", text)
+    finally:
+        del text  # an error's traceback refers to this frame
 
 
-def _call(held: Held, function: Callable[[], Any], encode: Callable[[Any], str | None], original: Original) -> Any:
+def _call(
+    held: Held,
+    function: Callable[[], Any],
+    encode: Callable[[Any], str | None],
+    ends: list[_End],
+    original: Original,
+) -> None:
     """Call a handler in its thread, and write down there what it returns or raises.
 
     Results and errors may come with code of their own, which takes its time or never returns: it must not do so in the
-    event loop. No future can hold a StopIteration; and nobody pressed Ctrl-C in this thread.
+    event loop. No coroutine can raise a StopIteration; and nobody pressed Ctrl-C in this thread.
     """
+    try:
+        ends.append((_called(held, function, encode), None))
+    except BaseException as error:  # noqa: BLE001 - raised again where the handler is waited for
+        ends.append((None, error))
+    finally:
+        original.or_end()
+
+
+def _called(held: Held, function: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
     try:
         value = function()
         result = held.result if value is None else value
@@ -404,6 +431,4 @@ def _call(held: Held, function: Callable[[], Any], encode: Callable[[Any], str |
     except BaseException as error:
         held.written = error, Outcome.failed(error)
         raise
-    finally:
-        original.or_end()
     return value

@@ -151,10 +151,11 @@ _REFUSED: dict[str, Callable[[], Any]] = {
     "user-dict": lambda: UserDict(a=1),
     "not-implemented": lambda: NotImplemented,
     "ellipsis": lambda: ...,
+    "nan": lambda: math.nan,
+    "infinity": lambda: [-0.0, {"a": (math.inf,)}],
 }
 #: What is stored, if in another form.
 _STORED: dict[str, Callable[[], Any]] = {
-    "nan": lambda: [math.nan, math.inf, -math.inf, -0.0],
     "set": lambda: {1},
     "deque": lambda: deque([1]),
     "text-subclass": lambda: _Text("peculiar"),

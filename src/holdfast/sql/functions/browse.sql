@@ -16,10 +16,11 @@ language plpgsql immutable
 set search_path from current
 as $$
 declare
-  field   text := tree ->> 'field';
-  op      text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
-  exact   boolean := coalesce((tree ->> 'exact')::boolean, false);
-  operand text;
+  field    text := tree ->> 'field';
+  op       text := case when tree ->> 'op' in ('=', '>', '<', '>=', '<=') then tree ->> 'op' end;
+  exact    boolean := coalesce((tree ->> 'exact')::boolean, false);
+  operand  text;
+  compared text;
 begin
   if tree ? 'and' or tree ? 'or' then
     field := case when tree ? 'and' then 'and' else 'or' end;
@@ -35,11 +36,19 @@ begin
   elsif tree ? 'json' then
     operand := format('(j.%I #> array(select jsonb_array_elements_text($7 #> %L)))',
       case tree ->> 'json' when 'result' then 'result' else 'payload' end, place || 'path'::text);
-    if op = '=' then
-      return format('%s = ($7 #> %L)', operand, place || 'value'::text);
+    -- A number comes as a text, with all its digits. The exponent is bounded: it is made into digits for every job.
+    if tree ? 'number' and (tree ->> 'number' ~ '^-?[0-9]+([.][0-9]+)?([eE][+-]?0*[0-9]{1,4})?$') is not true then
+      raise exception 'a query has a number that is not one' using errcode = 'HF002';
     end if;
-    return format('(jsonb_typeof(%1$s) = %2$L and %1$s %3$s ($7 #> %4$L))', operand, jsonb_typeof(tree -> 'value'), op,
-      place || 'value'::text);
+    compared := case
+      when tree ? 'number' then format('to_jsonb((%s)::numeric)', term_at(place || 'number'::text))
+      else format('($7 #> %L)', place || 'value'::text)
+    end;
+    if op = '=' then
+      return format('%s = %s', operand, compared);
+    end if;
+    return format('(jsonb_typeof(%1$s) = %2$L and %1$s %3$s %4$s)', operand,
+      case when tree ? 'number' then 'number' else jsonb_typeof(tree -> 'value') end, op, compared);
   end if;
 
   operand := case field

@@ -86,7 +86,10 @@ class ProcessPool:
             # It died of something before it was given this job.
             return await self.run(held, job_type, timeout, service)
         child.warm = True
-        return task.result()
+        try:
+            return task.result()
+        finally:
+            del task  # an error's traceback refers to this frame, and the task to the error
 
     def shutdown(self) -> None:
         """End all children: idle ones in good order if they are quick about it, busy ones at once."""
@@ -173,4 +176,7 @@ def _despite(wait: str, task: asyncio.Task[Any]) -> Any:
         if wait == "over":
             raise Late("the handler ran for too long") from fault
         raise asyncio.CancelledError from fault
-    return task.result()
+    try:
+        return task.result()
+    finally:
+        del task, fault  # as above
