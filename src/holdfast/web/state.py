@@ -70,22 +70,35 @@ class State:
         if not self._waiting[caller.key_id]:
             del self._waiting[caller.key_id]
 
-    async def changed(self, job: PublicJob, seconds: float, *, unless: asyncio.Future[None] | None = None) -> PublicJob:
+    async def changed(
+        self,
+        request: Request,
+        caller: Caller,
+        job: PublicJob,
+        seconds: float,
+        *,
+        unless: asyncio.Future[None] | None = None,
+    ) -> PublicJob:
         """The job once it has changed, or as it was when the time is over, or the server is about to stop.
 
-        Or when `unless` is done: the caller is gone.
+        Or when `unless` is done: the caller is gone. A problem as soon as the caller would not be let in any more.
         """
         control = await self.control()
         watch = asyncio.ensure_future(control.changed(job, seconds))
         stop = asyncio.ensure_future(self._stop.wait())
+        refused = asyncio.ensure_future(self.gate.until_refused(request, caller))
         try:
-            await asyncio.wait({watch, stop} | ({unless} if unless else set()), return_when=asyncio.FIRST_COMPLETED)
-            return watch.result() if watch.done() else job
+            ends = {watch, stop, refused} | ({unless} if unless else set())
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            changed = watch.result() if watch.done() else job
+            if watch.done() or refused.done():
+                await self.gate.look_again(request)  # no news for a key that has ended, however late that is noticed
+            return changed
         except TimeoutError:
             return job
         finally:
-            watch.cancel()
-            stop.cancel()
+            for task in (watch, stop, refused):
+                task.cancel()
 
     async def ended(self, request: Request, caller: Caller, job: PublicJob, seconds: float) -> PublicJob:
         """The job when it has ended, or as it stands when the time is over or nobody waits for it any more."""
@@ -94,7 +107,7 @@ class State:
         gone = asyncio.ensure_future(_gone(request))
         try:
             while not (job.state.terminal or self.draining or gone.done()) and (left := end - time.monotonic()) > 0:
-                job = await self.changed(job, left, unless=gone)
+                job = await self.changed(request, caller, job, left, unless=gone)
         finally:
             gone.cancel()
             self.end_to_wait(caller)
