@@ -167,6 +167,36 @@ async def test_all_who_wait_with_a_key_share_the_looks_at_it(
     assert all(later - earlier > 0.9 for earlier, later in itertools.pairwise(looks)), looks
 
 
+async def test_one_tenant_leaves_places_for_others_however_many_keys_it_has(
+    hf: Holdfast, client: httpx.AsyncClient, key: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.state._WAITING", 8)
+    monkeypatch.setattr("holdfast.web.state._WAITING_PER_KEY", 3)
+    state = client._transport.app.state.holdfast  # type: ignore[attr-defined]
+    calls: list[asyncio.Task[httpx.Response]] = []
+
+    async def refusal(tenant: str, places: int) -> httpx.Response:
+        """Of the call that comes when the tenant has so many places, each with a key of its own."""
+        job = await hf.enqueue("x", {}, tenant=tenant, delay=3600)
+        for _ in range(places):
+            who = await key("read", tenant=tenant)
+            calls.append(asyncio.create_task(client.get(f"/jobs/{job.id}/events", headers=who)))
+            await until(state, len(calls))
+        waiting = await key("read", tenant=tenant) | {"Prefer": "wait=1"}
+        return await client.get(f"/jobs/{job.id}", headers=waiting)
+
+    for tenant, places in (("greedy", 4), ("second", 2), ("third", 1)):
+        refused = await refusal(tenant, places)
+        if tenant == "greedy":
+            assert "tenant" in is_problem(refused, 429, "streams-limit")["detail"]
+        else:
+            is_problem(refused, 503, "unavailable")
+    assert (await refusal("modest", 0)).status_code == 200
+    state.drain()
+    assert {call.status_code for call in await asyncio.gather(*calls)} == {200}
+    assert (state._waiting, state._waiting_of_tenant) == ({}, {})
+
+
 async def test_no_address_is_redirected(hf: Holdfast, client: httpx.AsyncClient) -> None:
     evil = {"Host": "evil.example"}
     for method, path, _ in ROUTES:
