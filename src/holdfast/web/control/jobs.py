@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from holdfast.bounds import shown
 from holdfast.client.control import PublicJob
 from holdfast.client.job_ref import JobRef
 from holdfast.errors import HoldfastError, NotFound
@@ -71,7 +72,7 @@ def job_id_of(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise NotFound(f"{text!r} is not a job id") from None
+        raise NotFound(f"{shown(text)} is not a job id") from None
 
 
 def jobs_router(state: State) -> APIRouter:
@@ -104,12 +105,12 @@ def jobs_router(state: State) -> APIRouter:
             await deadline.holds(waiting.refuse_too_many(caller))
             ref = await _record(state, caller, submission, request, deadline)
         del submission  # nobody needs it during a wait of up to a minute
-        status, code, seconds = ref.status, 202, wanted_wait(request)
-        if seconds and (job := await _waited(state, request, caller, ref.id, seconds)) is not None:
-            status, code = job.status, 200 if job.state.terminal else 202
+        seconds = wanted_wait(request)
+        job = await _waited(state, request, caller, ref.id, seconds) if seconds else None
+        status, code = (ref.status, 202) if job is None else (job.status, 200 if job.state.terminal else 202)
         response = Response(_accepted(ref.id, status), code, media_type=_JSON)
         response.headers["Location"] = _place(request, ref.id)
-        return applied(response, seconds)
+        return response if job is None else applied(response, seconds)
 
     @router.post(
         "/jobs/batch",
