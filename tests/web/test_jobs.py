@@ -118,6 +118,19 @@ async def test_what_does_not_fit_is_pointed_at(
     assert pointer in [error["pointer"] for error in problem["errors"]]
 
 
+@pytest.mark.parametrize("number", ["1e309", "-1e309"])
+async def test_a_number_that_is_too_large_is_named(client: httpx.AsyncClient, number: str) -> None:
+    job = f'{{"jobType": "x", "payload": {{"said": "Infinity", "a": [1, {{"b": {number}}}]}}}}'
+    problem = is_problem(await client.post("/jobs", content=job, headers=JSON), 422, "invalid")
+    batch = await client.post("/jobs/batch", content=f'{{"jobs": [{job}]}}', headers=JSON)
+    for told in (problem, batch.json()["results"][0]["problem"]):
+        (error,) = told["errors"]
+        assert error["pointer"] == "/payload"
+        assert "the number at /a/1/b of the payload is too large" in error["detail"]
+    fine = {"jobType": "x", "payload": {"said": "Infinity", "a": 1.7e308}}
+    assert (await client.post("/jobs", json=fine)).status_code == 202
+
+
 async def test_of_the_callers_words_little_is_repeated(client: httpx.AsyncClient, hf: Holdfast) -> None:
     @hf.job("strict")
     async def strict(ctx: Context, number: int) -> None: ...
