@@ -147,6 +147,7 @@ async def test_who_prefers_to_wait_gets_the_end(client: httpx.AsyncClient, hf: H
     body = {"jobType": "double", "payload": {"n": 1}}
     done = await client.post("/jobs", json=body, headers={"Prefer": "wait=20"})
     assert (done.status_code, done.json()["status"]) == (200, "COMPLETED")
+    assert done.headers["preference-applied"] == "wait=20"
     job = await submitted(client, jobType="double", payload={"n": 3}, delay=0.3)
     result = await client.get(f"/jobs/{job}/result", headers={"Prefer": "wait=20"})
     assert (result.status_code, result.json()["result"]) == (200, {"doubled": 6})
@@ -264,6 +265,7 @@ async def test_only_so_many_may_wait_and_a_recorded_job_is_told_all_the_same(
     monkeypatch.setattr("holdfast.web.state._WAITING", 0)
     answer = await client.post("/jobs", json={"jobType": "x"}, headers={"Prefer": "wait=5"})
     assert answer.status_code == 202
+    assert "preference-applied" not in answer.headers  # nobody waited
     job = answer.json()["jobId"]
     is_problem(await client.get(f"/jobs/{job}/events"), 503, "unavailable")
     is_problem(await client.get(f"/jobs/{job}", headers={"Prefer": "wait=5"}), 503, "unavailable")

@@ -118,6 +118,40 @@ async def test_what_does_not_fit_is_pointed_at(
     assert pointer in [error["pointer"] for error in problem["errors"]]
 
 
+@pytest.mark.parametrize("number", ["1e309", "-1e309"])
+async def test_a_number_that_is_too_large_is_named(client: httpx.AsyncClient, number: str) -> None:
+    job = f'{{"jobType": "x", "payload": {{"said": "Infinity", "a": [1, {{"b": {number}}}]}}}}'
+    problem = is_problem(await client.post("/jobs", content=job, headers=JSON), 422, "invalid")
+    batch = await client.post("/jobs/batch", content=f'{{"jobs": [{job}]}}', headers=JSON)
+    for told in (problem, batch.json()["results"][0]["problem"]):
+        (error,) = told["errors"]
+        assert error["pointer"] == "/payload"
+        assert "the number at /a/1/b of the payload is too large" in error["detail"]
+    fine = {"jobType": "x", "payload": {"said": "Infinity", "a": 1.7e308}}
+    assert (await client.post("/jobs", json=fine)).status_code == 202
+
+
+async def test_of_the_callers_words_little_is_repeated(client: httpx.AsyncClient, hf: Holdfast) -> None:
+    @hf.job("strict")
+    async def strict(ctx: Context, number: int) -> None: ...
+
+    name = "n" * 100_000
+    problem = is_problem(await client.post("/jobs", json={"jobType": "x", name: 1}), 422, "invalid")
+    (error,) = problem["errors"]
+    assert error["pointer"].startswith("/nnn")
+    assert len(error["pointer"]) == 200
+    fault = {"jobType": "strict", "payload": {name: 1}}
+    batch = (await client.post("/jobs/batch", json={"jobs": [fault, {"jobType": "x", name: 1}]})).json()["results"]
+    assert len(batch[1]["problem"]["errors"][0]["pointer"]) == 200
+    for problem in (is_problem(await client.post("/jobs", json=fault), 422, "invalid-payload"), batch[0]["problem"]):
+        assert 200 < len(problem["detail"]) <= 400  # the other fault is said whole, and what is wrong with this one
+        assert "number: Field required; nnn" in problem["detail"]
+        assert problem["detail"].endswith("n: Extra inputs are not permitted")
+    for path in (f"/jobs/{'p' * 60_000}", f"/ops/targets/{'p' * 60_000}", f"/ops/queues/{'p' * 60_000}"):
+        problem = is_problem(await client.get(path), 404, "not-found")
+        assert len(problem.get("detail", "")) <= 200
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast import Holdfast
+from holdfast.model.key import SCOPES
 from holdfast.web.description import describe
 from holdfast.web.routes import create_app
 
@@ -53,6 +54,12 @@ def test_ids_are_uuids() -> None:
     assert len(ids) > 10
     assert set(ids) == {"uuid"}
     assert SCHEMAS["Accepted"]["properties"]["jobId"]["format"] == "uuid"
+
+
+def test_a_key_may_have_every_scope() -> None:
+    scopes = SCHEMAS["NewKey"]["properties"]["scopes"]
+    assert scopes["items"]["enum"] == list(SCOPES)
+    assert scopes["maxItems"] == len(SCOPES)
 
 
 def test_headers_are_described() -> None:

@@ -116,7 +116,7 @@ def rotate(key_id: UUID, overlap: timedelta, output: str) -> None:
 @click.argument("key_id", metavar="ID", type=click.UUID)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def revoke(key_id: UUID, yes: bool) -> int:
-    """End a key, for good: whoever uses it is refused a second later."""
+    """End a key, for good: within a second it is refused, and open streams and waits end."""
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("revoke is for good: add --yes")

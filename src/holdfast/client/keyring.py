@@ -1,13 +1,14 @@
 """API keys: make, rotate and revoke them, and tell whose a secret is.
 
-What was found is remembered for a second: a revoked key is refused a second later at most. While the database is
-away nobody is let in.
+What was found is remembered for a second: a revoked key is refused a second later at most, and those who wait with it
+are told then. While the database is away nobody is let in.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -22,6 +23,8 @@ __all__ = ["Keyring", "Keys"]
 
 _REMEMBER_SECONDS = 1.0
 _REMEMBERED, _STRANGERS = 10_000, 1_000
+#: A key about to expire is remembered for no time at all: it is not asked for more often than this.
+_SHORTEST_SECONDS = 0.05
 #: How exactly it is known when a key was last used.
 _USED_SECONDS = 60.0
 #: No key has this digest: asked for to learn whether there is any.
@@ -42,6 +45,8 @@ class Keyring:
         self._good: dict[bytes, _Found] = {}
         self._bad: dict[bytes, _Found] = {}
         self._asked: dict[bytes, asyncio.Task[_Found]] = {}
+        self._ends: dict[bytes, asyncio.Task[None]] = {}
+        self._waiting: Counter[bytes] = Counter()
         self._used: dict[UUID, float] = {}
         self._touching: set[asyncio.Task[None]] = set()
 
@@ -52,6 +57,35 @@ class Keyring:
     async def any_key(self) -> bool:
         """Whether there has ever been a key, so that those without one are refused."""
         return (await self._look(_NOBODY)).any_key
+
+    async def ended(self, secret: str | None) -> None:
+        """Return once nobody has this secret any more; without one, once there is any key.
+
+        All who wait with a secret share one task, which asks as often as requests do: once a second.
+        """
+        digest = _NOBODY if secret is None else digest_of(secret)
+        if digest not in self._ends:
+            self._ends[digest] = asyncio.get_running_loop().create_task(self._until_ended(digest), name="key")
+        end = self._ends[digest]
+        self._waiting[digest] += 1
+        try:
+            await asyncio.shield(end)
+        finally:
+            self._waiting[digest] -= 1
+            if not self._waiting[digest]:
+                del self._waiting[digest]
+                self._ends.pop(digest).cancel()
+
+    async def _until_ended(self, digest: bytes) -> None:
+        while True:
+            try:
+                found = await self._look(digest)
+            except HoldfastError:  # nothing can be delivered either, and it is not known whether the key has ended
+                await asyncio.sleep(_REMEMBER_SECONDS)
+                continue
+            if found.any_key if digest == _NOBODY else found.caller is None:
+                return
+            await asyncio.sleep(max(_SHORTEST_SECONDS, found.until - time.monotonic()))
 
     async def _look(self, digest: bytes) -> _Found:
         found = self._good.get(digest) or self._bad.get(digest)

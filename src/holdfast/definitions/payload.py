@@ -29,6 +29,8 @@ __all__ = ["JsonText", "Payload", "encode_plain", "encode_result", "encode_value
 _NUL = "\\u0000"
 #: That, and not a backslash that is itself written as two, with the letters behind it.
 _NUL_ITSELF = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+#: What pydantic writes for a number that was too large to be read.
+_INFINITY = "Infinity"
 #: Longer whole numbers PostgreSQL stores, and Python does not read.
 _DIGITS = 4300
 _DECIMAL = "0123456789"
@@ -172,8 +174,32 @@ class JsonText(str):
 
     @classmethod
     def of(cls, payload: dict[str, Any]) -> JsonText:
-        """The text of what was read from JSON. Kept as values it would take many times as much memory."""
-        return cls(to_json(payload).decode())
+        """The text of what was read from JSON. Kept as values it would take many times as much memory.
+
+        ValueError for a number that was too large to be read: it became infinite, which JSON cannot say.
+        """
+        text = cls(to_json(payload).decode())
+        if _INFINITY in text and _has_infinity(text):
+            where = next(_infinities(payload, ""))
+            raise ValueError(f"the number at {where} of the payload is too large: numbers are doubles, up to 1.8e308")
+        return text
+
+
+def _has_infinity(text: str) -> bool:
+    try:
+        from_json(text, allow_inf_nan=False)  # a text may have that word
+    except ValueError:
+        return True
+    return False
+
+
+def _infinities(value: Any, where: str) -> Iterator[str]:
+    """Where numbers are infinite, as JSON pointers."""
+    if isinstance(value, float) and math.isinf(value):
+        yield where
+    elif isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _infinities(inner, f"{where}/{name}")
 
 
 def encode_plain(job_type: str, payload: Any) -> str:

@@ -4,11 +4,13 @@
 2. without any key in the database: whoever calls from this machine, under a name of its own, for the tenant `default`;
 3. mounted in an application: with keys, or whoever its guard lets pass, for the tenant `default`.
 
-Without a key (2 and 3), requests of other sites' pages are refused.
+Without a key (2 and 3), requests of other sites' pages are refused. Those who wait are looked at again: a stream or a
+wait ends when a new request of the same caller would be refused. A guard is asked once.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -61,13 +63,23 @@ class Gate:
 
         return let_in
 
+    async def look_again(self, request: Request) -> None:
+        """A problem if the caller, who was let in some time ago, would be refused now."""
+        await self._caller(request)
+
+    async def until_refused(self, request: Request, caller: Caller) -> None:
+        """Return once the caller, who was let in, would be refused."""
+        if self._guarded is not None:
+            await asyncio.Event().wait()
+        keyring = (await self._hf.control()).keyring
+        await keyring.ended(None if caller.key_id is None else _secret(request))
+
     async def _caller(self, request: Request) -> Caller:
         if self._guarded is not None:
             refuse_other_sites(request, own="host", trusted=self._trusted)
             return Caller(tenant="default", name="application", scopes=self._guarded)
         keyring = (await self._hf.control()).keyring
-        kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        secret = secret.strip() if kind.lower() == "bearer" else ""
+        secret = _secret(request)
         caller = await keyring.caller(secret) if secret else None
         if caller is not None:
             return caller
@@ -77,6 +89,11 @@ class Gate:
         if secret:
             raise Problem(401, "bad-key", "The key is unknown, revoked or expired.", headers=_CHALLENGE)
         raise Problem(401, "no-key", "Send a key: `Authorization: Bearer …`.", headers=_CHALLENGE)
+
+
+def _secret(request: Request) -> str:
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if kind.lower() == "bearer" else ""
 
 
 def secured(scope: str, **extra: Any) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def problem_of(fault: ValidationError) -> Problem:
     return Problem(422, "invalid", "The body does not fit.", errors=[_told(dict(error)) for error in errors[:20]])
 
 
-def _told(error: dict[str, Any]) -> dict[str, Any]:
+def _told(error: dict[str, Any]) -> dict[str, str]:
     """Where, as a JSON pointer, and what; never the value itself."""
     return {
         "pointer": "".join(f"/{part}" for part in error["loc"]),

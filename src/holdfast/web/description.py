@@ -42,7 +42,7 @@ _HEADERS = {
     for name, kind, text in (
         ("Allow", "string", "the methods that the address knows"),
         ("Location", "string", "the address of the job"),
-        ("Preference-Applied", "string", "`wait=N`, if a wait was asked for"),
+        ("Preference-Applied", "string", "`wait=N`, if a wait was asked for and there was room for it"),
         ("Retry-After", "integer", "after how many seconds to ask again"),
         ("WWW-Authenticate", "string", "`Bearer`"),
     )

@@ -1,7 +1,8 @@
 """Errors over HTTP: RFC 9457 problems with a stable `type` and `code`, and nothing from inside.
 
 A message passes only if Holdfast itself wrote it for callers: checks of Python and of the engine's functions.
-What the driver, PostgreSQL or a bug says goes to the log.
+What the driver, PostgreSQL or a bug says goes to the log. Of the caller's own words, no more than 200 characters are
+repeated in one sentence.
 """
 
 from __future__ import annotations
@@ -103,13 +104,15 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     "idempotency-key": (422, "The idempotency key belongs to a job of another type or payload. Use a new key."),
     "rate-limit": (429, "The key makes more requests a second than it may. Wait for `Retry-After` seconds."),
     "waiting-limit": (429, "The tenant has as many waiting jobs as the key may cause. Wait until some have run."),
-    "streams-limit": (429, "The key has as many streams and waits open as it may. Wait until some have ended."),
+    "streams-limit": (429, "The key or its tenant has as many streams and waits open as it may. Wait until some end."),
     "headers-too-large": (431, "The address and the headers have more than 64 KiB, or more than 256 fields."),
     "internal": (500, "A fault of the server. It was logged there; the request may be repeated."),
     "unavailable": (503, "The database cannot be reached, or this server is about to stop. Repeat the request."),
     "schema": (503, "The database is being set up or upgraded. Repeat the request."),
 }
 _RETRY_AFTER_SECONDS = "2"
+_BETWEEN, _MOST_SENTENCES = "; ", 6
+_LONGEST, _LONGEST_END = 200, 50
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -122,7 +125,7 @@ class Problem(Exception):
         code: str,
         detail: str | None = None,
         *,
-        errors: Sequence[Mapping[str, Any]] = (),
+        errors: Sequence[Mapping[str, str]] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(code)
@@ -140,9 +143,10 @@ class Problem(Exception):
             "code": self.code,
         }
         if self.detail:
-            body["detail"] = self.detail
+            # A sentence for each of several faults: long words in one of them must not hide the others.
+            body["detail"] = _BETWEEN.join(map(_cut, self.detail.split(_BETWEEN)[:_MOST_SENTENCES]))
         if self.errors:
-            body["errors"] = list(self.errors)
+            body["errors"] = [{name: _cut(text) for name, text in error.items()} for error in self.errors]
         return body
 
     def response(self, request: Request) -> Response:
@@ -211,6 +215,11 @@ def told(error: HoldfastError) -> str:
     if isinstance(error, DatabaseUnavailable) and error.reason in _UNAVAILABLE:
         return _UNAVAILABLE[error.reason]
     return _DETAILS.get(error.code, "")
+
+
+def _cut(text: str) -> str:
+    """Cut in the middle, where the caller's words are: ours stand before and behind them."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _LONGEST_END - 1]}…{text[-_LONGEST_END:]}"
 
 
 def _is_ours(error: HoldfastError) -> bool:

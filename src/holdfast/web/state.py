@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from typing import TypeVar
 from uuid import UUID
 
 from fastapi import Request
@@ -19,7 +20,9 @@ from holdfast.web.problems import Problem
 
 __all__ = ["State"]
 
-#: How many callers may wait at a time, in streams and long polls, in one process: in all, and with one key.
+T = TypeVar("T")
+#: How many callers may wait at a time, in streams and long polls, in one process: in all, and with one key. A tenant
+#: may have half of them, and only as many as are still free: so ten greedy tenants, too, leave room for others.
 _WAITING, _WAITING_PER_KEY = 5000, 500
 
 
@@ -30,6 +33,7 @@ class State:
         self.hf, self.gate, self.metrics = hf, gate, metrics
         self._stop = asyncio.Event()
         self._waiting: Counter[UUID | None] = Counter()
+        self._waiting_of_tenant: Counter[str] = Counter()
         #: Whether whoever shares out requests should choose another server.
         self.leaving = False
 
@@ -57,35 +61,50 @@ class State:
 
     def begin_to_wait(self, caller: Caller) -> None:
         """Somebody is going to wait; a problem if too many do. `end_to_wait` must follow."""
-        if self._waiting.total() >= _WAITING:
+        own, of_tenant = self._waiting[caller.key_id], self._waiting_of_tenant[caller.tenant]
+        if caller.key_id is not None and own >= _WAITING_PER_KEY:
+            raise _too_many_open("key", _WAITING_PER_KEY)
+        if of_tenant >= _WAITING // 2 > 0:
+            raise _too_many_open("tenant", _WAITING // 2)
+        if of_tenant >= _WAITING - self._waiting_of_tenant.total():
             raise Problem(503, "unavailable", "Too many callers wait for jobs already.")
-        if caller.key_id is not None and self._waiting[caller.key_id] >= _WAITING_PER_KEY:
-            detail = f"This key may have {_WAITING_PER_KEY} streams and waits open."
-            raise Problem(429, "streams-limit", detail, headers={"Retry-After": "5"})
         self._waiting[caller.key_id] += 1
+        self._waiting_of_tenant[caller.tenant] += 1
 
     def end_to_wait(self, caller: Caller) -> None:
         """They do not any more."""
-        self._waiting[caller.key_id] -= 1
-        if not self._waiting[caller.key_id]:
-            del self._waiting[caller.key_id]
+        _count_down(self._waiting, caller.key_id)
+        _count_down(self._waiting_of_tenant, caller.tenant)
 
-    async def changed(self, job: PublicJob, seconds: float, *, unless: asyncio.Future[None] | None = None) -> PublicJob:
+    async def changed(
+        self,
+        request: Request,
+        caller: Caller,
+        job: PublicJob,
+        seconds: float,
+        *,
+        unless: asyncio.Future[None] | None = None,
+    ) -> PublicJob:
         """The job once it has changed, or as it was when the time is over, or the server is about to stop.
 
-        Or when `unless` is done: the caller is gone.
+        Or when `unless` is done: the caller is gone. A problem as soon as the caller would not be let in any more.
         """
         control = await self.control()
         watch = asyncio.ensure_future(control.changed(job, seconds))
         stop = asyncio.ensure_future(self._stop.wait())
+        refused = asyncio.ensure_future(self.gate.until_refused(request, caller))
         try:
-            await asyncio.wait({watch, stop} | ({unless} if unless else set()), return_when=asyncio.FIRST_COMPLETED)
-            return watch.result() if watch.done() else job
+            ends = {watch, stop, refused} | ({unless} if unless else set())
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            changed = watch.result() if watch.done() else job
+            if watch.done() or refused.done():
+                await self.gate.look_again(request)  # no news for a key that has ended, however late that is noticed
+            return changed
         except TimeoutError:
             return job
         finally:
-            watch.cancel()
-            stop.cancel()
+            for task in (watch, stop, refused):
+                task.cancel()
 
     async def ended(self, request: Request, caller: Caller, job: PublicJob, seconds: float) -> PublicJob:
         """The job when it has ended, or as it stands when the time is over or nobody waits for it any more."""
@@ -94,11 +113,22 @@ class State:
         gone = asyncio.ensure_future(_gone(request))
         try:
             while not (job.state.terminal or self.draining or gone.done()) and (left := end - time.monotonic()) > 0:
-                job = await self.changed(job, left, unless=gone)
+                job = await self.changed(request, caller, job, left, unless=gone)
         finally:
             gone.cancel()
             self.end_to_wait(caller)
         return job
+
+
+def _count_down(counted: Counter[T], who: T) -> None:
+    counted[who] -= 1
+    if not counted[who]:
+        del counted[who]
+
+
+def _too_many_open(whose: str, most: int) -> Problem:
+    detail = f"This {whose} may have {most} streams and waits open."
+    return Problem(429, "streams-limit", detail, headers={"Retry-After": "5"})
 
 
 async def _gone(request: Request) -> None:

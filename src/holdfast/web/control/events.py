@@ -1,8 +1,8 @@
 """`GET /jobs/{jobId}/events`: the public fields whenever they change, as server-sent events, until the job has ended.
 
 Every event is whole and has the moment of the change as its id: who comes back with `Last-Event-ID` gets what
-changed since, and nothing twice. A stream lasts about a minute: then the client
-comes back, and its key is looked at again.
+changed since, and nothing twice. A stream lasts about a minute: then the client comes back. It ends within a second
+when its key has ended.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from holdfast.model.key import Caller
 from holdfast.web.auth import LAST_EVENT_ID, secured
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import JobStatus
+from holdfast.web.problems import Problem
 from holdfast.web.state import State
 
 __all__ = ["events_router"]
@@ -51,7 +52,7 @@ def events_router(state: State) -> APIRouter:
         if job.state.terminal and known == _id(job):
             return Response(status_code=204)  # tells a browser not to come back
         state.begin_to_wait(caller)
-        return _Stream(state, caller, job, known)
+        return _Stream(state, request, caller, job, known)
 
     return router
 
@@ -59,9 +60,9 @@ def events_router(state: State) -> APIRouter:
 class _Stream(StreamingResponse):
     """Whoever hears it has a place among those who wait, and leaves it when it ends, however it ends."""
 
-    def __init__(self, state: State, caller: Caller, job: PublicJob, known: str) -> None:
+    def __init__(self, state: State, request: Request, caller: Caller, job: PublicJob, known: str) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(_stream(state, job, known), media_type="text/event-stream", headers=headers)
+        super().__init__(_stream(state, request, caller, job, known), media_type="text/event-stream", headers=headers)
         self._state, self._caller = state, caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +73,7 @@ class _Stream(StreamingResponse):
             self._state.end_to_wait(self._caller)
 
 
-async def _stream(state: State, job: PublicJob, known: str) -> AsyncIterator[str]:
+async def _stream(state: State, request: Request, caller: Caller, job: PublicJob, known: str) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     end = time.monotonic() + _LONGEST_SECONDS
     while True:
@@ -82,8 +83,8 @@ async def _stream(state: State, job: PublicJob, known: str) -> AsyncIterator[str
         if job.state.terminal or state.draining or time.monotonic() > end:
             return
         try:
-            job = await state.changed(job, _PING_SECONDS)
-        except HoldfastError:
+            job = await state.changed(request, caller, job, _PING_SECONDS)
+        except (HoldfastError, Problem):
             return  # the answer has begun: who is still interested comes back, and is told then
         if _id(job) == known:
             yield ": still here\n\n"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +12,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from holdfast.bounds import shown
+from holdfast.client.control import PublicJob
 from holdfast.client.job_ref import JobRef
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.key import Caller
@@ -70,7 +72,7 @@ def job_id_of(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise NotFound(f"{text!r} is not a job id") from None
+        raise NotFound(f"{shown(text)} is not a job id") from None
 
 
 def jobs_router(state: State) -> APIRouter:
@@ -104,16 +106,11 @@ def jobs_router(state: State) -> APIRouter:
             ref = await _record(state, caller, submission, request, deadline)
         del submission  # nobody needs it during a wait of up to a minute
         seconds = wanted_wait(request)
-        status, code = ref.status, 202
-        if seconds:
-            # The job is recorded: whatever becomes of the wait, the answer says so.
-            with contextlib.suppress(HoldfastError, Problem):
-                control = await state.control()
-                job = await state.ended(request, caller, await control.job(caller, ref.id), seconds)
-                status, code = job.status, 200 if job.state.terminal else 202
+        job = await _waited(state, request, caller, ref.id, seconds) if seconds else None
+        status, code = (ref.status, 202) if job is None else (job.status, 200 if job.state.terminal else 202)
         response = Response(_accepted(ref.id, status), code, media_type=_JSON)
-        response.headers["Location"] = f"{_below(request)}/jobs/{ref.id}"
-        return applied(response, seconds)
+        response.headers["Location"] = _place(request, ref.id)
+        return response if job is None else applied(response, seconds)
 
     @router.post(
         "/jobs/batch",
@@ -183,6 +180,24 @@ async def _record(state: State, caller: Caller, submission: Submission, request:
     )
 
 
+async def _waited(state: State, request: Request, caller: Caller, job_id: UUID, seconds: int) -> PublicJob | None:
+    """A job that was just recorded, when it has ended or the time is over; None if nobody could wait for it.
+
+    Whatever becomes of the wait, the answer says that the job is recorded, also to a caller whose key has ended.
+    """
+    try:
+        job = await (await state.control()).job(caller, job_id)
+        return await state.ended(request, caller, job, seconds)
+    except HoldfastError:
+        return None
+    except Problem as problem:
+        if problem.status != HTTPStatus.UNAUTHORIZED:
+            return None
+        detail = f"{problem.detail} The job {job_id} was recorded before."
+        headers = {**problem.headers, "Location": _place(request, job_id)}
+        raise Problem(problem.status, problem.code, detail, headers=headers) from None
+
+
 async def _record_one(
     state: State, caller: Caller, job: bytes, request: Request, deadline: Deadline
 ) -> dict[str, Any]:
@@ -195,6 +210,10 @@ async def _record_one(
     except HoldfastError as fault:
         return {"problem": translated(fault).body(_below(request))}
     return {"jobId": str(ref.id), "status": ref.status.value}
+
+
+def _place(request: Request, job_id: UUID) -> str:
+    return f"{_below(request)}/jobs/{job_id}"
 
 
 def _below(request: Request) -> str:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.model.key import Scope
+from holdfast.model.key import SCOPES, Scope
 
 __all__ = [
     "AttemptDetails",
@@ -189,7 +189,7 @@ class NewKey(_Model):
 
     name: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
     tenant: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$")] = "default"
-    scopes: Annotated[list[Scope], Field(min_length=1, max_length=5)]
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(SCOPES))]
     expires_in_seconds: Annotated[int, Field(gt=0, le=10 * 365 * 86400)] | None = None
     requests_per_second: Annotated[float, Field(gt=0, le=1e6)] | None = None
     max_waiting: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
