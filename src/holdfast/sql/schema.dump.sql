@@ -4567,6 +4567,70 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, from_job_id uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, passed text[] DEFAULT '{}'::text[], max_jobs integer DEFAULT 500, max_looked integer DEFAULT 10000) RETURNS TABLE(promoted integer, ended boolean, reached_run_at timestamp with time zone, reached_job_id uuid, left_tenants text[], left_run_at timestamp with time zone[], left_job_ids uuid[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  entries uuid[];
+  ids     uuid[];
+begin
+  select array_agg(entry.job_id), max(entry.run_at), count(*) < max_looked into entries, reached_run_at, ended
+  from (
+    select d.run_at, d.job_id
+    from due d
+    where d.run_at <= now() and (d.run_at, d.job_id) >= (from_run_at, from_job_id)
+    order by d.run_at, d.job_id
+    limit max_looked) entry;
+  reached_job_id := entries[max_looked];
+  if ended then
+    -- What falls due at this moment may be committed a little later, and is looked for once more.
+    reached_run_at := now() - interval '0.5 seconds';
+    reached_job_id := '00000000-0000-0000-0000-000000000000';
+  end if;
+  with others as materialized (
+    -- One walk over the index for all of them, not a descent for each. An entry that does not fit its job is left out.
+    select j.id, j.run_at, j.tenant
+    from jobs j
+    where j.id = any (entries) and j.tenant <> all (passed) and j.run_at <= now() and j.state in ('scheduled', 'retry')
+  ), turns as (
+    select o.*, row_number() over (partition by o.tenant order by o.run_at, o.id) as turn
+    from others o
+  ), dealt as materialized (
+    select t.*, row_number() over (order by t.turn, t.run_at, t.id) <= max_jobs as taken
+    from turns t
+  ), rest as (
+    select distinct on (d.tenant) d.tenant, d.run_at, d.id
+    from dealt d
+    where not d.taken
+    order by d.tenant, d.run_at, d.id
+  )
+  select array(select d.id from dealt d where d.taken order by d.run_at, d.id),
+    array_agg(r.tenant order by r.run_at, r.id), array_agg(r.run_at order by r.run_at, r.id),
+    array_agg(r.id order by r.run_at, r.id)
+  into ids, left_tenants, left_run_at, left_job_ids
+  from rest r;
+  -- As in `promote_due`: nobody waits for a job or an entry that somebody has locked.
+  ids := array(
+    select free.id
+    from unnest(ids) as chosen (job_id)
+    cross join lateral (
+      select j.id, j.run_at from jobs j where j.id = chosen.job_id for no key update skip locked) free
+    cross join lateral (
+      select d.job_id from due d where d.run_at = free.run_at and d.job_id = free.id for update skip locked) entry);
+  promoted := cardinality(ids);
+  if promoted > 0 then
+    perform promote_jobs(ids);
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.promote_due(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8206,6 +8270,8 @@ REVOKE ALL ON FUNCTION holdfast.probe() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.probe() TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) FROM PUBLIC;
