@@ -94,7 +94,7 @@ def test_an_option_that_the_engine_could_not_store_is_refused_before(name: str) 
         engine_options({name: -1})
 
 
-@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, 1e30, 3153600001.0])
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, 1e30, 3153600001.0, -1.0])
 async def test_the_engine_refuses_such_a_delay_and_nothing_is_half_done(
     conn: asyncpg.Connection, seconds: float
 ) -> None:
