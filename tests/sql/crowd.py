@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-__all__ = ["calls", "due_later", "ended", "held_targets", "permits", "ready_streams"]
+__all__ = ["calls", "due_later", "ended", "held_targets", "overdue", "permits", "ready_streams"]
 
 #: Jobs of one kind. Ids of version 7 whose time begins {age} ago, twenty to a millisecond.
 _JOBS = """
@@ -50,6 +50,15 @@ async def due_later(conn: asyncpg.Connection, count: int, *, after: str = "1 hou
     moment = f"now() + '{after}'::interval"
     await _fill(
         conn, count, 2, f"insert into due (run_at, job_id) select {moment}, id from numbered",
+        state="'scheduled'", run_at=moment,
+    )  # fmt: skip
+
+
+async def overdue(conn: asyncpg.Connection, count: int) -> None:
+    """Scheduled jobs that nobody has promoted yet."""
+    moment = "now() - '1 hour'::interval"
+    await _fill(
+        conn, count, 6, f"insert into due (run_at, job_id) select {moment}, id from numbered",
         state="'scheduled'", run_at=moment,
     )  # fmt: skip
 

@@ -94,7 +94,7 @@ def test_an_option_that_the_engine_could_not_store_is_refused_before(name: str) 
         engine_options({name: -1})
 
 
-@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, 1e30, 3153600001.0])
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, 1e30, 3153600001.0, -1.0])
 async def test_the_engine_refuses_such_a_delay_and_nothing_is_half_done(
     conn: asyncpg.Connection, seconds: float
 ) -> None:
@@ -243,6 +243,85 @@ async def test_slots_that_nobody_could_add_up_are_refused(conn: asyncpg.Connecti
     with pytest.raises(asyncpg.PostgresError, match="must be an object"):
         await conn.execute("select register_worker('w', 'h', 1, '1', $1, '{}', null)", slots)
     assert len(await conn.fetch("select * from list_lanes()")) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("lane", "x" * 201, "job type work: lane must be a string of 1 to 200 characters"),
+        ("lane", "", "lane must be a string"),
+        ("lane", 7, "lane must be a string"),
+        ("queue", None, "queue must be a string"),
+        ("queue", "x" * 201, "queue must be a string"),
+        ("name", "", "the name of a job type must be"),
+        ("name", "x" * 201, "the name of a job type must be"),
+        ("name", None, "the name of a job type must be"),
+        ("name", ["work"], "the name of a job type must be"),
+        ("limit_key", "x" * 1001, "limit_key must be a string of at most 1000 characters"),
+        ("rate_key", {}, "rate_key must be a string"),
+        ("on_failure", "explode", "on_failure must be retry or hold"),
+        ("on_failure", None, "on_failure must be a string"),
+        ("version", None, "version must be a number"),
+        ("backoff_base", None, "backoff_base must be a number"),
+        ("backoff_jitter", "0.1", "backoff_jitter must be a number"),
+        ("payload_schema", ["x" * 1_048_576], "payload_schema must have at most"),
+    ],
+)
+async def test_a_published_type_is_complete_and_of_a_size_that_can_be_listed(
+    conn: asyncpg.Connection, field: str, value: Any, message: str
+) -> None:
+    with pytest.raises(asyncpg.PostgresError, match=message) as refused:
+        await _publish(conn, field, value)
+    assert refused.value.sqlstate == "HF002"
+    assert await conn.fetchval("select count(*) from job_types") == 0
+
+
+@pytest.mark.parametrize("definitions", ["null", "{}", "[1]", "[null]", "7", '["work"]', "[[]]", None])
+async def test_what_is_not_a_list_of_types_is_refused(conn: asyncpg.Connection, definitions: str | None) -> None:
+    with pytest.raises(asyncpg.PostgresError, match="job types must be a list of objects") as refused:
+        await conn.execute("select publish_types($1::text::jsonb)", definitions)
+    assert refused.value.sqlstate == "HF002"
+
+
+async def test_only_so_many_types_are_published_at_once(conn: asyncpg.Connection) -> None:
+    with pytest.raises(asyncpg.PostgresError, match="at most 10000 job types") as refused:
+        await conn.execute("select publish_types($1::text::jsonb)", json.dumps([{}] * 10_001))
+    assert refused.value.sqlstate == "HF002"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"id": ""}, "named by 1 to 255 characters"),
+        ({"id": "w" * 256}, "named by 1 to 255 characters"),
+        ({"id": None}, "named by 1 to 255 characters"),
+        ({"host": "h" * 256}, "the host of a worker"),
+        ({"host": None}, "the host of a worker"),
+        ({"version": "1" * 256}, "the version of a worker"),
+        ({"types": ["x"] * 10_001}, "at most 10000 job types"),
+        ({"types": ["x" * 201]}, "job types of a worker must be names"),
+        ({"types": None}, "must name its job types"),
+        ({"queues": ["q", ""]}, "queues of a worker must be names"),
+        ({"queues": ["q"] * 10_001}, "at most 10000 queues"),
+        ({"tenants": [None]}, "tenants of a worker must be names"),
+        ({"lanes": json.dumps({"x" * 201: 1})}, "names of 1 to 200 characters"),
+        ({"lanes": json.dumps({f"lane{n}": 1 for n in range(1001)})}, "at most 1000 of them"),
+    ],
+)
+async def test_a_worker_describes_itself_in_texts_that_can_be_listed(
+    conn: asyncpg.Connection, changed: dict[str, Any], message: str
+) -> None:
+    usual = {"id": "w", "host": "h", "pid": 1, "version": "1", "lanes": "{}", "types": ["work"], "queues": None}
+    for call, fields in (("register_worker", usual), ("enlist_worker", usual | {"tenants": None})):
+        if not changed.keys() <= fields.keys():
+            continue
+        numbers = ", ".join(f"${n}" for n in range(1, len(fields) + 1))
+        await conn.execute(f"select {call}({numbers})", *fields.values())
+        await conn.execute("delete from workers")
+        with pytest.raises(asyncpg.PostgresError, match=message) as refused:
+            await conn.execute(f"select {call}({numbers})", *(fields | changed).values())
+        assert refused.value.sqlstate == "HF002"
+        assert await conn.fetchval("select count(*) from workers") == 0
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1.0, 1e30])

@@ -44,6 +44,8 @@ CALLS = (
     "select from forget_streams(array['streams', '0'], 200)",
     "select from elect_from(0, 50)",
     "select from promote_due(50)",
+    "select from promote_behind(max_jobs => 50, max_looked => 400)",
+    "select from promote_behind(passed => array['default'], max_jobs => 50, max_looked => 400)",
     "select from admit('', 50)",
     "select from execute_requests(5)",
     "select from sweep(1e9, 50)",
@@ -54,6 +56,7 @@ WALKS = ("drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidd
 async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.ended(conn, count)
     await crowd.due_later(conn, count)
+    await crowd.overdue(conn, count)
     await crowd.held_targets(conn, count)
     await crowd.ready_streams(conn, count)
     await crowd.permits(conn, count)

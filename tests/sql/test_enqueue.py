@@ -110,6 +110,7 @@ async def test_a_published_type_gives_its_queue_and_budget(conn: asyncpg.Connect
     assert (await job_row(conn, await enqueue(conn, "email.send", queue="own")))["queue"] == "own"
 
 
+NOT_STRINGS: tuple[Any, ...] = ([], {}, True, 7)
 BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"prio": 1}, "unknown option prio; known are priority"),
     "priority below": ({"priority": -1}, "priority"),
@@ -137,6 +138,15 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "delay endless": ({"delay": "infinity"}, "delay"),
     "delay nan": ({"delay": "NaN"}, "delay"),
     "delay too long": ({"delay": 1e300}, "delay"),
+    "delay below": ({"delay": -1}, "delay must be a number of seconds, 0 or more"),
+    "delay just below": ({"delay": -0.001}, "delay must be a number of seconds, 0 or more"),
+    **{
+        f"{name} {type(value).__name__}": ({name: value}, f"{name} must be a string")
+        for name in ("idempotency_key", "dedup_key", "correlation_id", "target", "queue", "traceparent", "parent_id")
+        for value in NOT_STRINGS
+    },
+    "run_at number": ({"run_at": 20300101}, "run_at must be a time with its zone"),
+    "run_at list": ({"run_at": []}, "run_at must be a time with its zone"),
     "parent": ({"parent_id": "x"}, "parent_id"),
     "hold": ({"hold": "perhaps"}, "hold"),
     "target_count": ({"target_count": 0}, "target_count"),
@@ -190,6 +200,7 @@ async def test_named_arguments_are_checked_alike(conn: asyncpg.Connection) -> No
     assert "priority" in await refusal(conn, "select * from enqueue('a', priority => -1)")
     assert "run_at" in await refusal(conn, "select * from enqueue('a', run_at => 'infinity')")
     assert "delay" in await refusal(conn, "select * from enqueue('a', delay => 'infinity')")
+    assert "delay" in await refusal(conn, "select * from enqueue('a', delay => -1)")
 
 
 async def test_rollback_leaves_nothing(conn: asyncpg.Connection) -> None:

@@ -11,10 +11,12 @@ import pytest
 
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
+    Wish,
     claim,
     elect,
     enqueue,
     enqueue_copies,
+    enqueue_many,
     job_in,
     make_due,
     offences,
@@ -56,6 +58,69 @@ async def test_promote_takes_so_many_in_order_of_their_time_and_can_go_on_from_t
     assert (rest["promoted"], rest["next_in_seconds"]) == (6, None)
     assert await conn.fetchval("select promoted from promote(100, $1)", rest["reached"] + timedelta(seconds=1)) == 0
     assert [lease.job_id for lease in await claim(conn, limit=10)] == jobs[::-1]
+
+
+async def overdue(conn: asyncpg.Connection, tenant: str, *minutes: int) -> list[UUID]:
+    """Jobs that were due so many minutes ago."""
+    wishes: list[Wish] = [("work", {}, {"delay": 3600 - 60.0 * ago}) for ago in minutes]
+    jobs = [row["job_id"] for row in await enqueue_many(conn, wishes, tenant=tenant)]
+    for table, name in (("due", "job_id"), ("jobs", "id")):
+        await conn.execute(f"update {table} set run_at = run_at - interval '1 hour' where {name} = any ($1)", jobs)
+    return jobs
+
+
+async def queued(conn: asyncpg.Connection) -> list[UUID]:
+    """In the order of their places."""
+    return [row["id"] for row in await conn.fetch("select id from jobs where state = 'queued' order by seq")]
+
+
+async def test_promotion_is_dealt_to_tenants_in_turns_and_within_one_in_the_order_of_time(
+    conn: asyncpg.Connection,
+) -> None:
+    a, b = await overdue(conn, "a", *range(30, 20, -1)), await overdue(conn, "b", 3, 2)
+    c = await overdue(conn, "c", *range(19, 10, -1))
+    row = await conn.fetchrow("select * from promote_behind(max_jobs => 8)")
+    assert row is not None
+    assert (row["promoted"], row["ended"]) == (8, True)
+    assert await queued(conn) == [*a[:3], *c[:3], *b]
+    assert list(zip(row["left_tenants"], row["left_job_ids"], strict=True)) == [("a", a[3]), ("c", c[3])]
+    row = await conn.fetchrow(
+        "select * from promote_behind($1, $2, passed => array['a'], max_jobs => 8)",
+        row["left_run_at"][0],
+        row["left_job_ids"][0],
+    )
+    assert row is not None
+    assert (row["promoted"], row["left_tenants"]) == (6, None)
+    assert await queued(conn) == [*a[:3], *c[:3], *b, *c[3:]]
+    assert await offences(conn) == []
+
+
+async def test_a_look_behind_a_backlog_is_bounded_and_goes_on_from_where_it_ended(conn: asyncpg.Connection) -> None:
+    await overdue(conn, "a", *range(50, 20, -1))
+    (small,) = await overdue(conn, "b", 1)
+    look = "select * from promote_behind(coalesce($1, '-infinity'::timestamptz), $2, array['a'], 5, 10)"
+    run_at, job_id, looks = None, UUID(int=0), 0
+    while await queued(conn) == []:
+        (row,) = await conn.fetch(look, run_at, job_id)
+        run_at, job_id, looks = row["reached_run_at"], row["reached_job_id"], looks + 1
+    assert looks == 4
+    assert row["ended"]
+    assert await queued(conn) == [small]
+
+
+async def test_a_look_behind_a_backlog_passes_over_what_is_locked_and_what_fits_no_job(connect_as: ConnectAs) -> None:
+    conn, other = await connect_as("superuser"), await connect_as("superuser")
+    locked, taken, free, held = await overdue(conn, "a", 4, 3, 2, 1)
+    await conn.execute("insert into due values (now() - interval '1 day', $1)", uuid4())
+    await conn.execute("insert into due values (now() - interval '1 day', $1)", held)
+    await conn.execute("delete from due where job_id = $1 and run_at > now() - interval '1 hour'", held)
+    async with other.transaction():
+        await other.execute("select from jobs where id = $1 for update", locked)
+        await other.execute("select from due where job_id = $1 for update", taken)
+        await conn.execute("set lock_timeout = '2s'")
+        assert await conn.fetchval("select promoted from promote_behind()") == 1
+        assert await queued(conn) == [free]
+    assert await conn.fetchval("select promoted from promote_behind()") == 2
 
 
 async def test_two_promotions_at_once_take_nothing_twice_and_wait_for_nobody(connect_as: ConnectAs) -> None:

@@ -296,6 +296,18 @@ async def test_what_makes_no_sense_is_refused(conn: asyncpg.Connection) -> None:
     assert await dump(conn) == before
 
 
+async def test_progress_that_adds_up_to_too_much_is_refused(conn: asyncpg.Connection) -> None:
+    most = 2**63 - 1
+    lease = await run_one(conn)
+    with pytest.raises(asyncpg.PostgresError, match="adds up to at most") as first:
+        await report(conn, lease, 1, keyed("a"), progress=most)
+    assert counts(await report(conn, lease, 1, keyed("a"), progress=most - 2)) == (most - 1, 1)
+    with pytest.raises(asyncpg.PostgresError, match="adds up to at most") as second:
+        await report(conn, lease, 2, keyed("b", "c"))
+    assert {first.value.sqlstate, second.value.sqlstate} == {"HF002"}
+    assert counts(await report(conn, lease, 2, progress=1)) == (most, 1)
+
+
 async def test_reports_to_one_collection_never_wait_for_each_other_in_a_circle(connect_as: ConnectAs) -> None:
     conns = [await connect_as("superuser") for _ in range(4)]
     leases = [await run_one(conns[0]) for _ in conns]

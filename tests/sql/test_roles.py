@@ -27,8 +27,8 @@ WORKERS = EVERYBODY | {
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor", "result_limit",
     "claim_jobs", "claimed_payloads", "may_begin", "record_beginnings",
-    "promote_due", "elect_from", "age_from", "age_lines", "reconcile_pages", "retire_from", "retire_known",
-    "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
+    "promote_due", "promote_behind", "elect_from", "age_from", "age_lines", "reconcile_pages", "retire_from",
+    "retire_known", "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {

@@ -103,6 +103,59 @@ async def test_no_row_breaks_a_read_of_others(
         assert (await hf.get(late)).state == "success", table
 
 
+DEEP = "(repeat('[', 6000) || repeat(']', 6000))::jsonb"
+
+
+@pytest.mark.fresh_database
+@pytest.mark.parametrize("detail", [f"jsonb_build_object('a', {DEEP})", "'{\"a\": 1e5000}'", DEEP, "'[1]'", "'7'"])
+async def test_an_unreadable_detail_is_left_out_and_breaks_no_read_of_the_audit_log(
+    hf: Holdfast, operator: httpx.AsyncClient, conn: asyncpg.Connection, detail: str
+) -> None:
+    await conn.execute("insert into audit_log (actor, action, detail) values ('a', 'before', '{\"b\": 2}')")
+    await conn.execute(f"insert into audit_log (actor, action, detail) values ('a', 'odd', {detail})")
+    for limit in (1, 2, 50):
+        answer = await operator.get("/ops/audit", params={"limit": limit})
+        assert answer.status_code == 200, answer.text
+    entries = {entry["action"]: entry["detail"] for entry in answer.json()["items"]}
+    assert entries == {"before": {"b": 2}, "odd": None}
+    found = await (await hf.operations()).keys.audit()
+    assert [entry.detail for entry in found] == [None, {"b": 2}]
+
+
+async def test_an_item_of_too_many_levels_is_replaced_and_breaks_no_read_of_the_others(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    @hf.job("work")
+    async def work(ctx: Context) -> None:
+        await ctx.items([{"key": key, "data": 1} for key in "abc"])
+
+    job = await work.enqueue()
+    await hf.run_worker(burst=True)
+    await conn.execute(f"update job_items set data = {DEEP} where key = 'b'")
+    items = {item.key: item.data for item in await hf.items(job)}
+    assert (items["a"], items["c"]) == (1, 1)
+    assert "more levels" in items["b"]["unreadable"]
+
+
+async def test_an_explanation_is_short_whatever_texts_a_job_has(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    held = await hf.enqueue("work", {}, hold=True)
+    huge = f"created_by = {HUGE}, last_error = {HUGE}, reason = {HUGE}"
+    await conn.execute("set session_replication_role = replica")
+    for state in ("created", "scheduled", "retry", "paused", "error", "running", "success", "dead", "canceled"):
+        await conn.execute(f"update jobs set state = $2, {huge} where id = $1", held.id, state)
+        if state == "running":
+            await conn.execute(
+                "insert into leases (job_id, stream, attempt, lease_seconds, claimed_at, ready_at, expires_at, worker)"
+                f" select id, stream, attempt, 30, now(), now(), now() + interval '1 hour', {HUGE}"
+                " from jobs where id = $1",
+                held.id,
+            )
+        row = await conn.fetchrow("select sentence, culprit from explain($1)", held.id)
+        assert row is not None
+        assert len(row["sentence"]) < 2000, state
+        assert len(row["culprit"] or "") < 20_000, state
+
+
 async def test_a_number_that_nobody_can_read_is_read_nevertheless(
     hf: Holdfast, client: httpx.AsyncClient, conn: asyncpg.Connection
 ) -> None:

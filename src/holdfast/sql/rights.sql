@@ -27,7 +27,7 @@ grant execute on function
   holdfast.clamp_leases, holdfast.clamp_rates, holdfast.clamp_backoff, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
   holdfast.execute_requests, holdfast.reconcile, holdfast.drop_strays, holdfast.headless_targets,
   holdfast.retire, holdfast.forget_workers, holdfast.admit, holdfast.forget_permits,
-  holdfast.promote_due, holdfast.elect_from, holdfast.age_from, holdfast.age_lines, holdfast.reconcile_pages,
+  holdfast.promote_due, holdfast.promote_behind, holdfast.elect_from, holdfast.age_from, holdfast.age_lines, holdfast.reconcile_pages,
   holdfast.retire_from,
   holdfast.drop_stray_leases, holdfast.drop_stray_entries, holdfast.drop_stray_due, holdfast.show_hidden,
   holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,

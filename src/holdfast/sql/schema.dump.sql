@@ -731,6 +731,8 @@ begin
   limit 1;
   if wrong is null and options is not null then
     select case
+          when unknown.key = 'run_at' then 'run_at must be a time with its zone, before the year 10000'
+          when unknown.named then format('%s must be a string', unknown.key)
           when unknown.key is not null then format(
             'unknown option %s; known are priority, run_at, delay, idempotency_key, dedup_key, correlation_id, '
             'parent_id, max_attempts, target, queue, hold, target_count, traceparent', quote_ident(unknown.key))
@@ -738,7 +740,7 @@ begin
           when not is_number(option -> 'priority', 0, 1000000000, true) then 'priority must be 0 or more, at most 1000000000, a whole number'
           when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, at most 2147483647, a whole number'
           when not is_number(option -> 'target_count', 1, 9223372036854775807, true) then 'target_count must be 1 or more, a whole number'
-          when not is_number(option -> 'delay', -3153600000, 3153600000, false) then 'delay must be a number of seconds, at most 3153600000 (100 years)'
+          when not is_number(option -> 'delay', 0, 3153600000, false) then 'delay must be a number of seconds, 0 or more, at most 3153600000 (100 years)'
           when jsonb_typeof(option -> 'hold') not in ('boolean', 'null') then 'hold must be true or false'
           when (option ->> 'parent_id') !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'parent_id must be a UUID'
           when (option ->> 'idempotency_key') !~ '^[\x21-\x7e]{1,255}$' then 'idempotency_key must be 1 to 255 visible ASCII characters'
@@ -756,10 +758,16 @@ begin
         end into wrong
     from unnest(options) as option
     left join lateral (
-      select key
+      -- Also what is a name, and not a string: `->>` would take [] for the name "[]".
+      select key, kind.named
       from jsonb_object_keys(case when jsonb_typeof(option) = 'object' then option end) as key
-      where key not in ('priority', 'run_at', 'delay', 'idempotency_key', 'dedup_key', 'correlation_id',
-        'parent_id', 'max_attempts', 'target', 'queue', 'hold', 'target_count', 'traceparent')
+      cross join lateral (
+        select key in ('run_at', 'idempotency_key', 'dedup_key', 'correlation_id', 'parent_id', 'target', 'queue',
+          'traceparent')) as kind (named)
+      where case
+          when kind.named then jsonb_typeof(option -> key) not in ('string', 'null')
+          else key not in ('priority', 'delay', 'max_attempts', 'hold', 'target_count')
+        end
       limit 1) unknown on true
     where option is not null
     order by 1 nulls last
@@ -781,6 +789,11 @@ declare
 begin
   if jsonb_typeof(lanes) is distinct from 'object' then
     raise exception 'lanes must be an object with the slots of each lane' using errcode = 'HF002';
+  end if;
+  if (select count(*) from jsonb_object_keys(lanes)) > 1000
+    or exists (select from jsonb_object_keys(lanes) as name where length(name) not between 1 and 200)
+  then
+    raise exception 'lanes must have names of 1 to 200 characters, and at most 1000 of them' using errcode = 'HF002';
   end if;
   select lane.key into wrong
   from jsonb_each(lanes) lane
@@ -962,9 +975,7 @@ CREATE FUNCTION holdfast.check_seconds(what text, bound text, lengths double pre
 declare
   fault text;
 begin
-  select bounds_fault(
-    what, bound,
-    case when bound = 'delay' and length between -highest('delay') and 0 then 0 else length::numeric end) into fault
+  select bounds_fault(what, bound, length::numeric) into fault
   from unnest(lengths) as length
   where length is not null
   order by 1 nulls last
@@ -994,6 +1005,38 @@ CREATE FUNCTION holdfast.check_types(definitions jsonb) RETURNS void
 declare
   wrong text;
 begin
+  if jsonb_typeof(definitions) is distinct from 'array' then
+    raise exception 'job types must be a list of objects' using errcode = 'HF002';
+  elsif jsonb_array_length(definitions) > 10000 then
+    raise exception 'at most 10000 job types are published at once' using errcode = 'HF002';
+  end if;
+  select case
+      when jsonb_typeof(definition) <> 'object' then 'job types must be a list of objects'
+      when length(definition ->> 'name') between 1 and 200 and jsonb_typeof(definition -> 'name') = 'string' then
+        format('job type %s: %s', definition ->> 'name', case
+          when field.most is null then format('%s must be a number', field.name)
+          when field.required then format('%s must be a string of 1 to %s characters', field.name, field.most)
+          else format('%s must be a string of at most %s characters', field.name, field.most)
+        end)
+      else 'the name of a job type must be a string of 1 to 200 characters'
+    end into wrong
+  from jsonb_array_elements(definitions) as definition
+  cross join (values
+    ('name', 200, true), ('queue', 200, true), ('lane', 200, true), ('on_failure', 200, true), ('limit_key', 1000, false),
+    ('rate_key', 1000, false), ('version', null, true), ('backoff_base', null, true), ('backoff_factor', null, true),
+    ('backoff_max', null, true), ('backoff_jitter', null, true))
+    as field (name, most, required)
+  where jsonb_typeof(definition) <> 'object'
+    or case coalesce(jsonb_typeof(definition -> field.name), 'null')
+      when 'null' then field.required
+      when 'string' then field.most is null
+        or length(definition ->> field.name) not between field.required::integer and field.most
+      else field.most is not null
+    end
+  limit 1;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
   select format('job type %s: %s', definition ->> 'name', case jsonb_typeof(definition -> field.name)
       when 'number' then bounds_fault(field.name, field.bound, (definition ->> field.name)::numeric)
       else format('%s must be a number', field.name)
@@ -1017,13 +1060,12 @@ begin
     limit 1;
   end if;
   if wrong is null then
-    select format('job type %s: %s must have at most %s characters', left(definition ->> 'name', 200), field.name, field.most)
-    into wrong
+    select format('job type %s: %s', definition ->> 'name', case
+        when definition ->> 'on_failure' not in ('retry', 'hold') then 'on_failure must be retry or hold'
+        else 'payload_schema must have at most 1048576 characters'
+      end) into wrong
     from jsonb_array_elements(definitions) as definition
-    cross join (values
-      ('name', 200), ('queue', 200), ('limit_key', 1000), ('rate_key', 1000), ('payload_schema', 1048576))
-      as field (name, most)
-    where length(definition ->> field.name) > field.most
+    where definition ->> 'on_failure' not in ('retry', 'hold') or length(definition ->> 'payload_schema') > 1048576
     limit 1;
   end if;
   if wrong is not null then
@@ -1032,6 +1074,35 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_types(definitions jsonb) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[] DEFAULT NULL::text[]) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  wrong text;
+begin
+  wrong := case
+    when coalesce(length(id), 0) not between 1 and 255 then 'a worker is named by 1 to 255 characters'
+    when host is null or length(host) > 255 then 'the host of a worker must be a text of at most 255 characters'
+    when version is null or length(version) > 255 then 'the version of a worker must be a text of at most 255 characters'
+    when types is null then 'a worker must name its job types'
+  end;
+  if wrong is null then
+    select case
+        when cardinality(list.names) > 10000 then format('a worker names at most 10000 %s', list.what)
+        else format('%s of a worker must be names of 1 to 200 characters', list.what)
+      end into wrong
+    from (values ('job types', types), ('queues', queues), ('tenants', tenants)) as list (what, names)
+    where cardinality(list.names) > 10000
+      or exists (select from unnest(list.names) as name where coalesce(length(name), 0) not between 1 and 200)
+    limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.claim(worker text, types text[], max_jobs integer DEFAULT 1, queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[], lease_seconds double precision DEFAULT NULL::double precision) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2209,6 +2280,7 @@ CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version 
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+  select check_worker(id, host, version, types, queues, tenants);
   select register_worker(
     enlist_worker.id, enlist_worker.host, enlist_worker.pid, enlist_worker.version, enlist_worker.lanes,
     enlist_worker.types, enlist_worker.queues);
@@ -3558,7 +3630,9 @@ CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before 
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select a.*
+  select a.id, a.at, a.actor, a.key_id, a.tenant, a.action, a.subject,
+    case when jsonb_typeof(a.detail) = 'object' and is_storable(a.detail, 20000) then a.detail end,
+    a.address, a.request_id
   from audit_log a
   where (before is null or a.id < before) and (only_tenant is null or a.tenant = only_tenant)
   order by a.id desc
@@ -4616,6 +4690,70 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, from_job_id uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, passed text[] DEFAULT '{}'::text[], max_jobs integer DEFAULT 500, max_looked integer DEFAULT 10000) RETURNS TABLE(promoted integer, ended boolean, reached_run_at timestamp with time zone, reached_job_id uuid, left_tenants text[], left_run_at timestamp with time zone[], left_job_ids uuid[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  entries uuid[];
+  ids     uuid[];
+begin
+  select array_agg(entry.job_id), max(entry.run_at), count(*) < max_looked into entries, reached_run_at, ended
+  from (
+    select d.run_at, d.job_id
+    from due d
+    where d.run_at <= now() and (d.run_at, d.job_id) >= (from_run_at, from_job_id)
+    order by d.run_at, d.job_id
+    limit max_looked) entry;
+  reached_job_id := entries[max_looked];
+  if ended then
+    -- What falls due at this moment may be committed a little later, and is looked for once more.
+    reached_run_at := now() - interval '0.5 seconds';
+    reached_job_id := '00000000-0000-0000-0000-000000000000';
+  end if;
+  with others as materialized (
+    -- One walk over the index for all of them, not a descent for each. An entry that does not fit its job is left out.
+    select j.id, j.run_at, j.tenant
+    from jobs j
+    where j.id = any (entries) and j.tenant <> all (passed) and j.run_at <= now() and j.state in ('scheduled', 'retry')
+  ), turns as (
+    select o.*, row_number() over (partition by o.tenant order by o.run_at, o.id) as turn
+    from others o
+  ), dealt as materialized (
+    select t.*, row_number() over (order by t.turn, t.run_at, t.id) <= max_jobs as taken
+    from turns t
+  ), rest as (
+    select distinct on (d.tenant) d.tenant, d.run_at, d.id
+    from dealt d
+    where not d.taken
+    order by d.tenant, d.run_at, d.id
+  )
+  select array(select d.id from dealt d where d.taken order by d.run_at, d.id),
+    array_agg(r.tenant order by r.run_at, r.id), array_agg(r.run_at order by r.run_at, r.id),
+    array_agg(r.id order by r.run_at, r.id)
+  into ids, left_tenants, left_run_at, left_job_ids
+  from rest r;
+  -- As in `promote_due`: nobody waits for a job or an entry that somebody has locked.
+  ids := array(
+    select free.id
+    from unnest(ids) as chosen (job_id)
+    cross join lateral (
+      select j.id, j.run_at from jobs j where j.id = chosen.job_id for no key update skip locked) free
+    cross join lateral (
+      select d.job_id from due d where d.run_at = free.run_at and d.job_id = free.id for update skip locked) entry);
+  promoted := cardinality(ids);
+  if promoted > 0 then
+    perform promote_jobs(ids);
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.promote_due(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4857,7 +4995,7 @@ begin
   order by scope.position
   limit 1;
   if found then
-    select p.by, p.note into who, why from shown_pause(pause, only_tenant) p;
+    select left(p.by, 500), left(p.note, 1000) into who, why from shown_pause(pause, only_tenant) p;
     return query select pause.kind || '-paused', format('waits because %s%s', case
         when pause.kind = 'everything' then 'claiming was stopped everywhere'
         else format('its %s %s was paused', pause.kind, quoted(pause.name)) end,
@@ -5409,7 +5547,7 @@ CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, versio
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select check_lanes(lanes);
+  select check_worker(id, host, version, types, queues), check_lanes(lanes);
   insert into workers as w (id, host, pid, version, lanes, types, queues)
   values (register_worker.id, register_worker.host, register_worker.pid, register_worker.version,
     register_worker.lanes, register_worker.types, register_worker.queues)
@@ -5638,6 +5776,11 @@ begin
   elsif not owned or job.state is distinct from 'running' then
     return query select 'lease-lost', false, null::bigint, null::bigint, null::bigint, false;
     return;
+  end if;
+  if known.progress_count::numeric + coalesce(jsonb_array_length(items), 0) + progress > 9223372036854775807
+    or coalesce(jsonb_array_length(items), 0)::numeric + progress > 9223372036854775807
+  then
+    raise exception 'the progress of a job adds up to at most 9223372036854775807' using errcode = 'HF002';
   end if;
   if jsonb_array_length(items) > 0 then
     -- In the order of their keys, so that two reports to one collection cannot wait for each other. Numbered behind
@@ -6830,7 +6973,10 @@ begin
     return query select r.code, r.text, r.culprit from reason_to_wait(job, only_tenant) r;
     return;
   end if;
-  select e.by, e.note into who, why
+  -- Hand-written SQL may have left a text of any length; an answer must not.
+  job.created_by := left(job.created_by, 500);
+  job.last_error := left(job.last_error, 10000);
+  select left(e.by, 500), left(e.note, 1000) into who, why
   from job_events e
   where e.job_id = job.id and (e.event = job.state or (job.state = 'canceled' and e.event = 'resolved'))
   order by e.id desc
@@ -6838,7 +6984,8 @@ begin
   case job.state
     when 'created' then
       code := 'held';
-      text := format('is held since %s%s until somebody releases it', moment(job.created_at), ' by ' || job.created_by);
+      text := format('is held since %s%s until somebody releases it', moment(job.created_at),
+        ' by ' || single_line(job.created_by));
       culprit := jsonb_build_object('kind', 'client', 'by', job.created_by, 'since', job.created_at);
     when 'scheduled' then
       code := case when job.reason = 'snoozed' then 'snoozed' else 'scheduled' end;
@@ -6862,6 +7009,9 @@ begin
       culprit := jsonb_build_object('kind', 'error', 'error', job.last_error, 'since', job.updated_at);
     when 'running' then
       select l.* into lease from leases l where l.job_id = job.id and l.attempt = job.attempt;
+      lease.worker := left(lease.worker, 255);
+      lease.interrupted_by := left(lease.interrupted_by, 500);
+      lease.interrupt_note := left(lease.interrupt_note, 1000);
       code := case
         when lease.job_id is null then 'misplaced'
         when lease.expires_at < now() then 'lapsed'
@@ -8035,6 +8185,7 @@ REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) 
 REVOKE ALL ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_texts(who text, reason text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_types(definitions jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_barrier() FROM PUBLIC;
@@ -8278,6 +8429,8 @@ REVOKE ALL ON FUNCTION holdfast.probe() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.probe() TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) FROM PUBLIC;

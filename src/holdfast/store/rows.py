@@ -67,7 +67,10 @@ def item_of(row: Mapping[str, Any]) -> Item:
     """An item from a row of `items_page`."""
     values: dict[str, Any] = dict(row)
     del values["more"]
-    values["data"] = value_of(values["data"])
+    try:
+        values["data"] = value_of(values["data"])
+    except HoldfastError as fault:  # the other items of the page can be read
+        values["data"] = {"unreadable": str(fault)}
     return Item(**values)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
+from holdfast.maintenance.crowd import Crowd
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 
 __all__ = ["Promotion"]
@@ -18,6 +19,9 @@ class Promotion(Duty):
 
     Entries before the last promoted one are looked at again, a moment after each look that left them out: a transaction
     may commit late. How soon depends on what such a full look costs: a twentieth of the time, but within a second.
+
+    While more is due than one call promotes, tenants take turns (see `Crowd`): the backlog of one does not delay the
+    others.
     """
 
     name = "promote"
@@ -29,11 +33,14 @@ class Promotion(Duty):
 
     _promoted_to: datetime | None = None
     _full_look_at = 0.0
+    _crowd: Crowd | None = None
 
     async def work(self, desk: Desk) -> Next:
         """Promote what is due."""
         asked_at, size = time.monotonic(), self.batch.size
         everything = asked_at >= self._full_look_at
+        if self._crowd is not None and await self._crowd.serve(desk, size, oldest=everything):
+            return self.at_once()
         row = await desk.row("promote", size, None if everything else self._promoted_to)
         if everything:
             least, most = _FULL_LOOK_SECONDS
@@ -42,7 +49,9 @@ class Promotion(Duty):
         if reached is not None and (self._promoted_to is None or reached > self._promoted_to):
             self._promoted_to = reached
         if row["promoted"] >= size:
+            self._crowd = self._crowd or Crowd()
             return self.at_once()
+        self._crowd = None
         following = row["next_in_seconds"]
         wait = self.interval_seconds if following is None else min(self.interval_seconds, following)
         if not everything:
@@ -51,4 +60,4 @@ class Promotion(Duty):
 
     def resume(self) -> None:
         """The clock may have been set back: what is due now may lie before what was promoted."""
-        self._promoted_to, self._full_look_at = None, 0.0
+        self._promoted_to, self._full_look_at, self._crowd = None, 0.0, None

@@ -51,7 +51,7 @@ as $$
   where b.name = bound and not (value between b.low and b.high and (not b.whole or value % 1 = 0))
 $$;
 
--- Refuse numbers of seconds that are out of bounds. A delay in the past means now.
+-- Refuse numbers of seconds that are out of bounds.
 create or replace function check_seconds(what text, bound text, lengths double precision[]) returns void
 language plpgsql immutable
 set search_path from current
@@ -59,9 +59,7 @@ as $$
 declare
   fault text;
 begin
-  select bounds_fault(
-    what, bound,
-    case when bound = 'delay' and length between -highest('delay') and 0 then 0 else length::numeric end) into fault
+  select bounds_fault(what, bound, length::numeric) into fault
   from unnest(lengths) as length
   where length is not null
   order by 1 nulls last

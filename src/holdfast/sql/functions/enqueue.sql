@@ -205,6 +205,8 @@ begin
 
   if wrong is null and options is not null then
     select case
+          when unknown.key = 'run_at' then 'run_at must be a time with its zone, before the year 10000'
+          when unknown.named then format('%s must be a string', unknown.key)
           when unknown.key is not null then format(
             'unknown option %s; known are priority, run_at, delay, idempotency_key, dedup_key, correlation_id, '
             'parent_id, max_attempts, target, queue, hold, target_count, traceparent', quote_ident(unknown.key))
@@ -212,7 +214,7 @@ begin
           when not is_number(option -> 'priority', 0, 1000000000, true) then 'priority must be 0 or more, at most 1000000000, a whole number'
           when not is_number(option -> 'max_attempts', 1, 2147483647, true) then 'max_attempts must be 1 or more, at most 2147483647, a whole number'
           when not is_number(option -> 'target_count', 1, 9223372036854775807, true) then 'target_count must be 1 or more, a whole number'
-          when not is_number(option -> 'delay', -3153600000, 3153600000, false) then 'delay must be a number of seconds, at most 3153600000 (100 years)'
+          when not is_number(option -> 'delay', 0, 3153600000, false) then 'delay must be a number of seconds, 0 or more, at most 3153600000 (100 years)'
           when jsonb_typeof(option -> 'hold') not in ('boolean', 'null') then 'hold must be true or false'
           when (option ->> 'parent_id') !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'parent_id must be a UUID'
           when (option ->> 'idempotency_key') !~ '^[\x21-\x7e]{1,255}$' then 'idempotency_key must be 1 to 255 visible ASCII characters'
@@ -230,10 +232,16 @@ begin
         end into wrong
     from unnest(options) as option
     left join lateral (
-      select key
+      -- Also what is a name, and not a string: `->>` would take [] for the name "[]".
+      select key, kind.named
       from jsonb_object_keys(case when jsonb_typeof(option) = 'object' then option end) as key
-      where key not in ('priority', 'run_at', 'delay', 'idempotency_key', 'dedup_key', 'correlation_id',
-        'parent_id', 'max_attempts', 'target', 'queue', 'hold', 'target_count', 'traceparent')
+      cross join lateral (
+        select key in ('run_at', 'idempotency_key', 'dedup_key', 'correlation_id', 'parent_id', 'target', 'queue',
+          'traceparent')) as kind (named)
+      where case
+          when kind.named then jsonb_typeof(option -> key) not in ('string', 'null')
+          else key not in ('priority', 'delay', 'max_attempts', 'hold', 'target_count')
+        end
       limit 1) unknown on true
     where option is not null
     order by 1 nulls last

@@ -55,7 +55,10 @@ begin
     return query select r.code, r.text, r.culprit from reason_to_wait(job, only_tenant) r;
     return;
   end if;
-  select e.by, e.note into who, why
+  -- Hand-written SQL may have left a text of any length; an answer must not.
+  job.created_by := left(job.created_by, 500);
+  job.last_error := left(job.last_error, 10000);
+  select left(e.by, 500), left(e.note, 1000) into who, why
   from job_events e
   where e.job_id = job.id and (e.event = job.state or (job.state = 'canceled' and e.event = 'resolved'))
   order by e.id desc
@@ -63,7 +66,8 @@ begin
   case job.state
     when 'created' then
       code := 'held';
-      text := format('is held since %s%s until somebody releases it', moment(job.created_at), ' by ' || job.created_by);
+      text := format('is held since %s%s until somebody releases it', moment(job.created_at),
+        ' by ' || single_line(job.created_by));
       culprit := jsonb_build_object('kind', 'client', 'by', job.created_by, 'since', job.created_at);
     when 'scheduled' then
       code := case when job.reason = 'snoozed' then 'snoozed' else 'scheduled' end;
@@ -87,6 +91,9 @@ begin
       culprit := jsonb_build_object('kind', 'error', 'error', job.last_error, 'since', job.updated_at);
     when 'running' then
       select l.* into lease from leases l where l.job_id = job.id and l.attempt = job.attempt;
+      lease.worker := left(lease.worker, 255);
+      lease.interrupted_by := left(lease.interrupted_by, 500);
+      lease.interrupt_note := left(lease.interrupt_note, 1000);
       code := case
         when lease.job_id is null then 'misplaced'
         when lease.expires_at < now() then 'lapsed'
@@ -150,7 +157,7 @@ begin
   order by scope.position
   limit 1;
   if found then
-    select p.by, p.note into who, why from shown_pause(pause, only_tenant) p;
+    select left(p.by, 500), left(p.note, 1000) into who, why from shown_pause(pause, only_tenant) p;
     return query select pause.kind || '-paused', format('waits because %s%s', case
         when pause.kind = 'everything' then 'claiming was stopped everywhere'
         else format('its %s %s was paused', pause.kind, quoted(pause.name)) end,

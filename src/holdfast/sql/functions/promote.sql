@@ -55,6 +55,83 @@ begin
 end
 $$;
 
+-- Promote what others have due behind the backlog of some tenants. Looks at up to `max_looked` entries that are due, from
+-- (from_run_at, from_job_id) on, and deals up to `max_jobs` to the tenants that it meets there, in turns. Tenants in
+-- `passed` have something due before that, and get nothing: within a tenant, order is by time. Answers how many were
+-- promoted, whether everything due was looked at, where to go on, and for each tenant that has more here than it got the
+-- first entry of that. A job that somebody has locked is left out: `promote_due` comes to it.
+-- Moves: scheduled → queued, retry → queued.
+create or replace function promote_behind(
+  from_run_at timestamptz default '-infinity', from_job_id uuid default '00000000-0000-0000-0000-000000000000',
+  passed text[] default '{}', max_jobs integer default 500, max_looked integer default 10000
+) returns table (
+  promoted integer, ended boolean, reached_run_at timestamptz, reached_job_id uuid,
+  left_tenants text[], left_run_at timestamptz[], left_job_ids uuid[])
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  entries uuid[];
+  ids     uuid[];
+begin
+  select array_agg(entry.job_id), max(entry.run_at), count(*) < max_looked into entries, reached_run_at, ended
+  from (
+    select d.run_at, d.job_id
+    from due d
+    where d.run_at <= now() and (d.run_at, d.job_id) >= (from_run_at, from_job_id)
+    order by d.run_at, d.job_id
+    limit max_looked) entry;
+  reached_job_id := entries[max_looked];
+  if ended then
+    -- What falls due at this moment may be committed a little later, and is looked for once more.
+    reached_run_at := now() - interval '0.5 seconds';
+    reached_job_id := '00000000-0000-0000-0000-000000000000';
+  end if;
+
+  with others as materialized (
+    -- One walk over the index for all of them, not a descent for each. An entry that does not fit its job is left out.
+    select j.id, j.run_at, j.tenant
+    from jobs j
+    where j.id = any (entries) and j.tenant <> all (passed) and j.run_at <= now() and j.state in ('scheduled', 'retry')
+  ), turns as (
+    select o.*, row_number() over (partition by o.tenant order by o.run_at, o.id) as turn
+    from others o
+  ), dealt as materialized (
+    select t.*, row_number() over (order by t.turn, t.run_at, t.id) <= max_jobs as taken
+    from turns t
+  ), rest as (
+    select distinct on (d.tenant) d.tenant, d.run_at, d.id
+    from dealt d
+    where not d.taken
+    order by d.tenant, d.run_at, d.id
+  )
+  select array(select d.id from dealt d where d.taken order by d.run_at, d.id),
+    array_agg(r.tenant order by r.run_at, r.id), array_agg(r.run_at order by r.run_at, r.id),
+    array_agg(r.id order by r.run_at, r.id)
+  into ids, left_tenants, left_run_at, left_job_ids
+  from rest r;
+
+  -- As in `promote_due`: nobody waits for a job or an entry that somebody has locked.
+  ids := array(
+    select free.id
+    from unnest(ids) as chosen (job_id)
+    cross join lateral (
+      select j.id, j.run_at from jobs j where j.id = chosen.job_id for no key update skip locked) free
+    cross join lateral (
+      select d.job_id from due d where d.run_at = free.run_at and d.job_id = free.id for update skip locked) entry);
+  promoted := cardinality(ids);
+  if promoted > 0 then
+    perform promote_jobs(ids);
+  end if;
+  return next;
+end
+$$;
+
 -- For leaders of older releases, which do not know that what is parked is to be admitted.
 create or replace function promote(max_jobs integer default 500, after timestamptz default '-infinity')
 returns table (promoted integer, next_in_seconds double precision, reached timestamptz)

@@ -6,11 +6,43 @@ create or replace function register_worker(
 language sql security definer
 set search_path from current
 as $$
-  select check_lanes(lanes);
+  select check_worker(id, host, version, types, queues), check_lanes(lanes);
   insert into workers as w (id, host, pid, version, lanes, types, queues)
   values (register_worker.id, register_worker.host, register_worker.pid, register_worker.version,
     register_worker.lanes, register_worker.types, register_worker.queues)
   on conflict on constraint workers_pkey do update set heartbeat_at = now()
+$$;
+
+-- Refuse what nobody could list: `holdfast workers` and the dashboard show all workers at once. The same for both ways to
+-- enlist, and for what is left out.
+create or replace function check_worker(id text, host text, version text, types text[], queues text[], tenants text[] default null)
+returns void
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+  wrong text;
+begin
+  wrong := case
+    when coalesce(length(id), 0) not between 1 and 255 then 'a worker is named by 1 to 255 characters'
+    when host is null or length(host) > 255 then 'the host of a worker must be a text of at most 255 characters'
+    when version is null or length(version) > 255 then 'the version of a worker must be a text of at most 255 characters'
+    when types is null then 'a worker must name its job types'
+  end;
+  if wrong is null then
+    select case
+        when cardinality(list.names) > 10000 then format('a worker names at most 10000 %s', list.what)
+        else format('%s of a worker must be names of 1 to 200 characters', list.what)
+      end into wrong
+    from (values ('job types', types), ('queues', queues), ('tenants', tenants)) as list (what, names)
+    where cardinality(list.names) > 10000
+      or exists (select from unnest(list.names) as name where coalesce(length(name), 0) not between 1 and 200)
+    limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
+end
 $$;
 
 -- Refuse slots that are not counts: whoever adds up the slots of all workers would fail.
@@ -23,6 +55,11 @@ declare
 begin
   if jsonb_typeof(lanes) is distinct from 'object' then
     raise exception 'lanes must be an object with the slots of each lane' using errcode = 'HF002';
+  end if;
+  if (select count(*) from jsonb_object_keys(lanes)) > 1000
+    or exists (select from jsonb_object_keys(lanes) as name where length(name) not between 1 and 200)
+  then
+    raise exception 'lanes must have names of 1 to 200 characters, and at most 1000 of them' using errcode = 'HF002';
   end if;
   select lane.key into wrong
   from jsonb_each(lanes) lane
@@ -44,6 +81,7 @@ create or replace function enlist_worker(
 language sql security definer
 set search_path from current
 as $$
+  select check_worker(id, host, version, types, queues, tenants);
   select register_worker(
     enlist_worker.id, enlist_worker.host, enlist_worker.pid, enlist_worker.version, enlist_worker.lanes,
     enlist_worker.types, enlist_worker.queues);
@@ -124,7 +162,7 @@ as $$
     and excluded.version >= t.version
 $$;
 
--- Refuse a declaration whose numbers are out of bounds, and name it.
+-- Refuse a declaration that is not complete, or whose numbers or texts are out of bounds, and name it.
 create or replace function check_types(definitions jsonb) returns void
 language plpgsql immutable
 set search_path from current
@@ -132,6 +170,38 @@ as $$
 declare
   wrong text;
 begin
+  if jsonb_typeof(definitions) is distinct from 'array' then
+    raise exception 'job types must be a list of objects' using errcode = 'HF002';
+  elsif jsonb_array_length(definitions) > 10000 then
+    raise exception 'at most 10000 job types are published at once' using errcode = 'HF002';
+  end if;
+  select case
+      when jsonb_typeof(definition) <> 'object' then 'job types must be a list of objects'
+      when length(definition ->> 'name') between 1 and 200 and jsonb_typeof(definition -> 'name') = 'string' then
+        format('job type %s: %s', definition ->> 'name', case
+          when field.most is null then format('%s must be a number', field.name)
+          when field.required then format('%s must be a string of 1 to %s characters', field.name, field.most)
+          else format('%s must be a string of at most %s characters', field.name, field.most)
+        end)
+      else 'the name of a job type must be a string of 1 to 200 characters'
+    end into wrong
+  from jsonb_array_elements(definitions) as definition
+  cross join (values
+    ('name', 200, true), ('queue', 200, true), ('lane', 200, true), ('on_failure', 200, true), ('limit_key', 1000, false),
+    ('rate_key', 1000, false), ('version', null, true), ('backoff_base', null, true), ('backoff_factor', null, true),
+    ('backoff_max', null, true), ('backoff_jitter', null, true))
+    as field (name, most, required)
+  where jsonb_typeof(definition) <> 'object'
+    or case coalesce(jsonb_typeof(definition -> field.name), 'null')
+      when 'null' then field.required
+      when 'string' then field.most is null
+        or length(definition ->> field.name) not between field.required::integer and field.most
+      else field.most is not null
+    end
+  limit 1;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
   select format('job type %s: %s', definition ->> 'name', case jsonb_typeof(definition -> field.name)
       when 'number' then bounds_fault(field.name, field.bound, (definition ->> field.name)::numeric)
       else format('%s must be a number', field.name)
@@ -155,13 +225,12 @@ begin
     limit 1;
   end if;
   if wrong is null then
-    select format('job type %s: %s must have at most %s characters', left(definition ->> 'name', 200), field.name, field.most)
-    into wrong
+    select format('job type %s: %s', definition ->> 'name', case
+        when definition ->> 'on_failure' not in ('retry', 'hold') then 'on_failure must be retry or hold'
+        else 'payload_schema must have at most 1048576 characters'
+      end) into wrong
     from jsonb_array_elements(definitions) as definition
-    cross join (values
-      ('name', 200), ('queue', 200), ('limit_key', 1000), ('rate_key', 1000), ('payload_schema', 1048576))
-      as field (name, most)
-    where length(definition ->> field.name) > field.most
+    where definition ->> 'on_failure' not in ('retry', 'hold') or length(definition ->> 'payload_schema') > 1048576
     limit 1;
   end if;
   if wrong is not null then

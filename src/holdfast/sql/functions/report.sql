@@ -62,6 +62,11 @@ begin
     return;
   end if;
 
+  if known.progress_count::numeric + coalesce(jsonb_array_length(items), 0) + progress > 9223372036854775807
+    or coalesce(jsonb_array_length(items), 0)::numeric + progress > 9223372036854775807
+  then
+    raise exception 'the progress of a job adds up to at most 9223372036854775807' using errcode = 'HF002';
+  end if;
   if jsonb_array_length(items) > 0 then
     -- In the order of their keys, so that two reports to one collection cannot wait for each other. Numbered behind
     -- all that the job has reported, which is at least what it has stored.

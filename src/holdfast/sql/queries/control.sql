@@ -63,7 +63,7 @@ from holdfast.keys_after($1, $2, $3);
 -- name: list_audit
 -- What was done, newest first.
 select id, holdfast.readable(at) as at, left(actor, 500) as actor, key_id, left(tenant, 200) as tenant, left(action, 200) as action,
-  left(subject, 500) as subject, case when octet_length(detail::text) <= 20000 then detail::text end as detail,
+  left(subject, 500) as subject, detail::text as detail,
   left(address, 255) as address, left(request_id, 255) as request_id
 from holdfast.list_audit($1, $2, $3);
 

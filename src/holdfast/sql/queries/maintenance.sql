@@ -15,6 +15,12 @@ select holdfast.resign($1, $2);
 select promoted, next_in_seconds, nullif(reached, '-infinity') as reached
 from holdfast.promote_due($1, coalesce($2::timestamptz, '-infinity'));
 
+-- name: promote_behind
+-- scheduled | retry → queued, for tenants with nothing due before the given entry.
+select promoted, ended, reached_run_at, reached_job_id, left_tenants, left_run_at, left_job_ids
+from holdfast.promote_behind(
+  coalesce($1::timestamptz, '-infinity'), coalesce($2::uuid, '00000000-0000-0000-0000-000000000000'), $3::text[], $4, $5);
+
 -- name: elect
 -- Seat the heads of targets that were called.
 select called, reached from holdfast.elect_from($1, $2);
