@@ -116,6 +116,20 @@ async def test_a_process_with_a_stuck_thread_is_replaced(start: Start, hf: Holdf
     assert line["duration_seconds"] > 0
 
 
+async def test_a_process_is_replaced_though_its_stuck_thread_returned_while_it_drained(
+    start: Start, hf: Holdfast
+) -> None:
+    """Nobody has asked it to stop, and whoever started it may not start another one."""
+    worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=2")
+    beside, slow = await hf.enqueue_many([("nap", {"seconds": 2}), ("slow", {})])
+    assert (await reached(hf, slow, "success")).result == "done in the end"
+    await reached(hf, beside, "success")
+    assert (await reached(hf, await hf.enqueue("process", {}), "success")).result == worker.process.pid
+    assert len(worker.lines("started")) == 2
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
 async def test_a_thread_that_ignores_the_drain_is_handed_back_once_its_process_is_gone(
     start: Start, hf: Holdfast
 ) -> None:

@@ -77,7 +77,7 @@ async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, optio
 
     with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
         await hf.run_worker(started=begin, **options)
-    if started[0].stuck:
+    if started[0].stuck or (started[0].to_be_replaced and not shutdown.asked):
         become_anew(started[0], stopping=shutdown.asked)
     return Exit.OK
 

@@ -48,5 +48,5 @@ class Deadlines:
     def _over(held: Held) -> None:
         held.deadline = held.timer = None
         if held.task is not None:
-            held.late = True
+            held.time_out()
             held.task.cancel()

@@ -225,9 +225,7 @@ class Execution:
 
     def given_up(self, held: Held, timeout: float) -> Outcome:
         """The outcome of a handler in a thread that does not return, once its process has been replaced."""
-        wanted_away = held.interrupt in ("cancel", "pause")
-        outcome = self._interrupted(held) if wanted_away or not held.stuck else None
-        return outcome or Outcome.timed_out(timeout)
+        return self._interrupted(held) or Outcome.timed_out(timeout)
 
     def shutdown(self) -> None:
         """No more threads and processes. Threads still running are left to themselves, processes are ended."""
@@ -249,8 +247,11 @@ class Execution:
                 return self._interrupted(held) or _failed(held, error)
 
     def _interrupted(self, held: Held) -> Outcome | None:
-        """The outcome of a handler that was told to stop; None if it was not."""
-        return None if held.interrupt is None else self._stopped(held, held.interrupt)
+        """The outcome of a handler that was told to stop; None if it was not, or had timed out before.
+
+        A worker that drains because of a stuck handler must not make it free: it would run again without bound.
+        """
+        return None if held.interrupt is None or held.timed_out else self._stopped(held, held.interrupt)
 
     def _stopped(self, held: Held, why: Interrupt) -> Outcome:
         match why:
@@ -303,6 +304,7 @@ class Execution:
                 break
             if not late:
                 late, deadline = True, time.monotonic() + self._stuck_after
+                held.time_out()
                 held.stopped = True
             elif not held.stuck:
                 held.stuck, deadline = True, None

@@ -101,6 +101,8 @@ class Worker:
         self._drain = Drain(config.shutdown_grace_period_seconds, self._slots, self._held)
         #: Attempts that cannot be ended, with what to say of them once only a new process is left.
         self.stuck: list[Settlement] = []
+        #: It drains because a handler was stuck, though that one may have ended since: nobody asked it to stop.
+        self.to_be_replaced = False
         #: Replaces this process, from any thread, which then settles what is stuck. None inside of somebody's program.
         self.replace: Callable[[], object] | None = None
         #: Whether somebody has asked the process to stop, as known in any thread, even while the event loop is blocked.
@@ -303,6 +305,7 @@ class Worker:
 
     def _on_stuck(self, held: Held) -> None:
         self._tell("has a stuck thread and is to be replaced", _name(held))
+        self.to_be_replaced = True
         self._drain.begun.set()
 
     def _time_over(self, held: Held | None) -> float:
