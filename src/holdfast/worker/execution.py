@@ -85,7 +85,7 @@ class Execution:
         self._middleware = middleware
         self._threads = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="holdfast-handler")
         self._processes = ProcessPool()
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines(stuck_after_seconds)
         self._requeue_drained = requeue_drained
         self._stuck_after = stuck_after_seconds
         self._on_stuck = on_stuck
@@ -168,21 +168,16 @@ class Execution:
         """Get a payload that did not come with the claim. The time that this takes is not the handler's."""
         if self._payloads is None:
             return
-        asked_at, stuck_at, held.stuck_at = time.monotonic(), held.stuck_at, None
+        asked_at = time.monotonic()
         try:
             await self._payloads.fetch(held)
         finally:
             held.waited = time.monotonic() - asked_at
-            held.stuck_at = None if stuck_at is None else stuck_at + held.waited
         held.started = time.monotonic()
 
     async def _begin(self, held: Held, starts: Starts) -> None:
         """Have it recorded that the handler is about to run. The time that this takes is not the handler's."""
-        stuck_at, held.stuck_at = held.stuck_at, None
-        try:
-            await starts.begin(held)
-        finally:
-            held.stuck_at = None if stuck_at is None else stuck_at + held.waited
+        await starts.begin(held)
         held.started = time.monotonic()
 
     async def _within_middleware(self, held: Held, job_type: JobType, timeout: float | None) -> Any:

@@ -54,7 +54,7 @@ class Held:
     timer: asyncio.TimerHandle | None = None
     late = False
     stuck = False
-    #: When an async handler that ignores its cancellation is called stuck.
+    #: When what ignores its cancellation in the event loop is called stuck: an async handler, or middleware.
     stuck_at: float | None = None
     #: The handler has seen that it should stop.
     noticed = False

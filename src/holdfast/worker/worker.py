@@ -167,7 +167,6 @@ class Worker:
                 self._execution,
                 types=self._types,
                 timeouts=self._timeouts,
-                stuck_after=self._stuck_after,
                 on_ended=self._on_ended,
                 on_struck=self._on_struck,
                 settle=self._settle,
@@ -304,7 +303,7 @@ class Worker:
         self._drain.handler_ended()
 
     def _on_stuck(self, held: Held) -> None:
-        self._tell("has a stuck thread and is to be replaced", _name(held))
+        self._tell("has a stuck handler and is to be replaced", _name(held))
         self.to_be_replaced = True
         self._drain.begun.set()
 
