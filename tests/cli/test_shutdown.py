@@ -85,6 +85,47 @@ async def test_a_hangup_drains(start: Start, hf: Holdfast) -> None:
     assert (await hf.get(job)).state is State.SUCCESS
 
 
+PAUSE = """
+import os, pathlib, time
+if {condition}:
+    print("has no handlers yet", flush=True)
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+"""
+STUCK = """
+import threading
+from holdfast import Holdfast, RetryPolicy
+
+hf = Holdfast()
+
+@hf.job("stuck", timeout=0.2, retry=RetryPolicy(max_attempts=1))
+def stuck(ctx): threading.Event().wait(120)
+"""
+
+
+@pytest.mark.parametrize("moment", ["the interpreter starts", "the app is imported"])
+async def test_a_signal_counts_while_a_process_replaces_itself(
+    start: Start, hf: Holdfast, tmp_path: Path, moment: str
+) -> None:
+    """The new program has no handlers then, and would die of it before it has settled anything."""
+    anew = "'HOLDFAST_REMAINS' in os.environ"
+    imported = "pathlib.Path('imported').exists()"
+    early = moment == "the interpreter starts"
+    (tmp_path / "sitecustomize.py").write_text(PAUSE.format(condition=anew) if early else "")
+    pause = "" if early else PAUSE.format(condition=imported) + "pathlib.Path('imported').touch()\n"
+    (tmp_path / "thread.py").write_text(pause + STUCK)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    worker = start("worker", "--app", "thread:hf", "--stuck-after", "0.2", folder=tmp_path, PYTHONPATH=path)
+    job = await hf.enqueue("stuck", {})
+    await worker.wrote("has no handlers yet")
+    worker.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.2)  # it would have died of it
+    (tmp_path / "go").touch()
+    assert await worker.ended() == 0
+    assert [a.outcome for a in await hf.attempts(job)] == ["timeout"]
+    assert len(worker.lines("started")) == 1
+
+
 async def test_a_process_ended_by_a_real_time_signal_is_started_again(start: Start) -> None:
     workers = start("worker", "--app", TASKS, "--processes", 2)
     await until(lambda: len(workers.lines("started")) == 2)

@@ -71,14 +71,14 @@ async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, optio
     async def begin(new: Worker) -> None:
         started.append(new)
         shutdown.attach(new.drain)
-        new.replace = lambda: become_anew(new, stopping=shutdown.noticed)
+        new.replace = lambda: become_anew(new, stopping=lambda: shutdown.noticed)
         new.told_to_stop = lambda: shutdown.noticed
         await hf.tell_overruled()
 
     with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
         await hf.run_worker(started=begin, **options)
     if started[0].stuck or (started[0].to_be_replaced and not shutdown.asked):
-        become_anew(started[0], stopping=shutdown.asked)
+        become_anew(started[0], stopping=lambda: shutdown.noticed)
     return Exit.OK
 
 
