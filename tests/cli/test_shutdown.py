@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ async def test_a_lifespan_that_hangs_on_stop_is_given_up_at_the_second_signal(
     await worker.wrote("begins to stop")
     worker.process.send_signal(signal.SIGINT)
     assert await worker.ended(seconds=25) == 0
+
+
+@pytest.mark.parametrize("moment", ["start", "stop"])
+async def test_a_lifespan_that_blocks_the_loop_is_given_up_ten_seconds_after_the_grace(
+    start: Start, hf: Holdfast, tmp_path: Path, moment: str
+) -> None:
+    hanging = app(tmp_path, **{moment: "time.sleep(3600)"})
+    worker = start("worker", "--app", hanging, folder=tmp_path, HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS="0")
+    if moment == "stop":
+        await until(lambda: len(worker.lines("started")) == 1)
+    else:
+        await worker.wrote("begins to start")
+    worker.process.send_signal(signal.SIGTERM)
+    await worker.wrote(f"begins to {moment}")
+    told_at = time.monotonic()
+    assert await worker.ended(seconds=25) == 0
+    assert time.monotonic() - told_at > 9
+    assert "is blocked by its app's lifespan and ends" in worker.text
 
 
 async def test_a_third_signal_ends_a_worker_whose_event_loop_is_blocked(start: Start, tmp_path: Path) -> None:
