@@ -40,6 +40,12 @@ def stubborn(ctx: Context) -> None:
     threading.Event().wait(120)
 
 
+@hf.job("slow", timeout=0.2)
+def slow(ctx: Context) -> str:
+    time.sleep(1)
+    return "done in the end"
+
+
 @hf.job("deaf")
 def deaf(ctx: Context) -> None:
     ctx.logger.info("hears nothing")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,24 @@ async def test_a_lifespan_that_hangs_on_stop_is_given_up_at_the_second_signal(
     assert await worker.ended(seconds=25) == 0
 
 
+@pytest.mark.parametrize("moment", ["start", "stop"])
+async def test_a_lifespan_that_blocks_the_loop_is_given_up_ten_seconds_after_the_grace(
+    start: Start, hf: Holdfast, tmp_path: Path, moment: str
+) -> None:
+    hanging = app(tmp_path, **{moment: "time.sleep(3600)"})
+    worker = start("worker", "--app", hanging, folder=tmp_path, HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS="0")
+    if moment == "stop":
+        await until(lambda: len(worker.lines("started")) == 1)
+    else:
+        await worker.wrote("begins to start")
+    worker.process.send_signal(signal.SIGTERM)
+    await worker.wrote(f"begins to {moment}")
+    told_at = time.monotonic()
+    assert await worker.ended(seconds=25) == 0
+    assert time.monotonic() - told_at > 9
+    assert "is blocked by its app's lifespan and ends" in worker.text
+
+
 async def test_a_third_signal_ends_a_worker_whose_event_loop_is_blocked(start: Start, tmp_path: Path) -> None:
     blocked = "[time.sleep(1) for _ in range(3600)]"
     worker = start("worker", "--app", app(tmp_path, start=blocked), folder=tmp_path)
@@ -83,6 +102,47 @@ async def test_a_hangup_drains(start: Start, hf: Holdfast) -> None:
     worker.process.send_signal(signal.SIGHUP)
     assert await worker.ended() == 0
     assert (await hf.get(job)).state is State.SUCCESS
+
+
+PAUSE = """
+import os, pathlib, time
+if {condition}:
+    print("has no handlers yet", flush=True)
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+"""
+STUCK = """
+import threading
+from holdfast import Holdfast, RetryPolicy
+
+hf = Holdfast()
+
+@hf.job("stuck", timeout=0.2, retry=RetryPolicy(max_attempts=1))
+def stuck(ctx): threading.Event().wait(120)
+"""
+
+
+@pytest.mark.parametrize("moment", ["the interpreter starts", "the app is imported"])
+async def test_a_signal_counts_while_a_process_replaces_itself(
+    start: Start, hf: Holdfast, tmp_path: Path, moment: str
+) -> None:
+    """The new program has no handlers then, and would die of it before it has settled anything."""
+    anew = "'HOLDFAST_REMAINS' in os.environ"
+    imported = "pathlib.Path('imported').exists()"
+    early = moment == "the interpreter starts"
+    (tmp_path / "sitecustomize.py").write_text(PAUSE.format(condition=anew) if early else "")
+    pause = "" if early else PAUSE.format(condition=imported) + "pathlib.Path('imported').touch()\n"
+    (tmp_path / "thread.py").write_text(pause + STUCK)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    worker = start("worker", "--app", "thread:hf", "--stuck-after", "0.2", folder=tmp_path, PYTHONPATH=path)
+    job = await hf.enqueue("stuck", {})
+    await worker.wrote("has no handlers yet")
+    worker.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.2)  # it would have died of it
+    (tmp_path / "go").touch()
+    assert await worker.ended() == 0
+    assert [a.outcome for a in await hf.attempts(job)] == ["timeout"]
+    assert len(worker.lines("started")) == 1
 
 
 async def test_a_process_ended_by_a_real_time_signal_is_started_again(start: Start) -> None:

@@ -118,6 +118,65 @@ async def test_a_process_with_a_stuck_thread_is_replaced(start: Start, hf: Holdf
     assert line["duration_seconds"] > 0
 
 
+async def test_a_process_is_replaced_though_its_stuck_thread_returned_while_it_drained(
+    start: Start, hf: Holdfast
+) -> None:
+    """Nobody has asked it to stop, and whoever started it may not start another one."""
+    worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=2")
+    beside, slow = await hf.enqueue_many([("nap", {"seconds": 2}), ("slow", {})])
+    assert (await reached(hf, slow, "success")).result == "done in the end"
+    await reached(hf, beside, "success")
+    assert (await reached(hf, await hf.enqueue("process", {}), "success")).result == worker.process.pid
+    assert len(worker.lines("started")) == 2
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
+FOREIGN = """
+import asyncio, os, time
+from holdfast import Holdfast, Middleware, RetryPolicy, events
+
+class Deaf(Middleware):
+    async def run(self, ctx, call_next):
+        value = await call_next()
+        while ctx.type == "work":
+            try:
+                await asyncio.sleep(3600)
+            except BaseException:
+                pass
+        return value
+
+hf = Holdfast(middleware=[Deaf()] if {what!r} == "middleware" else [])
+
+@hf.on(events.AttemptStarted)
+def observe(event):
+    if {what!r} == "observer" and event.type == "work":
+        time.sleep(120)
+
+@hf.job("work", timeout=0.5, retry=RetryPolicy(max_attempts=1), executor={executor!r})
+def work(ctx): pass
+
+@hf.job("process")
+async def process(ctx): return os.getpid()
+"""
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+@pytest.mark.parametrize("what", ["observer", "middleware"])
+async def test_a_process_is_replaced_if_foreign_code_around_a_handler_does_not_end(
+    start: Start, hf: Holdfast, tmp_path: Path, what: str, executor: str
+) -> None:
+    """An observer that blocks the event loop, or middleware that swallows its cancellation."""
+    (tmp_path / "foreign.py").write_text(FOREIGN.format(what=what, executor=executor))
+    worker = start("worker", "--app", "foreign:hf", "--stuck-after", "0.2", folder=tmp_path)
+    job = await hf.enqueue("work", {})
+    await reached(hf, job, "dead", seconds=25)
+    assert [a.outcome for a in await hf.attempts(job)] == ["timeout"]
+    assert (await reached(hf, await hf.enqueue("process", {}), "success")).result == worker.process.pid
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
 async def test_a_thread_that_ignores_the_drain_is_handed_back_once_its_process_is_gone(
     start: Start, hf: Holdfast
 ) -> None:

@@ -13,7 +13,7 @@ from tests.testing.app import hf, send
 
 async def test_a_job_is_found_by_type_payload_and_options(jobs: Jobs) -> None:
     jobs.freeze()
-    parent = await send.enqueue(to="parent")
+    parent = await send.options(tenant="acme").enqueue(to="parent")
     ref = await hf.enqueue(
         "order.ship",
         {"order": {"id": 7, "lines": [1, 2]}, "express": True},

@@ -263,7 +263,7 @@ async def test_whoever_reads_nothing_is_given_up(port: int, answer: bytes, monke
 
 
 async def test_whoever_reads_slowly_gets_everything(port: int, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unread, "_EVERY_SECONDS", 0.3)
+    monkeypatch.setattr(unread, "_EVERY_SECONDS", 1.0)
     monkeypatch.setattr(unread, "_LEAST_BYTES", 1)  # on a busy machine nobody reads fast
     line = await asked(port, answer)
     await until(lambda: bounded.Bounded.unread.size > 0, seconds=10, what="the answer waits")

@@ -7,12 +7,14 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
 
-from holdfast import Context, Holdfast
+from holdfast import Context, Holdfast, HoldfastError
+from holdfast.testing.inprocess import reached, working
 
 
 class Order(BaseModel):
@@ -111,3 +113,31 @@ async def test_handlers_in_threads_run_side_by_side(hf: Holdfast) -> None:
     async with asyncio.timeout(60):
         await hf.run_worker(burst=True, lanes={"general": 4})
     assert {(await hf.get(job.id)).state for job in jobs} == {"success"}
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+@pytest.mark.parametrize("what", ["enqueue", "progress", "items"])
+async def test_what_a_handler_left_behind_records_nothing(hf: Holdfast, kind: str, what: str) -> None:
+    kept: list[Any] = []
+
+    def call(ctx: Any) -> Any:
+        match what:
+            case "enqueue":
+                return ctx.enqueue("child")
+            case "progress":
+                return ctx.progress(1)
+            case _:
+                return ctx.items([{"key": "a", "data": 1}])
+
+    async def coroutine(ctx: Context) -> None:
+        kept.append(ctx)
+
+    def function(ctx: Context) -> None:
+        kept.append(ctx)
+
+    hf.job("leave")(coroutine if kind == "async" else function)
+    async with working(hf):
+        job = await reached(hf, await hf.enqueue("leave"), "success")
+        with pytest.raises(HoldfastError, match="the handler of this attempt has ended; nothing is recorded"):
+            await (call(kept[0]) if kind == "async" else asyncio.to_thread(call, kept[0]))
+    assert [found.id for found in await hf.find()] == [job.id]

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from holdfast import Context, Hold, Holdfast, RetryPolicy
+from holdfast.telemetry.events import WorkerChanged
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
 from holdfast.worker.held import Held
@@ -157,6 +158,60 @@ async def test_a_thread_past_its_timeout_keeps_its_slot_until_it_returns(hf: Hol
         await hf.wait(first.id, timeout=30)
         await hf.wait(second.id, timeout=30)
     assert [a.outcome for a in await hf.attempts(first.id)] == ["timeout"]
+
+
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_a_handler_that_timed_out_has_timed_out_though_a_drain_ends_it(hf: Holdfast, executor: str) -> None:
+    """Its worker drains because it is stuck, and interrupts it once more: it must not run again for nothing."""
+    told: list[WorkerChanged] = []
+    hf.events.subscribe(told.append, WorkerChanged)
+
+    async def coroutine(ctx: Context) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(3600)
+
+    def thread(ctx: Context) -> None:
+        while ctx._held.interrupt is None:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        assert ctx.cancelled
+
+    @hf.job("beside")
+    async def beside(ctx: Context) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0.5)  # the drain waits for it, and so the other one can be settled
+
+    hf.job("late", timeout=0.1, retry=RetryPolicy(max_attempts=1))(coroutine if executor == "async" else thread)
+    async with working(hf, stuck_after_seconds=0.2) as worker:
+        other, job = await hf.enqueue_many([("beside", {}), ("late", {})])
+        await until(lambda: any(event.change == "drains" for event in told), what="the worker drains")
+        worker.drain()
+        worker.drain()
+    assert [a.outcome for a in await hf.attempts(job)] == ["timeout"]
+    assert (await hf.get(job)).state == "dead"
+    assert [a.outcome for a in await hf.attempts(other)] == ["released"]
+
+
+async def test_a_handler_that_drains_for_longer_than_its_time_is_handed_back(hf: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    @hf.job("clean", timeout=0.5, retry=RetryPolicy(max_attempts=1))
+    async def clean(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(3600)  # ended by the timeout
+
+    async with working(hf) as worker:
+        job = await clean.enqueue()
+        await begun.wait()
+        worker.drain()
+        worker.drain()
+    assert [a.outcome for a in await hf.attempts(job)] == ["released"]
 
 
 async def test_a_job_canceled_before_its_handler_began_frees_its_slot(hf: Holdfast) -> None:

@@ -167,3 +167,58 @@ async def test_a_connection_inside_another_transaction_is_refused(hf: Holdfast, 
     async with working(hf):
         await hf.wait(job, timeout=30)
     assert refused == ["the connection is in a transaction already, which this block could not commit"]
+
+
+async def _role(conn: Any) -> None:
+    await conn.execute("set role holdfast_worker")  # which may complete a job
+
+
+async def _setting(conn: Any) -> None:
+    await conn.execute("set search_path = pg_catalog")
+
+
+async def _temporary(conn: Any) -> None:
+    await conn.execute("create temp table effects (job_id uuid)")
+
+
+async def _statements(conn: Any) -> None:
+    await conn.execute("deallocate all")
+
+
+async def _codec(conn: Any) -> None:
+    await conn.set_type_codec("int4", schema="pg_catalog", encoder=str, decoder=lambda _: "seven", format="text")
+
+
+async def _logger(conn: Any) -> None:
+    conn.add_query_logger(lambda record: OVERHEARD.append(record.query))
+
+
+OVERHEARD: list[str] = []
+
+
+@pytest.mark.parametrize("change", [_role, _setting, _temporary, _statements, _codec, _logger])
+async def test_what_a_handler_does_to_a_connection_does_not_reach_the_next_one(hf: Holdfast, change: Any) -> None:
+    """A connection is used again if it cannot be told from a new one, and ended otherwise."""
+    backends: list[int] = []
+
+    async def looks(conn: Any) -> list[Any]:
+        backends.append(await conn.fetchval("select pg_backend_pid()"))
+        return [
+            await conn.fetchval("select current_user = session_user"),
+            await conn.fetchval("select 'effects'::regclass = 'public.effects'::regclass"),
+            str(await conn.fetchval("select 6 + $1::int4", 1)),
+        ]
+
+    @hf.job("work", retry=RetryPolicy(max_attempts=1))
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            ctx.result = await looks(mine)
+            if ctx.tenant == "first":
+                await change(mine)
+
+    async with working(hf, lanes={"fast": 0, "general": 1}):
+        await hf.wait(await hf.enqueue("work", tenant="first"), timeout=30)
+        OVERHEARD.clear()
+        assert (await hf.wait(await hf.enqueue("work", tenant="second"), timeout=30)).result == [True, True, "7"]
+    assert OVERHEARD == []
+    assert (backends[0] == backends[1]) is (change not in (_codec, _logger))

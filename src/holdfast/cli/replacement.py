@@ -6,6 +6,9 @@ the process has become. To whoever started it, it is the same process.
 
 Where a handler blocks the event loop, the lease keeper's thread does this, and what is left is all that the worker
 held. An environment variable would be too short for that, so it is handed on in a file without a name.
+
+Until the new program can hear signals, those that ask it to stop are blocked: the mask outlives `exec`, and so does a
+signal that waits behind it. It would end the new program before that has settled anything.
 """
 
 from __future__ import annotations
@@ -16,14 +19,17 @@ import dataclasses
 import json
 import logging
 import os
+import signal
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from typing import NoReturn
 from uuid import UUID
 
 from holdfast.app import Holdfast
+from holdfast.cli.shutdown import SIGNALS, note_early
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database, Pause
@@ -49,22 +55,24 @@ class Remains:
     stopping: bool
 
 
-def become_anew(worker: Worker, *, stopping: bool) -> NoReturn:
+def become_anew(worker: Worker, *, stopping: Callable[[], bool]) -> NoReturn:
     """Replace this process by a new run of its own command line. Nothing of it goes on, not even threads."""
-    remains = {
-        "worker": worker.id,
-        "stopping": stopping,
-        "attempts": [
-            [str(job_id), attempt, dataclasses.asdict(outcome), duration_ms, excerpt]
-            for job_id, attempt, outcome, duration_ms, excerpt in worker.stuck
-        ],
-    }
+    attempts = [
+        [str(job_id), attempt, dataclasses.asdict(outcome), duration_ms, excerpt]
+        for job_id, attempt, outcome, duration_ms, excerpt in worker.stuck
+    ]
     # Perhaps the main thread is blocked for ever in writing to one of them.
     flush = threading.Thread(target=_flush, daemon=True)
     flush.start()
     flush.join(_FLUSH_SECONDS)
-    environment = {**os.environ, _VARIABLE: str(_written(json.dumps(remains).encode()))}
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command line
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        # Asked last: a signal that this program has heard does not reach the next one.
+        remains = {"worker": worker.id, "stopping": stopping(), "attempts": attempts}
+        environment = {**os.environ, _VARIABLE: str(_written(json.dumps(remains).encode()))}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def take_over() -> Remains | None:
@@ -72,6 +80,7 @@ def take_over() -> Remains | None:
     number = os.environ.pop(_VARIABLE, None)
     if number is None:
         return None
+    note_early()
     with os.fdopen(int(number), "rb") as file:
         found = json.load(file)
     with contextlib.suppress(ChildProcessError):

@@ -5,6 +5,9 @@ third, even if its event loop is blocked. One on a leash obeys its parent: a Ctr
 terminal and a service manager's SIGTERM every process of the unit, and neither must count twice or stop things out of
 order. The leash is a pipe whose other end only the parent holds: when the parent dies, however it dies, the pipe ends
 and the child drains.
+
+A process that replaces itself (see `replacement`) blocks these signals while it has no handlers. What comes meanwhile,
+or while the app is imported anew, counts as soon as there is something to stop.
 """
 
 from __future__ import annotations
@@ -23,17 +26,33 @@ from typing import Any
 from holdfast.lifecycle.loops import run
 from holdfast.model.ctrl_c import never_raised
 
-__all__ = ["DRAIN", "HURRY", "LEASH", "Shutdown", "run_until_told"]
+__all__ = ["DRAIN", "HURRY", "LEASH", "SIGNALS", "Shutdown", "note_early", "run_until_told"]
 
 #: The environment variable that tells a child the number of the pipe's descriptor.
 LEASH = "HOLDFAST_LEASH"
 DRAIN, HURRY = b"d", b"h"
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LAST_LEVEL = 2
 #: How long what is left behind may take at the end: tasks that ignore being cancelled, threads.
 _EXIT_SECONDS = 10.0
 
 
 _log = logging.getLogger("holdfast")
+#: Signals that came before there was a `Shutdown`.
+_early: list[int] = []
+
+
+def note_early() -> None:
+    """Note signals, also those that were blocked so far, until a `Shutdown` hears them; the third ends the process."""
+    for number in SIGNALS:
+        signal.signal(number, _came_early)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def _came_early(number: int, _frame: object) -> None:
+    _early.append(number)
+    if LEASH not in os.environ and len(_early) > _LAST_LEVEL:
+        os._exit(128 + number)
 
 
 class Shutdown:
@@ -53,9 +72,11 @@ class Shutdown:
         self._loop = loop = asyncio.get_running_loop()
         self._leash = int(leash) if (leash := os.environ.get(LEASH)) else None
         self._signals, self._noted = 0, False
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in SIGNALS:
             signal.signal(number, self._interrupted)
         never_raised()
+        while _early:
+            self._interrupted(_early.pop(0), None)
         if self._leash is not None:
             loop.add_reader(self._leash, self._heard, self._leash)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, NoReturn
 
 import click
 
@@ -71,15 +73,30 @@ async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, optio
     async def begin(new: Worker) -> None:
         started.append(new)
         shutdown.attach(new.drain)
-        new.replace = lambda: become_anew(new, stopping=shutdown.noticed)
+        new.replace = lambda: become_anew(new, stopping=lambda: shutdown.noticed)
+        new.abandon = lambda: _abandon(new, shutdown)
         new.told_to_stop = lambda: shutdown.noticed
         await hf.tell_overruled()
 
     with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
         await hf.run_worker(started=begin, **options)
-    if started[0].stuck:
-        become_anew(started[0], stopping=shutdown.asked)
+    if _is_to_go_on(started[0], shutdown):
+        become_anew(started[0], stopping=lambda: shutdown.noticed)
     return Exit.OK
+
+
+def _is_to_go_on(worker: Worker, shutdown: Shutdown) -> bool:
+    """Whether this process has something left to settle, or nobody has asked it to stop."""
+    return bool(worker.stuck) or (worker.to_be_replaced and not shutdown.noticed)
+
+
+def _abandon(worker: Worker, shutdown: Shutdown) -> NoReturn:
+    """In another thread: the event loop is blocked, and the jobs are settled but for those that are stuck."""
+    if _is_to_go_on(worker, shutdown):
+        with suppress(OSError):
+            become_anew(worker, stopping=lambda: shutdown.noticed)
+    logging.shutdown()
+    os._exit(Exit.OK)
 
 
 def _progress(hf: Holdfast) -> AbstractContextManager[None]:

@@ -3,6 +3,8 @@
 They run on connections in the login's own role, because the engine's roles may not touch the app's tables, or
 on a connection that the handler brings. The job's completion is the last statement before the commit, and it is
 fenced: where the attempt does not own the job any more, the whole transaction is rolled back.
+
+Nothing that a handler does to a connection of ours reaches the next one (`clean`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, LeaseLost
+from holdfast.store.clean import CleanConnection
 from holdfast.store.confirmation import Confirmation, unconfirmed
 from holdfast.store.database import connection_arguments
 from holdfast.store.disk import DiskWatch
@@ -51,7 +54,7 @@ class Transactions:
             return
         pool = await self._opened()
         try:
-            ours = await pool.acquire(timeout=30)
+            ours: Any = await pool.acquire(timeout=30)
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
             raise translated(fault) from fault
         self._confirmation.listen(ours)
@@ -68,6 +71,8 @@ class Transactions:
             # A connection that was cut has left the pool already; what became of the transaction is known by now.
             with suppress(*CONNECTION_FAULTS, asyncpg.PostgresError):
                 self._confirmation.leave(ours)
+                if ours.changed:
+                    ours.terminate()
                 await pool.release(ours, timeout=_ROLLBACK_SECONDS)
 
     async def complete(
@@ -152,4 +157,4 @@ def _told() -> Iterator[None]:
 
 
 async def _connect(arguments: Mapping[str, Any], *_: Any, **__: Any) -> asyncpg.Connection:
-    return await open_connection(arguments)
+    return await open_connection({**arguments, "connection_class": CleanConnection})

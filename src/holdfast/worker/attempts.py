@@ -30,13 +30,12 @@ class Attempts:
         *,
         types: Mapping[str, JobType],
         timeouts: Mapping[str, float],
-        stuck_after: float,
         on_ended: Callable[[Held], None],
         on_struck: Callable[[Held], None],
         settle: Callable[[Held, Outcome], None],
     ) -> None:
         self._worker, self._bus, self._held, self._execution = worker, bus, held, execution
-        self._types, self._timeouts, self._stuck_after = types, timeouts, stuck_after
+        self._types, self._timeouts = types, timeouts
         self._on_ended, self._on_struck, self._settle = on_ended, on_struck, settle
 
     async def run(self, held: Held) -> None:
@@ -45,8 +44,8 @@ class Attempts:
         try:
             job_type = self._types[held.claim.stream.type]
             timeout = self._timeouts[job_type.name]
-            if job_type.executor == "async":
-                held.stuck_at = time.monotonic() + timeout + self._stuck_after
+            # Its time counts from here: those who are told of its start are foreign code, and may block the loop.
+            held.started = time.monotonic()
             if self._bus.hears(AttemptStarted):
                 self._tell_start(held)
             outcome = await self._execution.run(held, job_type, timeout)

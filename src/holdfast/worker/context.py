@@ -21,7 +21,7 @@ from holdfast.model.options import Options
 from holdfast.model.progress import DONE_REASONS, DoneReason, Report, Reported
 from holdfast.store.foreign import is_blocking
 from holdfast.store.transactions import Transactions
-from holdfast.worker.own_attempt import OwnAttempt
+from holdfast.worker.own_attempt import ENDED, OwnAttempt
 from holdfast.worker.transaction import blocking_transaction, transaction
 
 __all__ = ["LOST", "Context", "SendReport", "SyncContext"]
@@ -160,6 +160,7 @@ class Context:
     async def _report(self, report: Report) -> Reported:
         if self._send is None:
             raise HoldfastError("there is no worker behind this context, so no job that could report")
+        self._refuse_ended()
         self._held.reports += 1
         return await self._send(self.job_id, self.attempt, self._held.reports, report)
 
@@ -168,8 +169,9 @@ class Context:
     ) -> JobRef:
         """Record a child: same tenant and correlation, this job as parent. With `conn`, in that transaction.
 
-        `LeaseLost` once the worker knows that somebody else has the job.
+        `LeaseLost` once the worker knows that somebody else has the job; refused to what a handler left behind.
         """
+        self._refuse_ended()
         if self._held.lost:
             raise LeaseLost(LOST)
         client = self._client if conn is None else self._client.over(conn)
@@ -184,6 +186,10 @@ class Context:
         it is rolled back. Set `ctx.result` within the block to store a result.
         """
         return transaction(self._held, self._own_transactions(), conn)
+
+    def _refuse_ended(self) -> None:
+        if self._held.over:
+            raise HoldfastError(ENDED)
 
     def _own_transactions(self) -> Transactions:
         if self._transactions is None:

@@ -2,6 +2,8 @@
 
 Most handlers end long before their time is over, and many without ever waiting for anything. So a deadline
 becomes a timer of the event loop only once the loop has come round and the handler is still there.
+
+Whatever ignores its cancellation, a handler or middleware around it, is called stuck some time after its deadline.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ __all__ = ["Deadlines"]
 class Deadlines:
     """The deadlines of the handlers of one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, stuck_after_seconds: float) -> None:
+        self._stuck_after = stuck_after_seconds
         self._loop = asyncio.get_running_loop()
         self._new: list[Held] = []
 
@@ -27,12 +30,13 @@ class Deadlines:
             return
         if not self._new:
             self._loop.call_soon(self._arm)
-        held.deadline = time.monotonic() + seconds
+        held.deadline = deadline = time.monotonic() + seconds
+        held.stuck_at = deadline + self._stuck_after
         self._new.append(held)
 
     def forget(self, held: Held) -> None:
         """The handler has ended, or is timed where it runs."""
-        held.deadline = None
+        held.deadline = held.stuck_at = None
         if held.timer is not None:
             held.timer.cancel()
             held.timer = None
@@ -48,5 +52,5 @@ class Deadlines:
     def _over(held: Held) -> None:
         held.deadline = held.timer = None
         if held.task is not None:
-            held.late = True
+            held.time_out()
             held.task.cancel()

@@ -88,7 +88,7 @@ class Execution:
         self._middleware = middleware
         self._threads = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="holdfast-handler")
         self._processes = ProcessPool()
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines(stuck_after_seconds)
         self._requeue_drained = requeue_drained
         self._stuck_after = stuck_after_seconds
         self._on_stuck = on_stuck
@@ -173,21 +173,16 @@ class Execution:
         """Get a payload that did not come with the claim. The time that this takes is not the handler's."""
         if self._payloads is None:
             return
-        asked_at, stuck_at, held.stuck_at = time.monotonic(), held.stuck_at, None
+        asked_at = time.monotonic()
         try:
             await self._payloads.fetch(held)
         finally:
             held.waited = time.monotonic() - asked_at
-            held.stuck_at = None if stuck_at is None else stuck_at + held.waited
         held.started = time.monotonic()
 
     async def _begin(self, held: Held, starts: Starts) -> None:
         """Have it recorded that the handler is about to run. The time that this takes is not the handler's."""
-        stuck_at, held.stuck_at = held.stuck_at, None
-        try:
-            await starts.begin(held)
-        finally:
-            held.stuck_at = None if stuck_at is None else stuck_at + held.waited
+        await starts.begin(held)
         held.started = time.monotonic()
 
     async def _within_middleware(self, held: Held, job_type: JobType, timeout: float | None) -> Any:
@@ -231,9 +226,7 @@ class Execution:
 
     def given_up(self, held: Held, timeout: float) -> Outcome:
         """The outcome of a handler in a thread that does not return, once its process has been replaced."""
-        wanted_away = held.interrupt in ("cancel", "pause")
-        outcome = self._interrupted(held) if wanted_away or not held.stuck else None
-        return outcome or Outcome.timed_out(timeout)
+        return self._interrupted(held) or Outcome.timed_out(timeout)
 
     def shutdown(self) -> None:
         """No more threads and processes. Threads still running are left to themselves, processes are ended."""
@@ -255,8 +248,11 @@ class Execution:
                 return self._interrupted(held) or _failed(held, error)
 
     def _interrupted(self, held: Held) -> Outcome | None:
-        """The outcome of a handler that was told to stop; None if it was not."""
-        return None if held.interrupt is None else self._stopped(held, held.interrupt)
+        """The outcome of a handler that was told to stop; None if it was not, or had timed out before.
+
+        A worker that drains because of a stuck handler must not make it free: it would run again without bound.
+        """
+        return None if held.interrupt is None or held.timed_out else self._stopped(held, held.interrupt)
 
     def _stopped(self, held: Held, why: Interrupt) -> Outcome:
         match why:
@@ -312,6 +308,7 @@ class Execution:
                 break
             if not late:
                 late, deadline = True, time.monotonic() + self._stuck_after
+                held.time_out()
                 held.stopped = True
             elif not held.stuck:
                 held.stuck, deadline = True, None

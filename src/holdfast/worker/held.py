@@ -49,12 +49,12 @@ class Held:
     interrupt: Interrupt | None = None
     #: The handler is to stop.
     stopped = False
-    #: When its time is over, and that it was (see holdfast.worker.deadlines).
+    #: When its time is over, and that it was before anybody told it to stop (see holdfast.worker.deadlines).
     deadline: float | None = None
     timer: asyncio.TimerHandle | None = None
     late = False
     stuck = False
-    #: When an async handler that ignores its cancellation is called stuck.
+    #: When what ignores its cancellation in the event loop is called stuck: an async handler, or middleware.
     stuck_at: float | None = None
     #: The handler has seen that it should stop.
     noticed = False
@@ -171,6 +171,15 @@ class Held:
             # A task that is cancelled before its first step never runs, and would never be settled.
             if self.running and self.started is not None:
                 self.task.cancel()  # type: ignore[union-attr]
+
+    def time_out(self) -> None:
+        """Its time is over. A handler that was told to stop before that is cleaning up, and is not late."""
+        self.late = self.late or self.interrupt is None
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it has timed out, whatever stops it afterwards; what somebody asked for goes first all the same."""
+        return (self.late or self.stuck) and self.interrupt not in ("cancel", "pause")
 
     def leave(self) -> None:
         """The handler has returned or raised: its transaction ends with it."""

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
 
-__all__ = ["OwnAttempt"]
+__all__ = ["ENDED", "OwnAttempt"]
+
+#: What a task or thread hears that the handler left behind.
+ENDED = "the handler of this attempt has ended; nothing is recorded for it any more"
 
 
 class OwnAttempt(Protocol):

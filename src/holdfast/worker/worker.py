@@ -35,6 +35,7 @@ from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
 from holdfast.worker.lifespan import StoppedEarly, inside
+from holdfast.worker.lifespan_watch import LifespanWatch
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.addresses import check_addresses
@@ -101,8 +102,12 @@ class Worker:
         self._drain = Drain(config.shutdown_grace_period_seconds, self._slots, self._held)
         #: Attempts that cannot be ended, with what to say of them once only a new process is left.
         self.stuck: list[Settlement] = []
+        #: It drains because a handler was stuck, though that one may have ended since: nobody asked it to stop.
+        self.to_be_replaced = False
         #: Replaces this process, from any thread, which then settles what is stuck. None inside of somebody's program.
         self.replace: Callable[[], object] | None = None
+        #: Ends this process, from any thread, or replaces it if something is stuck. None inside of somebody's program.
+        self.abandon: Callable[[], object] | None = None
         #: Whether somebody has asked the process to stop, as known in any thread, even while the event loop is blocked.
         self.told_to_stop: Callable[[], bool] = lambda: False
 
@@ -117,6 +122,9 @@ class Worker:
 
     async def _run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
+            watch = LifespanWatch(lambda: self._drain.over_at(self.told_to_stop), self._leave_lifespan)
+            if self.abandon is not None:
+                stack.enter_context(watch)
             resources = await stack.enter_async_context(inside(self._lifespan, self._drain.begun, self._drain.hurried))
             await self._enlistment.enter()
             transactions = Transactions(self._config, self.id, size=self._slots.total)
@@ -165,7 +173,6 @@ class Worker:
                 self._execution,
                 types=self._types,
                 timeouts=self._timeouts,
-                stuck_after=self._stuck_after,
                 on_ended=self._on_ended,
                 on_struck=self._on_struck,
                 settle=self._settle,
@@ -191,7 +198,17 @@ class Worker:
                 timeouts=self._timeouts,
                 time_over=self._time_over,
             )
-            await self._work()
+            watch.rests = True
+            try:
+                await self._work()
+            finally:
+                watch.rests = False
+
+    def _leave_lifespan(self) -> None:
+        """In a thread of its own: the app's lifespan blocks the event loop, and the worker is to stop."""
+        self._tell("is blocked by its app's lifespan and ends")
+        if self.abandon is not None:
+            self.abandon()
 
     def _result_limit(self) -> int:
         return self._store.result_limit
@@ -302,7 +319,8 @@ class Worker:
         self._drain.handler_ended()
 
     def _on_stuck(self, held: Held) -> None:
-        self._tell("has a stuck thread and is to be replaced", _name(held))
+        self._tell("has a stuck handler and is to be replaced", _name(held))
+        self.to_be_replaced = True
         self._drain.begun.set()
 
     def _time_over(self, held: Held | None) -> float:

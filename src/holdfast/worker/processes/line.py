@@ -22,6 +22,7 @@ from queue import SimpleQueue
 
 import holdfast.errors
 from holdfast.errors import HoldfastError
+from holdfast.worker.own_attempt import ENDED
 from holdfast.worker.processes.frames import Frame, packed, receive
 from holdfast.worker.processes.interruption import Interruption
 
@@ -97,7 +98,7 @@ class Line:
         self.check()
         with self._interruption.shielded(), self._sending:
             if only_while not in (None, self.current):
-                raise HoldfastError("the handler of this attempt has ended; nothing is recorded for it any more")
+                raise HoldfastError(ENDED)
             if last:
                 self.current = None
             self._sock.sendall(packed(frame))

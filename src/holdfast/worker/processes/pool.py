@@ -75,6 +75,8 @@ class ProcessPool:
                 raise ProcessDied(f"the handler's process did not say within {_BEGIN_SECONDS:g} s that it began")
             if wait == "done":
                 wait = await _first({task}, timeout)
+            if wait == "over":
+                held.time_out()
             if wait != "done":
                 await self._stop(child, task, grace_seconds=self._grace_seconds)
                 return _despite(wait, task)
