@@ -93,6 +93,21 @@ async def test_an_endless_loop_in_c_is_killed_after_the_grace(
         assert not alive(pid), "it had ended before its job was settled"
 
 
+async def test_a_handler_that_timed_out_has_timed_out_though_its_worker_drains(
+    hf: Holdfast, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "GRACE_SECONDS", 3.0)
+    limit(hf, "c loop", 0.5)
+    async with working(hf) as worker:
+        job = await begun(hf, "c loop", mark)
+        (held,) = worker._held.all()
+        await until(lambda: held.late, what="its time is over")
+        worker.drain()
+        worker.drain()
+        await until(lambda: held.interrupt == "drain", what="the drain interrupts it")
+    assert [a.outcome for a in await hf.attempts(job.id)] == ["timeout"]
+
+
 async def test_the_loop_in_c_indeed_ignores_the_signal(hf: Holdfast, mark: Path) -> None:
     """What the tests beside this one assume."""
     async with working(hf) as worker:
