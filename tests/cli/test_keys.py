@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli.conftest import Cli
 
 
@@ -46,3 +48,24 @@ async def test_nothing_is_served_to_others_without_keys(database_url: str) -> No
     assert refused.returncode == 2
     assert "no keys" in refused.stderr
     assert "holdfast keys create" in refused.stderr
+
+
+async def test_a_key_is_named_by_its_id_or_by_a_name_that_no_other_has(cli: Cli) -> None:
+    for name in ("one", "twin", "twin"):
+        await cli("keys", "create", name)
+    assert "no key is called 'other'" in (await cli("keys", "revoke", "other", "--yes", code=3)).stderr
+    assert "2 keys are called 'twin': give the id" in (await cli("keys", "revoke", "twin", "--yes", code=4)).stderr
+    assert "revoked one" in (await cli("keys", "revoke", "one", "--yes")).stdout
+    assert "or it has ended" in (await cli("keys", "rotate", "one", code=3)).stderr
+
+
+async def test_the_audit_log_has_a_command_of_its_own(cli: Cli) -> None:
+    await cli("keys", "create", "one", "--expires", "1.5h")
+    (entry,) = json.loads((await cli("audit", "-o", "json")).stdout)
+    assert entry["action"] == "key.create"
+
+
+@pytest.mark.parametrize("wrong", ["soon", "-1", "1y", "1e3", "", "1 d"])
+async def test_what_is_not_a_duration_is_refused_with_examples(cli: Cli, wrong: str) -> None:
+    refused = await cli("keys", "create", "one", f"--expires={wrong}", code=2)
+    assert "is not a duration (e.g. 90s, 15m, 2h, 1d, or a number of seconds)" in " ".join(refused.stderr.split())

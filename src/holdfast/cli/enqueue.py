@@ -6,13 +6,14 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
 from holdfast.cli.output import echo, echo_json
 from holdfast.errors import InvalidInput
@@ -28,7 +29,7 @@ _BATCH, _CHARACTERS = 1000, 4 * 2**20
 @click.argument("payload", metavar="[JSON|-]", default="{}")
 @click.option("--idempotency-key", metavar="K", help="One job per key: a repeat answers the same job.")
 @click.option("--priority", type=click.IntRange(0), help="Lower goes first; 100 if not given.")
-@click.option("--delay", type=click.FloatRange(0), metavar="SECONDS", help="Run it so many seconds from now.")
+@click.option("--delay", type=Duration(), metavar="15m", help="Run it this long from now: 90s, 15m, 2h, 1d or seconds.")
 @click.option("--run-at", metavar="TIME", help="Run it then: ISO 8601, local time unless it names a zone.")
 @click.option("--target", help="Jobs of one target run one at a time, in order.")
 @click.option("--queue", help="The queue, if not that of the type.")
@@ -37,9 +38,16 @@ _BATCH, _CHARACTERS = 1000, 4 * 2**20
 @click.option("--max-attempts", type=click.IntRange(1), help="Failures and lost leases that it may have.")
 @click.option("--hold", is_flag=True, help="Do not run it before `holdfast jobs release`.")
 @click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit 1 if it did not succeed.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="How long to wait at most.")
+@click.option("--timeout", type=Duration(), metavar="15m", help="How long to wait at most.")
 def enqueue(
-    job_type: str, payload: str, run_at: str | None, *, hold: bool, wait: bool, timeout: float | None, **options: Any
+    job_type: str,
+    payload: str,
+    run_at: str | None,
+    *,
+    hold: bool,
+    wait: bool,
+    timeout: timedelta | None,
+    **options: Any,
 ) -> int:
     """Record a job and print its id.
 
@@ -53,7 +61,8 @@ def enqueue(
         if wait or options["idempotency_key"] or options["dedup_key"]:
             raise click.UsageError("--wait, --idempotency-key and --dedup-key are for a single job")
         return asyncio.run(_enqueue_lines(job_type, options))
-    return asyncio.run(_enqueue_one(job_type, _object(payload, "the payload"), options, wait=wait, timeout=timeout))
+    patience = None if timeout is None else timeout.total_seconds()
+    return asyncio.run(_enqueue_one(job_type, _object(payload, "the payload"), options, wait=wait, timeout=patience))
 
 
 async def _enqueue_one(

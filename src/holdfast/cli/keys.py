@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import contextlib
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,10 +13,14 @@ from uuid import UUID
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.audit import audit
+from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
 from holdfast.cli.operator import operator
 from holdfast.cli.output import as_dict, echo, output_option, print_record, print_records
-from holdfast.model.key import SCOPES, AuditEntry, Key
+from holdfast.client.keyring import Keys
+from holdfast.errors import Conflict, NotFound
+from holdfast.model.key import SCOPES, Key
 
 __all__ = ["keys"]
 
@@ -24,26 +28,6 @@ _COLUMNS = {
     "id": "ID", "name": "NAME", "tenant": "TENANT", "prefix": "KEY", "scopes": "SCOPES", "state": "STATE",
     "last_used_at": "LAST USED", "expires_at": "EXPIRES",
 }  # fmt: skip
-_AUDIT_COLUMNS = {
-    "at": "AT", "actor": "WHO", "tenant": "TENANT", "action": "WHAT", "subject": "WHOM", "detail": "DETAIL",
-    "address": "FROM",
-}  # fmt: skip
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-class _Duration(click.ParamType):  # type: ignore[type-arg]
-    """A number and a unit: 90d, 12h."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        found = re.fullmatch(r"(\d{1,6})([smhdw])", str(value))
-        if found is None:
-            self.fail(f"{value!r} is no duration such as 90d or 12h", param, ctx)
-        return timedelta(**{_UNITS[found.group(2)]: int(found.group(1))})
-
 
 @click.group()
 def keys() -> None:
@@ -60,7 +44,7 @@ def keys() -> None:
     multiple=True,
     help="What it may do; may be repeated. submit and read if not given.",
 )
-@click.option("--expires", type=_Duration(), metavar="90d", help="For how long it is good; for ever if not given.")
+@click.option("--expires", type=Duration(), metavar="90d", help="For how long it is good; for ever if not given.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Requests a second, per server process.")
 @click.option("--max-waiting", type=click.IntRange(min=0), help="Submits nothing while so many jobs wait.")
 @output_option
@@ -99,51 +83,57 @@ def list_(tenant: str | None, output: str) -> None:
 
 
 @keys.command()
-@click.argument("key_id", metavar="ID", type=click.UUID)
-@click.option("--overlap", type=_Duration(), default="1d", show_default=True, help="How long the old one stays good.")
+@click.argument("wanted", metavar="KEY")
+@click.option("--overlap", type=Duration(), default="1d", show_default=True, help="How long the old one stays good.")
 @output_option
-def rotate(key_id: UUID, overlap: timedelta, output: str) -> None:
-    """Make a key in place of another, which stays good for a while."""
+def rotate(wanted: str, overlap: timedelta, output: str) -> None:
+    """Make a key in place of another, which stays good for a while. KEY is its id, or its name."""
 
     async def turn() -> tuple[Key, str]:
         async with Holdfast() as hf:
-            return await (await hf.operations()).keys.rotate(key_id, overlap=overlap, by=operator())
+            ring = (await hf.operations()).keys
+            return await ring.rotate(await _named(ring, wanted), overlap=overlap, by=operator())
 
     _show_secret(*asyncio.run(turn()), output)
 
 
 @keys.command()
-@click.argument("key_id", metavar="ID", type=click.UUID)
+@click.argument("wanted", metavar="KEY")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def revoke(key_id: UUID, yes: bool) -> int:
-    """End a key, for good: within a second it is refused, and open streams and waits end."""
+def revoke(wanted: str, yes: bool) -> int:
+    """End a key for good. KEY is its id, or its name.
+
+    Within a second it is refused, and open streams and waits end.
+    """
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("revoke is for good: add --yes")
-        click.confirm(f"revoke key {key_id} for good?", abort=True)
+        click.confirm(f"revoke key {wanted} for good?", abort=True)
 
     async def end() -> Key:
         async with Holdfast() as hf:
-            return await (await hf.operations()).keys.revoke(key_id, by=operator())
+            ring = (await hf.operations()).keys
+            return await ring.revoke(await _named(ring, wanted), by=operator())
 
     key = asyncio.run(end())
     echo(f"revoked {key.name} ({key.prefix}…)")
     return Exit.OK
 
 
-@keys.command()
-@click.option("--tenant", help="Only this tenant's.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=int, metavar="ID", help="Those before this one: the next page.")
-@output_option
-def audit(tenant: str | None, limit: int, before: int | None, output: str) -> None:
-    """What operators and keys did, newest first."""
+keys.add_command(audit)
 
-    async def find() -> Sequence[AuditEntry]:
-        async with Holdfast() as hf:
-            return await (await hf.operations()).keys.audit(tenant, before=before, limit=limit)
 
-    print_records([as_dict(entry) for entry in asyncio.run(find())], _AUDIT_COLUMNS, output)
+async def _named(ring: Keys, wanted: str) -> UUID:
+    """The id of a key that is given by its id or by its name."""
+    with contextlib.suppress(ValueError):
+        return UUID(wanted)
+    named = [key for key in await ring.list(None) if key.name == wanted]
+    found = [key for key in named if _record(key)["state"] in ("good", "replaced")]
+    if not found:
+        raise NotFound(f"no key is called {wanted!r}, or it has ended; `holdfast keys list` shows all")
+    if len(found) > 1:
+        raise Conflict(f"{len(found)} keys are called {wanted!r}: give the id, {' or '.join(str(k.id) for k in found)}")
+    return found[0].id
 
 
 def _show_secret(key: Key, secret: str, output: str) -> None:

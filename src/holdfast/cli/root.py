@@ -34,6 +34,7 @@ _MODULES = {
     "tenants": "scopes",
     "drain": "drain",
     "keys": "keys",
+    "audit": "audit",
     "config": "config",
     "doctor": "doctor",
     "verify": "verify",
