@@ -40,9 +40,11 @@ async def test_an_empty_database_needs_a_migration(cli: Cli, empty_database_url:
 
 
 async def test_ready_jobs_without_worker_or_handler_are_named(cli: Cli, hf: Holdfast, connect_as: ConnectAs) -> None:
+    assert (await diagnosis(cli))["job types"]["detail"] == "nothing is ready"
     await hf.enqueue("lonely", {})
     found = await diagnosis(cli)
     assert found["workers"]["level"] == "fail"
+    assert found["job types"]["detail"] == "none has a worker"
     worker = await connect_as("worker")
     await worker.execute("select register_worker('w', 'host', 1, '1', '{}', array['other'], null)")
     found = await diagnosis(cli)

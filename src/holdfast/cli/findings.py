@@ -201,7 +201,8 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     unhandled = [] if idle else await look.unhandled(_SILENT_SECONDS)
     shown = ", ".join(f"{u['type']} in {u['queue']}" for u in unhandled)
     advice = "start a worker that knows these types and takes these queues"
-    yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else "all have a worker", advice)
+    served = "all have a worker" if work["workers"] else "none has a worker" if idle else "nothing is ready"
+    yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else served, advice)
     rows = await look.dead_rows()
     bloated = [r for r in rows if r["dead"] > max(_DEAD_ROWS, 10 * r["live"])]
     detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
