@@ -37,8 +37,8 @@ AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/nothing
         (["worker", "--app", "tests.cli.tasks:not_an_app"], "is a int, not a Holdfast app"),
         (["worker", "--app", TASKS, "--lanes", "slow=1"], "fast=3,general=5"),
         (["keys", "create", "x", "--scope", "everything"], "operate"),
-        (["keys", "create", "x", "--expires", "soon"], "90d"),
-        (["keys", "revoke", "no-id"], "UUID"),
+        (["keys", "create", "x", "--expires", "soon"], "is not a duration (e.g. 90s"),
+        (["keys", "revoke", "my-app"], "revoke is for good: add --yes"),
         (["db", "stop"], "not Holdfast's to stop"),
     ],
 )
