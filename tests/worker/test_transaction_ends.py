@@ -27,11 +27,11 @@ async def test_a_handler_that_goes_on_after_its_commit_is_neither_missed_nor_sto
     told: list[events.Event] = []
     hf.events.subscribe(told.append)
 
-    @hf.job("write", lease=0.3)
+    @hf.job("write", lease=1.5)
     async def write(ctx: Context) -> None:
         async with ctx.transaction():
             pass
-        await asyncio.sleep(1)
+        await asyncio.sleep(3)  # longer than its lease
         finished.append(ctx.attempt)
 
     finished: list[int] = []
