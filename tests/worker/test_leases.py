@@ -20,9 +20,9 @@ from tests.worker.lapse import lapse
 
 
 async def test_a_lease_shorter_than_the_heartbeat_is_kept(hf: Holdfast) -> None:
-    @hf.job("long", lease=0.6)
+    @hf.job("long", lease=1.5)
     async def long(ctx: Context) -> int:
-        await asyncio.sleep(3)
+        await asyncio.sleep(4)
         return ctx.attempt
 
     @hf.job("first")

@@ -218,10 +218,10 @@ async def test_what_a_handler_started_is_killed_with_it(
 
 
 async def test_the_time_of_one_order_does_not_end_the_next(hf: Holdfast, mark: Path) -> None:
-    limit(hf, "tell", None, lease=0.5)
+    limit(hf, "tell", None, lease=1.2)
     async with working(hf, lanes={"general": 1}) as worker:
         first = await hf.wait((await hf.enqueue("tell", target="a target")).id, timeout=30)
-        job = await begun(hf, "sleep", mark, seconds=1)
+        job = await begun(hf, "sleep", mark, seconds=2)
         (child,) = children(worker)
         assert child.pid == first.result["pid"]
         assert (await hf.wait(job.id, timeout=30)).state == "success"
