@@ -53,9 +53,9 @@ _log = logging.getLogger("holdfast")
 #: What seed systems and their users know this as.
 DRAINED = "Job was interrupted by user"
 
-#: What most attempts come to.
 #: Cancelled by nobody of ours, in a task that other handlers had before.
 STRUCK = Outcome.released("its task was cancelled, perhaps by what another job had left behind")
+#: What most attempts come to.
 _DONE = Outcome.success(None)
 
 
