@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, Unpack, cast
 from uuid import UUID
 
 from holdfast.bounds import BOUNDS, shown
@@ -26,10 +26,13 @@ from holdfast.store.jobs import JobStore
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import JobEnqueued
 
-__all__ = ["Client", "JobId", "judge"]
+__all__ = ["Asked", "Client", "JobId", "judge"]
 
 #: How many jobs one statement records; larger batches are split.
 BATCH = 2000
+
+#: How many are checked before others have a turn.
+_AT_A_TIME = 10
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.25
 _LARGEST, _LARGEST_ID = 2**31 - 1, 2**63 - 1
@@ -80,10 +83,7 @@ class Client:
             return ref
         (ref,) = await self._record([(job_type, payload, options)])
         if ref.outcome == "conflict":
-            raise KeyConflict(
-                f"the idempotency key {options.get('idempotency_key')!r} belongs to job {ref.id}, "
-                "which has another type or payload"
-            )
+            raise _conflict(options.get("idempotency_key"), ref.id)
         return ref
 
     async def enqueue_many(self, jobs: Iterable[Sequence[Any]]) -> list[JobRef]:
@@ -96,6 +96,39 @@ class Client:
         if kind is not None:
             return await self._store_alike(kind, [payload for _, payload in jobs])
         return await self._record([_asked(job) for job in jobs])
+
+    async def enqueue_each(self, jobs: Sequence[Asked]) -> list[JobRef | HoldfastError]:
+        """Record many jobs, each by itself: what is wrong with one of them is its own answer."""
+        if self._middleware:  # which hears of each as it would of a single one
+            return list(await asyncio.gather(*(self._enqueue_one(job) for job in jobs)))
+        intents: list[Intent | HoldfastError] = []
+        for start in range(0, len(jobs), _AT_A_TIME):
+            intents += self._each_intent(jobs[start : start + _AT_A_TIME])
+            await asyncio.sleep(0)  # whoever else is about has a turn
+        answers = iter(await self._store.enqueue_each([one for one in intents if isinstance(one, Intent)]))
+        return [one if isinstance(one, HoldfastError) else self._told(one, next(answers)) for one in intents]
+
+    async def _enqueue_one(self, job: Asked) -> JobRef | HoldfastError:
+        kind, payload, options = job
+        try:
+            return await self.enqueue(kind, payload, **cast("Options", options))
+        except HoldfastError as fault:
+            return fault
+
+    def _each_intent(self, jobs: Sequence[Asked]) -> Iterator[Intent | HoldfastError]:
+        for job_id, job in zip(new_job_ids(len(jobs)), jobs, strict=True):
+            try:
+                yield self._intent(job_id, *job)
+            except HoldfastError as fault:
+                yield fault
+
+    def _told(self, intent: Intent, answer: Enqueued | HoldfastError) -> JobRef | HoldfastError:
+        if isinstance(answer, HoldfastError):
+            return answer
+        self._emit(intent, answer)
+        if answer.outcome == "conflict":
+            return _conflict(intent.options.get("idempotency_key"), answer.job_id)
+        return JobRef(intent.type, answer)
 
     @property
     def _is_unobserved(self) -> bool:
@@ -137,16 +170,20 @@ class Client:
             answers += await self._store.enqueue(intents[start : start + BATCH])
         if self._bus.hears(JobEnqueued):
             for intent, answer in zip(intents, answers, strict=True):
-                self._bus.emit(
-                    JobEnqueued(
-                        job_id=answer.job_id,
-                        type=intent.type,
-                        tenant=intent.tenant,
-                        state=answer.state.value,
-                        outcome=answer.outcome,
-                    )
-                )
+                self._emit(intent, answer)
         return [JobRef(intent.type, answer) for intent, answer in zip(intents, answers, strict=True)]
+
+    def _emit(self, intent: Intent, answer: Enqueued) -> None:
+        if self._bus.hears(JobEnqueued):
+            self._bus.emit(
+                JobEnqueued(
+                    job_id=answer.job_id,
+                    type=intent.type,
+                    tenant=intent.tenant,
+                    state=answer.state.value,
+                    outcome=answer.outcome,
+                )
+            )
 
     def _intents(self, asked: list[Asked]) -> list[Intent]:
         """Jobs to be recorded, checked as far as this process can."""
@@ -259,6 +296,10 @@ class Client:
         ((_, outcome, created),) = await self._store.request(verb, [wanted], by=by, note=reason, tenant=None)
         judge(verb, wanted, outcome)
         return created if outcome == "new-job" and created is not None else wanted
+
+
+def _conflict(key: Any, job_id: UUID) -> KeyConflict:
+    return KeyConflict(f"the idempotency key {key!r} belongs to job {job_id}, which has another type or payload")
 
 
 def _only_type(jobs: list[Any]) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +11,7 @@ from holdfast.client.client import Client, judge
 from holdfast.client.job_ref import JobRef
 from holdfast.client.keyring import Keyring
 from holdfast.client.watch import Watcher
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import HoldfastError, InvalidInput, NotFound
 from holdfast.model.key import Caller
 from holdfast.store.database import Database
 from holdfast.store.keys import KeyStore
@@ -32,15 +34,22 @@ class Control:
         self, caller: Caller, job_type: str, payload: Any, *, within_seconds: float | None = None, **options: Any
     ) -> JobRef:
         """Record one job in the caller's name; DatabaseUnavailable says, in time, whether that is certain."""
-        if not caller.tenant:
-            raise InvalidInput("a caller without a tenant submits nothing")
-        token = patience_seconds.set(PATIENCE_SECONDS if within_seconds is None else max(0.001, within_seconds))
-        try:
+        with _in_time(caller, within_seconds):
             return await self._client.enqueue(
                 job_type, payload, tenant=caller.tenant, created_by=caller.name, **options
             )
-        finally:
-            patience_seconds.reset(token)
+
+    async def submit_each(
+        self,
+        caller: Caller,
+        jobs: Sequence[tuple[str, Any, Mapping[str, Any]]],
+        *,
+        within_seconds: float | None = None,
+    ) -> list[JobRef | HoldfastError]:
+        """The same for many, each by itself: what is wrong with one of them is its own answer."""
+        own = {"tenant": caller.tenant, "created_by": caller.name}
+        with _in_time(caller, within_seconds):
+            return await self._client.enqueue_each([(kind, payload, {**more, **own}) for kind, payload, more in jobs])
 
     async def probe(self) -> None:
         """Write, as a submission would; DatabaseUnavailable says why that cannot be done now."""
@@ -82,3 +91,14 @@ class Control:
     async def waiting(self, caller: Caller, up_to: int) -> int:
         """How many of the tenant's jobs wait, counted no further than `up_to`."""
         return await self._store.waiting(caller.tenant, up_to)
+
+
+@contextlib.contextmanager
+def _in_time(caller: Caller, seconds: float | None) -> Iterator[None]:
+    if not caller.tenant:
+        raise InvalidInput("a caller without a tenant submits nothing")
+    token = patience_seconds.set(PATIENCE_SECONDS if seconds is None else max(0.001, seconds))
+    try:
+        yield
+    finally:
+        patience_seconds.reset(token)

@@ -8055,6 +8055,7 @@ CREATE INDEX job_events_job ON holdfast.job_events USING btree (job_id);
 CREATE INDEX job_types_limited ON holdfast.job_types USING btree (name) WHERE ((limit_count IS NOT NULL) OR (rate_count IS NOT NULL));
 CREATE INDEX jobs_correlation ON holdfast.jobs USING btree (correlation_id) WHERE (correlation_id IS NOT NULL);
 CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup_key) WHERE (dedup_key IS NOT NULL);
+CREATE INDEX jobs_of_tenant ON holdfast.jobs USING btree (tenant, id) WHERE (tenant <> 'default'::text);
 CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
 CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, stream, rank, seq);

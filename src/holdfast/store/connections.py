@@ -10,6 +10,8 @@ behind, and for a single enqueue all that would cost about as much as the enqueu
    left behind.
 3. One that was refused a write may lead to a server that is not the primary any more: all that are older than a
    few seconds are replaced. A new one that is refused too shows that the server itself is read-only: it is kept.
+4. Tenants take turns: the statements of one stand in line behind each other, and before nobody else's. One of the
+   connections is for the others.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from typing import Any
 import asyncpg
 
 from holdfast.errors import DatabaseUnavailable, NotOpen
+from holdfast.lifecycle.waiters import Waiters
+from holdfast.model.provenance import speaker
 from holdfast.store.confirmation import Confirmation
 from holdfast.store.servers import CONNECT_SECONDS, open_connection, retire
 
@@ -57,7 +61,8 @@ class Connections:
         self._arguments, self._size = arguments, size
         self._grow_after, self._kept_seconds = grow_after, kept_seconds
         self._idle: list[tuple[asyncpg.Connection, float]] = []
-        self._lent: set[asyncpg.Connection] = set()
+        #: Which are lent, and in whose name.
+        self._lent: dict[asyncpg.Connection, str] = {}
         #: When each was made, and before when it must have been made to be in doubt.
         self._made: dict[asyncpg.Connection, float] = {}
         self._doubted = float("-inf")
@@ -65,7 +70,7 @@ class Connections:
         self._coming = 0
         self._retiring: set[asyncio.Task[None]] = set()
         self._ghosts: deque[float] = deque()
-        self._waiting: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
+        self._waiting = Waiters[asyncpg.Connection | None]()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._all_back = asyncio.Event()
@@ -77,11 +82,13 @@ class Connections:
         """
         end: float | None = None
         patient = self._grow_after > 0
+        party = speaker.get()
         while not self._closed:
-            while self._idle:
+            may = self._may(party)
+            while may and self._idle:
                 conn, _ = self._idle.pop()
                 if not conn.is_closed():
-                    self._lent.add(conn)
+                    self._lent[conn] = party
                     return conn
                 del self._made[conn]
             now = time.monotonic()
@@ -90,13 +97,13 @@ class Connections:
                 patient = False
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(self._grow_after, end - now)):
-                        handed = await self._turn()
+                        handed = await self._turn(party)
                     if handed is not None:
                         return handed
                 continue
-            if now < end and len(self._lent) + self._coming + len(self._retiring) < self._size:
+            if may and now < end and len(self._lent) + self._coming + len(self._retiring) < self._size:
                 try:
-                    return await self._connect(end - now)
+                    return await self._connect(party, end - now)
                 except DatabaseUnavailable as fault:
                     if fault.reason != "connections" or not (self._lent or self._idle):
                         raise  # else the server has no connection left, but we have some
@@ -104,7 +111,7 @@ class Connections:
                         continue  # one was given back while we tried
             try:
                 async with asyncio.timeout(end - time.monotonic()):
-                    handed = await self._turn()
+                    handed = await self._turn(party)
             except TimeoutError:
                 told = f"no connection to PostgreSQL was free for {end - now:.1f} s: {self._size} are in use"
                 raise DatabaseUnavailable(told, reason="slow") from None
@@ -122,7 +129,7 @@ class Connections:
         """It is not needed any more. One that is broken is forgotten, and one that was dropped is gone already."""
         if conn not in self._lent:
             return
-        self._lent.remove(conn)
+        del self._lent[conn]
         if self._closed or self._made[conn] < self._doubted:
             conn.terminate()
         if conn.is_closed():
@@ -135,7 +142,7 @@ class Connections:
 
     def drop(self, conn: asyncpg.Connection) -> None:
         """Its statement was given up, or nobody knows what state it is in: it is ended, in the server too."""
-        self._lent.remove(conn)
+        del self._lent[conn]
         del self._made[conn]
         if self._closed or conn.is_closed():
             conn.terminate()
@@ -181,7 +188,7 @@ class Connections:
             for conn in [*self._lent, *idle]:
                 conn.terminate()
 
-    async def _connect(self, seconds: float) -> asyncpg.Connection:
+    async def _connect(self, party: str, seconds: float) -> asyncpg.Connection:
         self._refuse_more_ghosts()
         self._coming += 1
         try:
@@ -192,7 +199,7 @@ class Connections:
             raise
         self._coming -= 1
         self._enter(conn)
-        self._lent.add(conn)
+        self._lent[conn] = party
         if self._closed:
             self.give(conn)
             raise NotOpen("the app was closed")
@@ -219,10 +226,13 @@ class Connections:
             told = f"{len(self._ghosts)} statements that were given up may still run in PostgreSQL; no more are sent"
             raise DatabaseUnavailable(told, reason="slow")
 
-    async def _turn(self) -> asyncpg.Connection | None:
+    def _may(self, party: str) -> bool:
+        """Whether there may be one more in this name."""
+        return not party or sum(one == party for one in self._lent.values()) < max(1, self._size - 1)
+
+    async def _turn(self, party: str) -> asyncpg.Connection | None:
         """Wait for what is given back: a connection, or the right to look again."""
-        waiting: asyncio.Future[asyncpg.Connection | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
+        waiting = self._waiting.join(party)
         try:
             return await waiting
         except asyncio.CancelledError:
@@ -242,15 +252,15 @@ class Connections:
             self._all_back.set()
 
     def _hand_on(self, conn: asyncpg.Connection | None) -> bool:
-        """Give it to whoever has waited longest; False if nobody waits."""
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                if conn is not None:
-                    self._lent.add(conn)
-                waiting.set_result(conn)
-                return True
-        return False
+        """Give it to whose turn it is; False if nobody waits."""
+        turn = self._waiting.next(self._may)
+        if turn is None:
+            return False
+        party, waiting = turn
+        if conn is not None:
+            self._lent[conn] = party
+        waiting.set_result(conn)
+        return True
 
     def _trim(self) -> None:
         """End what nobody has needed for long."""

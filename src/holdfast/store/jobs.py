@@ -11,7 +11,7 @@ from uuid import UUID
 
 from asyncpg.pgproto import pgproto
 
-from holdfast.errors import PayloadTooLarge
+from holdfast.errors import HoldfastError, PayloadTooLarge
 from holdfast.model.filters import Filters, checked_filters
 from holdfast.model.ids import new_job_id_bytes
 from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
@@ -69,6 +69,16 @@ class JobStore:
             )
             rows.sort(key=lambda row: row["item"])
             answers += [_enqueued(row) for row in rows]
+        return answers
+
+    async def enqueue_each(self, intents: Sequence[Intent]) -> list[Enqueued | HoldfastError]:
+        """Record intents, each by itself: what is wrong with one of them is its own answer."""
+        answers: list[Enqueued | HoldfastError] = []
+        for intent in intents:
+            try:
+                answers += await self.enqueue([intent])
+            except HoldfastError as fault:
+                answers.append(fault)
         return answers
 
     async def enqueue_alike(self, job_type: str, payloads: list[str], *, queue: str | None) -> list[Enqueued]:

@@ -14,10 +14,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
+from holdfast.model.provenance import speaker
 from holdfast.store.database import Database, Pause
 from holdfast.store.jobs import JobStore
 from holdfast.store.lines import Lines
@@ -67,6 +69,15 @@ class _Waiting:
             (self.intent.tenant, name, options[name]) for name in ("idempotency_key", "dedup_key") if name in options
         ]
 
+    def answered(self) -> Enqueued | HoldfastError:
+        """What is told, when nobody waits any longer."""
+        if self.answer.cancelled():
+            return _late(self.unclear)
+        try:
+            return self.answer.result()
+        except HoldfastError as fault:
+            return fault
+
     def accept(self, enqueued: Enqueued) -> None:
         if not self.answer.done():
             self.answer.set_result(enqueued)
@@ -96,7 +107,18 @@ class Submissions(JobStore):
 
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents, each as soon as it can be; answers come in their order."""
-        if intents and not self._lines.have_room_for(intents):
+        answers: list[Enqueued] = []
+        for answer in await self.enqueue_each(intents):
+            if isinstance(answer, HoldfastError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    async def enqueue_each(self, intents: Sequence[Intent]) -> list[Enqueued | HoldfastError]:
+        """The same; what is wrong with one of them is its own answer."""
+        if not intents:
+            return []
+        if not self._lines.have_room_for(intents):
             raise DatabaseUnavailable("too many jobs wait to be recorded")
         loop = asyncio.get_running_loop()
         seconds = patience_seconds.get()
@@ -110,21 +132,22 @@ class Submissions(JobStore):
         self._send_on()
         try:
             async with asyncio.timeout(seconds):
-                if len(asked) == 1:
-                    return [await asked[0].answer]
-                return await asyncio.gather(*(waiting.answer for waiting in asked))
+                for waiting in asked:
+                    with contextlib.suppress(HoldfastError):
+                        await waiting.answer
         except TimeoutError:
-            raise _late(any(waiting.unclear for waiting in asked)) from None
+            pass  # the answers tell who is late
         finally:
             for waiting in asked:
                 waiting.answer.cancel()
+        return [waiting.answered() for waiting in asked]
 
     async def enqueue_alike(self, job_type: str, payloads: list[str], *, queue: str | None) -> list[Enqueued]:
         """Never used: whoever submits names a tenant."""
         raise InvalidInput(f"{len(payloads)} jobs of {job_type} (queue {queue}) were submitted without a tenant")
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="submissions")
+        task = asyncio.get_running_loop().create_task(work, name="submissions", context=_everybodys())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -229,6 +252,13 @@ class Submissions(JobStore):
                 raise
         finally:
             self._stuck -= Counter(waiting.keys)
+
+
+def _everybodys() -> Context:
+    """For what is done in the name of all who wait, whoever was the first of them."""
+    context = copy_context()
+    context.run(speaker.set, "")
+    return context
 
 
 def _by_tenant(batch: list[_Waiting]) -> list[list[_Waiting]]:

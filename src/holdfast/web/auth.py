@@ -18,12 +18,13 @@ from fastapi import Request
 
 from holdfast.app import Holdfast
 from holdfast.model.key import SCOPES, Caller
-from holdfast.model.provenance import provenance
+from holdfast.model.provenance import provenance, speaker
 from holdfast.web.limits import Limits
 from holdfast.web.loopback import from_this_machine
 from holdfast.web.origins import refuse_other_sites
 from holdfast.web.problems import Problem
 from holdfast.web.rooms import Rooms
+from holdfast.web.steps import Steps
 
 __all__ = ["LAST_EVENT_ID", "PREFER", "TRACEPARENT", "Gate", "secured"]
 
@@ -46,6 +47,7 @@ class Gate:
     def __init__(self, hf: Holdfast, *, guarded: frozenset[str] | None, keys_only: bool) -> None:
         self._hf, self._guarded, self._keys_only = hf, guarded, keys_only
         self._limits, self._rooms = Limits(), Rooms()
+        self.steps = Steps()
         self._trusted = frozenset(hf.config.trusted_origins)
 
     def requires(self, scope: str) -> Callable[[Request], Awaitable[Caller]]:
@@ -54,6 +56,8 @@ class Gate:
         async def let_in(request: Request) -> Caller:
             caller = await self._caller(request)
             request.state.caller, request.state.rooms = caller, self._rooms
+            self.steps.remember(request.scope, caller.tenant)
+            speaker.set(caller.tenant)
             address = None if request.client is None else request.client.host
             provenance.set((address, getattr(request.state, "request_id", None)))
             if not caller.may(scope):

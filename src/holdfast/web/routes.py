@@ -31,6 +31,7 @@ from holdfast.web.ops.targets import ops_targets_router
 from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
 from holdfast.web.state import State
+from holdfast.web.steps import StepsMiddleware
 
 __all__ = ["create_app"]
 
@@ -86,6 +87,7 @@ def create_app(
             expose_headers=["Location", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
     app.add_middleware(Access, metrics=metrics, bus=hf.events)
+    app.add_middleware(StepsMiddleware, steps=gate.steps)
 
     @app.get("/openapi.json", include_in_schema=False)
     async def described(request: Request) -> dict[str, Any]:

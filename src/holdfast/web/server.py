@@ -38,8 +38,8 @@ def listen(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as fault:
         raise ConfigError(f"the host {host!r} is unknown: {fault}") from None
-    family, _, _, _, where = found[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    family, kind, protocol, _, where = found[0]
+    listener = socket.socket(family, kind, protocol)  # asyncio sends without delay only where it knows that this is TCP
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from http import HTTPStatus
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from holdfast.bounds import shown
+from holdfast.client.client import Asked
 from holdfast.client.control import PublicJob
 from holdfast.client.job_ref import JobRef
 from holdfast.errors import HoldfastError, NotFound
@@ -39,6 +41,8 @@ __all__ = ["job_id_of", "jobs_router"]
 
 _JSON = "application/json"
 _RETRY_AFTER = "1"
+#: How many jobs of a batch are checked before others have a turn.
+_AT_A_TIME = 10
 #: A batch of fewer bytes has some hundred jobs at most; others are recorded in turns.
 _SMALL_BATCH = 4 * 1024
 
@@ -124,7 +128,7 @@ def jobs_router(state: State) -> APIRouter:
         caller = await deadline.holds(submitter(request))
         async with received(request, Batch, deadline, small=_SMALL_BATCH) as batch:
             await deadline.holds(waiting.refuse_too_many(caller, len(batch.jobs)))
-            answers = await asyncio.gather(*(_record_one(state, caller, job, request, deadline) for job in batch.texts))
+            answers = await _record_each(state, caller, batch, request, deadline)
         return Response(to_json({"results": answers}), 202, media_type=_JSON)
 
     @router.get(
@@ -170,14 +174,9 @@ def jobs_router(state: State) -> APIRouter:
 
 
 async def _record(state: State, caller: Caller, submission: Submission, request: Request, deadline: Deadline) -> JobRef:
-    options = submission.options()
-    trace = request.headers.get("traceparent")
-    if trace is not None and _is_trace(trace):
-        options["traceparent"] = trace
     control = await state.control()
-    return await control.submit(
-        caller, submission.job_type, submission.payload, within_seconds=deadline.seconds, **options
-    )
+    job_type, payload, options = _asked(submission, _trace(request))
+    return await control.submit(caller, job_type, payload, within_seconds=deadline.seconds, **options)
 
 
 async def _waited(state: State, request: Request, caller: Caller, job_id: UUID, seconds: int) -> PublicJob | None:
@@ -198,18 +197,46 @@ async def _waited(state: State, request: Request, caller: Caller, job_id: UUID, 
         raise Problem(problem.status, problem.code, detail, headers=headers) from None
 
 
-async def _record_one(
-    state: State, caller: Caller, job: bytes, request: Request, deadline: Deadline
-) -> dict[str, Any]:
-    """One of a batch: what became of it, whatever becomes of the others."""
+async def _record_each(
+    state: State, caller: Caller, batch: Batch, request: Request, deadline: Deadline
+) -> list[dict[str, Any]]:
+    """What became of each, whatever becomes of the others."""
+    trace = _trace(request)
+    asked: list[Asked | ValidationError] = []
+    for place, text in enumerate(batch.texts, 1):
+        try:
+            asked.append(_asked(Submission.model_validate_json(text), trace))
+        except ValidationError as fault:
+            asked.append(fault)
+        if place % _AT_A_TIME == 0:
+            await asyncio.sleep(0)  # whoever else is about has a turn
+    control = await state.control()
+    fitting = [one for one in asked if not isinstance(one, ValidationError)]
     try:
-        submission = Submission.model_validate_json(job)
-        ref = await _record(state, caller, submission, request, deadline)
-    except ValidationError as fault:
-        return {"problem": problem_of(fault).body(_below(request))}
+        refs = iter(await control.submit_each(caller, fitting, within_seconds=deadline.seconds))
     except HoldfastError as fault:
-        return {"problem": translated(fault).body(_below(request))}
-    return {"jobId": str(ref.id), "status": ref.status.value}
+        refs = itertools.repeat(fault)  # all of them
+    below = _below(request)
+    return [_told(one if isinstance(one, ValidationError) else next(refs), below) for one in asked]
+
+
+def _told(answer: JobRef | HoldfastError | ValidationError, below: str) -> dict[str, Any]:
+    if isinstance(answer, JobRef):
+        return {"jobId": str(answer.id), "status": answer.status.value}
+    problem = problem_of(answer) if isinstance(answer, ValidationError) else translated(answer)
+    return {"problem": problem.body(below)}
+
+
+def _asked(submission: Submission, trace: str | None) -> Asked:
+    options = submission.options()
+    if trace is not None:
+        options["traceparent"] = trace
+    return submission.job_type, submission.payload, options
+
+
+def _trace(request: Request) -> str | None:
+    trace = request.headers.get("traceparent")
+    return trace if trace is not None and _is_trace(trace) else None
 
 
 def _place(request: Request, job_id: UUID) -> str:
