@@ -55,6 +55,8 @@ def deaf(ctx: Context) -> None:
 @hf.job("block", timeout=0.2, retry=RetryPolicy(base=3600))
 async def block(ctx: Context) -> None:
     ctx.logger.info("blocks the loop")
+    os.chdir("/")  # whoever goes on does so where, and as, the worker was started
+    os.environ.clear()
     time.sleep(120)
 
 

@@ -12,6 +12,7 @@ from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotOpen
 from holdfast.model.ids import new_job_id
+from holdfast.model.provenance import speaker
 from holdfast.store import confirmation
 from holdfast.store import connections as module
 from holdfast.store.connections import Connections
@@ -58,6 +59,34 @@ async def test_whoever_waited_longest_is_next(two: Connections) -> None:
         two.give(conn)
     await asyncio.gather(*users)
     assert order == list(range(10))
+
+
+async def test_tenants_take_turns_and_none_has_them_all(two: Connections) -> None:
+    order: list[str] = []
+
+    async def use(tenant: str, end: asyncio.Event | None = None) -> None:
+        speaker.set(tenant)
+        conn = await two.take()
+        order.append(tenant)
+        await (end.wait() if end else asyncio.sleep(0))
+        two.give(conn)
+
+    end = asyncio.Event()
+    first = asyncio.create_task(use("acme", end))
+    await until(lambda: order == ["acme"])
+    others = [asyncio.create_task(use("acme")) for _ in range(5)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await use("beta")  # the second connection is not acme's
+    assert order == ["acme", "beta"]
+    held = asyncio.create_task(use("gamma", end))
+    await until(lambda: order[-1] == "gamma")
+    late = asyncio.create_task(use("beta"))
+    await asyncio.sleep(0)
+    end.set()
+    await asyncio.gather(first, held, late, *others)
+    assert order.index("beta", 3) <= 5, order  # acme's five came first, and are not all before it
+    await two.close(1)
     await two.close(1)
 
 

@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, RetryPolicy
+from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event, LeaseLost, LoopBlocked
 from holdfast.testing.harness import until
@@ -68,8 +69,13 @@ class Elsewhere:
         assert not self._thread.is_alive()
 
 
-async def test_what_stands_still_beside_a_blocking_handler_is_handed_back(database_url: str, hf: Holdfast) -> None:
+@pytest.mark.parametrize("who", ["everybody hears of it", "an observer and a log handler do not return"])
+async def test_what_stands_still_beside_a_blocking_handler_is_handed_back(
+    database_url: str, hf: Holdfast, who: str
+) -> None:
     async with Elsewhere(database_url) as elsewhere, hf.maintaining():
+        if who != "everybody hears of it":
+            elsewhere.app.events.subscribe(lambda _: elsewhere.go_on.wait(60), LoopBlocked)
         free, bound = await hf.enqueue("beside"), await hf.enqueue("beside", target="a target")
         in_thread = await hf.enqueue("thread")
         await until(lambda: elsewhere.steps == ["begins"] * 3, what="all handlers run")
@@ -153,7 +159,7 @@ WAYS: dict[str, Any] = {
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_attempt_that_blocks_is_found_behind_the_tasks_it_started(way: str) -> None:
     held, found = HeldAttempts(), list[object]()
-    blockage = Blockage("w", held, Bus(), time_over=_never, drain_over=lambda: None, give_up=_nothing)
+    blockage = Blockage("w", held, Aside(Bus()), time_over=_never, drain_over=lambda: None, give_up=_nothing)
 
     async def works() -> None:
         await asyncio.sleep(0.001)
@@ -176,7 +182,7 @@ async def test_the_attempt_that_blocks_is_found_behind_the_tasks_it_started(way:
 
 async def test_nobody_is_blamed_for_what_no_handler_waits_for() -> None:
     held, found = HeldAttempts(), list[object]()
-    blockage = Blockage("w", held, Bus(), time_over=_never, drain_over=lambda: None, give_up=_nothing)
+    blockage = Blockage("w", held, Aside(Bus()), time_over=_never, drain_over=lambda: None, give_up=_nothing)
 
     async def handler() -> None:
         await asyncio.sleep(0.05)

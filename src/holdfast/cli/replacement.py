@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 from uuid import UUID
 
@@ -38,12 +39,16 @@ from holdfast.telemetry.events import AttemptEnded
 from holdfast.telemetry.narrator import narrate
 from holdfast.worker.worker import Worker
 
-__all__ = ["Remains", "become_anew", "take_over"]
+__all__ = ["Remains", "become_anew", "in_time", "settle", "take_over"]
 
 _VARIABLE = "HOLDFAST_REMAINS"
 _PATIENCE_SECONDS = 60.0
 _FLUSH_SECONDS = 1.0
 _log = logging.getLogger("holdfast")
+#: How and where this process was started, which handlers may have changed since.
+_ENVIRONMENT, _FOLDER = dict(os.environ), None
+with contextlib.suppress(OSError):  # it may be gone
+    _FOLDER = Path.cwd()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +67,14 @@ def become_anew(worker: Worker, *, stopping: Callable[[], bool]) -> NoReturn:
         for job_id, attempt, outcome, duration_ms, excerpt in worker.stuck
     ]
     # Perhaps the main thread is blocked for ever in writing to one of them.
-    flush = threading.Thread(target=_flush, daemon=True)
-    flush.start()
-    flush.join(_FLUSH_SECONDS)
+    in_time(_flush)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         # Asked last: a signal that this program has heard does not reach the next one.
         remains = {"worker": worker.id, "stopping": stopping(), "attempts": attempts}
-        environment = {**os.environ, _VARIABLE: str(_written(json.dumps(remains).encode()))}
+        environment = {**_ENVIRONMENT, _VARIABLE: str(_written(json.dumps(remains).encode()))}
+        with contextlib.suppress(OSError):
+            os.chdir(_FOLDER or ".")
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -94,6 +99,13 @@ def take_over() -> Remains | None:
             for job_id, attempt, outcome, duration_ms, excerpt in found["attempts"]
         ],
     )
+
+
+def in_time(work: Callable[[], object]) -> None:
+    """Do something that may take for ever, and wait for a moment only."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(_FLUSH_SECONDS)
 
 
 def _flush() -> None:

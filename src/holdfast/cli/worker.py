@@ -15,7 +15,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import Child
 from holdfast.cli.failures import Exit
-from holdfast.cli.replacement import Remains, become_anew, settle, take_over
+from holdfast.cli.replacement import Remains, become_anew, in_time, settle, take_over
 from holdfast.cli.shutdown import Shutdown, run_until_told
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
@@ -95,7 +95,7 @@ def _abandon(worker: Worker, shutdown: Shutdown) -> NoReturn:
     if _is_to_go_on(worker, shutdown):
         with suppress(OSError):
             become_anew(worker, stopping=lambda: shutdown.noticed)
-    logging.shutdown()
+    in_time(logging.shutdown)
     os._exit(Exit.OK)
 
 

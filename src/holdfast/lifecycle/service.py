@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError
-from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.bus import Bus, Teller
 from holdfast.telemetry.events import DatabaseBack, DatabaseLost
 
 __all__ = ["Outage", "Service"]
@@ -31,7 +31,7 @@ class Outage:
     pauses, which begin anew only after a success that has lasted.
     """
 
-    def __init__(self, part: str, bus: Bus) -> None:
+    def __init__(self, part: str, bus: Teller) -> None:
         self._part, self._bus = part, bus
         self._since: float | None = None
         self._pause = _FIRST_SECONDS

@@ -5,17 +5,25 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.foreign import traceback_of
 from holdfast.telemetry.events import Event
 
-__all__ = ["Bus"]
+__all__ = ["Bus", "Teller"]
 
 E = TypeVar("E", bound=Event)
 
 _log = logging.getLogger("holdfast")
+
+
+class Teller(Protocol):
+    """Whatever can be told of an event."""
+
+    def emit(self, event: Event) -> None:
+        """Tell whoever wants to hear of it."""
+        ...
 
 
 class Bus:

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
-from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.events import LoopBlocked
 from holdfast.worker.held import Held, HeldAttempts
 
@@ -47,13 +47,13 @@ class Blockage:
         self,
         worker: str,
         held: HeldAttempts,
-        bus: Bus,
+        aside: Aside,
         *,
         time_over: Callable[[Held | None], float],
         drain_over: Callable[[], float | None],
         give_up: Callable[[Held | None, bool], Awaitable[None]],
     ) -> None:
-        self._worker, self._held, self._bus = worker, held, bus
+        self._worker, self._held, self._aside = worker, held, aside
         self._time_over, self._drain_over, self._give_up = time_over, drain_over, give_up
         self._loop = asyncio.get_running_loop()
         self._answered = self._told = time.monotonic()
@@ -114,7 +114,7 @@ class Blockage:
     def _tell(self, now: float) -> None:
         self._told = now
         blocker = self._blocker
-        self._bus.emit(
+        self._aside.emit(
             LoopBlocked(
                 worker=self._worker,
                 seconds=now - self._answered,

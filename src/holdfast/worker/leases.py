@@ -6,7 +6,8 @@
 4. listens for wake-ups and interruptions, and hands them to the worker's event loop;
 5. watches whether the worker's event loop answers, and does not beat for one that was given up (`blockage`);
 6. reconnects for ever: at once where a connection was cut, with growing pauses where the database refuses. Where it
-   answers that it cannot at the moment, the connection is kept. A lease is lost only when the database says so.
+   answers that it cannot at the moment, the connection is kept. A lease is lost only when the database says so;
+7. calls no foreign code, for that may not return: what it has to tell, it tells aside.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from holdfast.lifecycle.elapsed import elapsed
 from holdfast.lifecycle.loops import run_alike
 from holdfast.lifecycle.service import Outage
 from holdfast.store.lifeline import Lifeline
-from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.aside import Aside
 from holdfast.worker.blockage import Blockage
 from holdfast.worker.held import Held, HeldAttempts, Interrupt
 
@@ -46,7 +47,7 @@ class LeaseKeeper:
         config: Config,
         worker: str,
         held: HeldAttempts,
-        bus: Bus,
+        aside: Aside,
         *,
         blockage: Blockage,
         on_wake: Callable[[str, str], None],
@@ -56,7 +57,7 @@ class LeaseKeeper:
         self._config, self._worker, self._held = config, worker, held
         self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
         self._blockage = blockage
-        self._outage = Outage("lease keeper", bus)
+        self._outage = Outage("lease keeper", aside)
         #: Whose turn it is to use the connection.
         self._turn = asyncio.Lock()
         self._main = asyncio.get_running_loop()

@@ -18,6 +18,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
@@ -25,6 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
+from holdfast.telemetry.aside import Aside
 from holdfast.worker.execution import Execution
 from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.leases import LeaseKeeper
@@ -51,12 +53,13 @@ class Surrender:
         execution: Execution,
         settlement: SettlementService,
         keeper: LeaseKeeper,
+        aside: Aside,
         types: Mapping[str, JobType],
         timeouts: Mapping[str, float],
         time_over: Callable[[Held], float],
     ) -> None:
         self._config, self._worker, self._held = config, worker, held
-        self._execution, self._settlement, self._keeper = execution, settlement, keeper
+        self._execution, self._settlement, self._keeper, self._aside = execution, settlement, keeper, aside
         self._types, self._timeouts, self._time_over = types, timeouts, time_over
         #: What is to be handed back and has not been yet.
         self._owed: list[Settlement] = []
@@ -112,5 +115,6 @@ class Surrender:
             await database.close()
         for (job_id, attempt, outcome, *_), state in zip(self._owed, states, strict=True):
             level = logging.INFO if outcome.kind == "released" else logging.WARNING
-            _log.log(level, "left its blocked worker: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state)
+            said = "left its blocked worker: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state
+            self._aside.call(partial(_log.log, level, *said))
         self._owed = [owed for owed, state in zip(self._owed, states, strict=True) if state is None]

@@ -24,6 +24,7 @@ from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.store.reports import ReportStore
 from holdfast.store.transactions import Transactions
+from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.worker.attempts import Attempts
@@ -53,6 +54,8 @@ _LAST_CLAIM_SECONDS = 3.0
 _LAST_OUTCOMES_SECONDS = 5.0
 _GOODBYE_SECONDS = 1.0
 _STUCK_AFTER_SECONDS = 30.0
+#: How long those who hear of a replacement may take.
+_TELL_SECONDS = 1.0
 _ADRIFT = Outcome.released("the worker lost track of it")
 
 
@@ -148,10 +151,11 @@ class Worker:
                 starts=Starts(self._store, self._bus),
                 payloads=Payloads(self._store, self._bus),
             )
+            aside = self._aside = Aside(self._bus)
             self._blockage = Blockage(
                 self.id,
                 self._held,
-                self._bus,
+                aside,
                 time_over=self._time_over,
                 drain_over=lambda: self._drain.over_at(self.told_to_stop),
                 give_up=self._give_loop_up,
@@ -160,7 +164,7 @@ class Worker:
                 self._config,
                 self.id,
                 self._held,
-                self._bus,
+                aside,
                 blockage=self._blockage,
                 on_wake=self._on_wake,
                 on_lost=self._on_lost,
@@ -194,6 +198,7 @@ class Worker:
                 execution=self._execution,
                 settlement=self._settlement,
                 keeper=self._keeper,
+                aside=aside,
                 types=self._types,
                 timeouts=self._timeouts,
                 time_over=self._time_over,
@@ -335,13 +340,14 @@ class Worker:
     async def _give_loop_up(self, blocker: Held | None, drained: bool) -> None:
         """In the lease keeper's thread: the event loop is blocked for longer than may be."""
         if self.replace is not None:
-            self._tell("has a blocked event loop and is replaced", "" if blocker is None else _name(blocker))
+            self._tell_aside("has a blocked event loop and is replaced", "" if blocker is None else _name(blocker))
             await self._keeper.prolong()
+            self._aside.wait(_TELL_SECONDS)
             self.stuck = [settlement for _, settlement in self._surrender.outcomes(blocker, drained=drained)]
             try:
                 self.replace()
             except OSError as fault:
-                self._tell("cannot be replaced", str(fault))
+                self._tell_aside("cannot be replaced", str(fault))
                 self.replace = None
         await self._surrender.hand_back(blocker, drained=drained)
 
@@ -373,6 +379,10 @@ class Worker:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _tell_aside(self, change: str, detail: str) -> None:
+        """From the lease keeper's thread."""
+        self._aside.emit(WorkerChanged(worker=self.id, change=change, detail=detail))
 
     def _tell(self, change: str, detail: str = "") -> None:
         self._bus.emit(WorkerChanged(worker=self.id, change=change, detail=detail))

@@ -1,0 +1,170 @@
+"""The event loop's time is shared: what one tenant asks for at once is not before the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.web import steps as module
+from holdfast.web.steps import Paced, Steps
+
+STEP_SECONDS = 0.0005
+
+
+class Clock:
+    """Tells how long steps took: as long as they say."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    async def steps(self, taken: list[str], party: str, count: int) -> None:
+        for _ in range(count):
+            self.now += STEP_SECONDS
+            taken.append(party)
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+async def _run(work: Coroutine[Any, Any, Any], steps: Steps, party: str) -> Any:
+    return await Paced(work, steps, party)
+
+
+async def test_many_requests_of_one_tenant_are_not_before_another(clock: Clock) -> None:
+    steps, taken = Steps(), list[str]()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(40):
+            group.create_task(_run(clock.steps(taken, "acme", 10), steps, "acme"))
+        while len(taken) < 100:
+            await asyncio.sleep(0)
+        began = len(taken)
+        await group.create_task(_run(clock.steps(taken, "beta", 5), steps, "beta"))
+        meanwhile = taken[began:].count("acme")
+    assert meanwhile <= 30  # without turns it is 200: forty before each of the five
+    assert taken.count("acme") == 400
+
+
+async def test_every_tenant_has_a_step_in_each_round(clock: Clock) -> None:
+    steps, taken = Steps(), list[str]()
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            for _ in range(1 if number else 20):
+                group.create_task(_run(clock.steps(taken, f"t{number}", 10), steps, f"t{number}"))
+    last_of_small = max(place for place, party in enumerate(taken) if party != "t0")
+    assert taken[:last_of_small].count("t0") <= 60  # of 200
+
+
+async def test_alone_a_tenant_has_longer_rounds(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def rounds() -> int:
+        steps, taken = Steps(), list[str]()
+        count = 0
+        begin = steps._begin_round
+
+        def counted() -> None:
+            nonlocal count
+            count += 1
+            begin()
+
+        monkeypatch.setattr(steps, "_begin_round", counted)
+        if not alone:
+            steps.turn("other")
+        async with asyncio.TaskGroup() as group:
+            for _ in range(10):
+                group.create_task(_run(clock.steps(taken, "acme", 10), steps, "acme"))
+        return count
+
+    monkeypatch.setattr(module, "_LONG_ROUND_SECONDS", 10 * STEP_SECONDS)
+    alone = False
+    shared = await rounds()
+    monkeypatch.setattr(module, "_ALONE_SECONDS", -1.0)
+    alone = True
+    assert await rounds() < shared / 3
+
+
+async def test_a_request_that_is_canceled_hears_of_it_wherever_it_waits() -> None:
+    steps = Steps()
+    heard: list[str] = []
+
+    async def request(name: str) -> None:
+        try:
+            await asyncio.sleep(0)
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            heard.append(name)
+            raise
+
+    in_a_wait = asyncio.create_task(_run(request("in a wait"), steps, "acme"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    steps.took(1.0)  # the round is over: who comes now stands in line
+    in_line = asyncio.create_task(_run(request("in line"), steps, "acme"))
+    steps.turn("acme")
+    await asyncio.sleep(0)
+    for task in (in_a_wait, in_line):
+        task.cancel()
+    ends = await asyncio.gather(in_a_wait, in_line, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError] * 2
+    assert heard == ["in a wait"]  # the other one had not begun
+    async with asyncio.timeout(5):  # and nobody waits for the turn of one who is gone
+        await _run(asyncio.sleep(0), steps, "acme")
+
+
+async def test_results_faults_and_timeouts_come_through() -> None:
+    steps = Steps()
+
+    async def late() -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(10)
+        except TimeoutError:
+            return "late"
+        return "in time"
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise LookupError("gone")
+
+    async def hears() -> str:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_exception, LookupError("told"))
+        try:
+            await future
+        except LookupError as fault:
+            return str(fault)
+        return ""
+
+    assert await _run(late(), steps, "acme") == "late"
+    assert await _run(hears(), steps, "acme") == "told"
+    with pytest.raises(LookupError, match="gone"):
+        await _run(fails(), steps, "acme")
+
+
+async def test_a_request_counts_for_its_address_until_its_key_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps()
+
+    def scope(key: bytes = b"", address: str = "10.0.0.1") -> dict[str, Any]:
+        headers = [(b"authorization", key)] if key else []
+        return {"headers": headers, "client": (address, 1), "steps": SimpleNamespace(party="")}
+
+    for unknown in (scope(), scope(b"Bearer x")):
+        assert steps.party(unknown) == steps.party(scope()) != steps.party(scope(address="10.0.0.2"))
+    known = scope(b"Bearer a")
+    steps.remember(known, "acme")
+    assert known["steps"].party == "acme"
+    assert steps.party(scope(b"Bearer a", "10.0.0.2")) == "acme"
+    monkeypatch.setattr(module, "_REMEMBERED", 10)
+    for number in range(100):
+        steps.remember(scope(b"Bearer %d" % number), "acme")
+    assert len(steps._tenants) <= 10
