@@ -39,16 +39,12 @@ from holdfast.telemetry.events import AttemptEnded
 from holdfast.telemetry.narrator import narrate
 from holdfast.worker.worker import Worker
 
-__all__ = ["Remains", "become_anew", "in_time", "settle", "take_over"]
+__all__ = ["Origin", "Remains", "become_anew", "in_time", "settle", "take_over"]
 
 _VARIABLE = "HOLDFAST_REMAINS"
 _PATIENCE_SECONDS = 60.0
 _FLUSH_SECONDS = 1.0
 _log = logging.getLogger("holdfast")
-#: How and where this process was started, which handlers may have changed since.
-_ENVIRONMENT, _FOLDER = dict(os.environ), None
-with contextlib.suppress(OSError):  # it may be gone
-    _FOLDER = Path.cwd()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +56,23 @@ class Remains:
     stopping: bool
 
 
-def become_anew(worker: Worker, *, stopping: Callable[[], bool]) -> NoReturn:
+class Origin:
+    """How and where this process was started: handlers may change its environment and its folder."""
+
+    def __init__(self) -> None:
+        self.environment = dict(os.environ)
+        try:
+            self._folder: Path | None = Path.cwd()
+        except OSError:
+            self._folder = None  # it is gone
+
+    def go_back(self) -> None:
+        """To the folder, if it is still there."""
+        with contextlib.suppress(OSError):
+            os.chdir(self._folder or ".")
+
+
+def become_anew(worker: Worker, origin: Origin, *, stopping: Callable[[], bool]) -> NoReturn:
     """Replace this process by a new run of its own command line. Nothing of it goes on, not even threads."""
     attempts = [
         [str(job_id), attempt, dataclasses.asdict(outcome), duration_ms, excerpt]
@@ -72,9 +84,8 @@ def become_anew(worker: Worker, *, stopping: Callable[[], bool]) -> NoReturn:
     try:
         # Asked last: a signal that this program has heard does not reach the next one.
         remains = {"worker": worker.id, "stopping": stopping(), "attempts": attempts}
-        environment = {**_ENVIRONMENT, _VARIABLE: str(_written(json.dumps(remains).encode()))}
-        with contextlib.suppress(OSError):
-            os.chdir(_FOLDER or ".")
+        environment = {**origin.environment, _VARIABLE: str(_written(json.dumps(remains).encode()))}
+        origin.go_back()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -15,7 +15,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import Child
 from holdfast.cli.failures import Exit
-from holdfast.cli.replacement import Remains, become_anew, in_time, settle, take_over
+from holdfast.cli.replacement import Origin, Remains, become_anew, in_time, settle, take_over
 from holdfast.cli.shutdown import Shutdown, run_until_told
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
@@ -49,7 +49,7 @@ def worker(app_name: str, processes: int, *, no_maintenance: bool, stuck_after: 
 
     SIGTERM or Ctrl-C drains: running jobs may finish. A second one interrupts them.
     """
-    remains = take_over()
+    origin, remains = Origin(), take_over()
     if options["lanes"] is not None:
         parse_lanes(options["lanes"])
     hf = load_app(app_name)
@@ -58,10 +58,12 @@ def worker(app_name: str, processes: int, *, no_maintenance: bool, stuck_after: 
     if processes > 1:
         grace = hf.config.shutdown_grace_period_seconds
         return run_until_told(lambda shutdown: _supervise(shutdown, processes, grace, burst=options["burst"]))
-    return run_until_told(lambda shutdown: _work(hf, shutdown, remains, options), hf.config.event_loop)
+    return run_until_told(lambda shutdown: _work(hf, shutdown, origin, remains, options), hf.config.event_loop)
 
 
-async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, options: dict[str, Any]) -> int:
+async def _work(
+    hf: Holdfast, shutdown: Shutdown, origin: Origin, remains: Remains | None, options: dict[str, Any]
+) -> int:
     if remains is not None:
         # Whoever wants this process to stop, perhaps since before it was replaced, waits for this as well.
         shutdown.attach(lambda: None)
@@ -73,15 +75,15 @@ async def _work(hf: Holdfast, shutdown: Shutdown, remains: Remains | None, optio
     async def begin(new: Worker) -> None:
         started.append(new)
         shutdown.attach(new.drain)
-        new.replace = lambda: become_anew(new, stopping=lambda: shutdown.noticed)
-        new.abandon = lambda: _abandon(new, shutdown)
+        new.replace = lambda: become_anew(new, origin, stopping=lambda: shutdown.noticed)
+        new.abandon = lambda: _abandon(new, origin, shutdown)
         new.told_to_stop = lambda: shutdown.noticed
         await hf.tell_overruled()
 
     with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
         await hf.run_worker(started=begin, **options)
     if _is_to_go_on(started[0], shutdown):
-        become_anew(started[0], stopping=lambda: shutdown.noticed)
+        become_anew(started[0], origin, stopping=lambda: shutdown.noticed)
     return Exit.OK
 
 
@@ -90,11 +92,11 @@ def _is_to_go_on(worker: Worker, shutdown: Shutdown) -> bool:
     return bool(worker.stuck) or (worker.to_be_replaced and not shutdown.noticed)
 
 
-def _abandon(worker: Worker, shutdown: Shutdown) -> NoReturn:
+def _abandon(worker: Worker, origin: Origin, shutdown: Shutdown) -> NoReturn:
     """In another thread: the event loop is blocked, and the jobs are settled but for those that are stuck."""
     if _is_to_go_on(worker, shutdown):
         with suppress(OSError):
-            become_anew(worker, stopping=lambda: shutdown.noticed)
+            become_anew(worker, origin, stopping=lambda: shutdown.noticed)
     in_time(logging.shutdown)
     os._exit(Exit.OK)
 
