@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, InvalidInput, LeaseLost, NotFound, RetryPolicy
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.store.database import Database
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import working
@@ -165,3 +165,29 @@ async def test_items_are_read_page_by_page_by_async_and_blocking_code(hf: Holdfa
     with pytest.raises(NotFound):
         await hf.items("0197d3a8-0000-7000-8000-000000000000")
     hf.sync.close()
+
+
+async def test_what_comes_from_another_event_loop_is_refused_and_harms_nobody(hf: Holdfast) -> None:
+    refused: list[str] = []
+
+    async def begin(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    @hf.job("elsewhere", retry=ONCE)
+    async def elsewhere(ctx: Context) -> None:
+        for work in (lambda: ctx.progress(1), lambda: ctx.items([{"key": "k", "data": 1}]), lambda: begin(ctx)):
+            try:
+                await asyncio.to_thread(asyncio.run, work())
+            except HoldfastError as fault:
+                refused.append(str(fault))
+
+    @hf.job("here", retry=ONCE)
+    async def here(ctx: Context) -> None:
+        await ctx.progress(1)
+        await begin(ctx)
+
+    jobs = [await hf.enqueue(kind, {}) for kind in ("elsewhere", "here", "here")]
+    await hf.run_worker(burst=True)
+    assert ["event loop" in told for told in refused] == [True] * 3
+    assert [(await hf.get(job)).state for job in jobs] == ["success"] * 3

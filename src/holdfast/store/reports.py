@@ -26,8 +26,7 @@ class ReportStore:
     def __init__(self, config: Config, worker: str) -> None:
         self._database = Database(config, role="worker", size=_CONNECTIONS)
         self._worker = worker
-        self._opening = asyncio.Lock()
-        self._open = False
+        self._database.open_later()  # in this event loop: what comes from another one is refused
 
     async def report(self, job_id: UUID, attempt: int, seq: int, report: Report) -> Reported:
         """Store a report; LeaseLost where the job belongs to somebody else by now."""
@@ -45,10 +44,6 @@ class ReportStore:
         await self._database.close()
 
     async def _send(self, job_id: UUID, attempt: int, seq: int, report: Report) -> Reported:
-        async with self._opening:
-            if not self._open:
-                await self._database.open()
-                self._open = True
         (row,) = await self._database.rows(
             "report",
             self._worker,

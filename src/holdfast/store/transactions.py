@@ -19,7 +19,7 @@ from uuid import UUID
 import asyncpg
 
 from holdfast.config import Config
-from holdfast.errors import DatabaseUnavailable, LeaseLost
+from holdfast.errors import DatabaseUnavailable, HoldfastError, LeaseLost
 from holdfast.store.clean import CleanConnection
 from holdfast.store.confirmation import Confirmation, unconfirmed
 from holdfast.store.database import connection_arguments
@@ -42,6 +42,10 @@ class Transactions:
         #: How large a result may be, as far as is known here; the engine has the last word.
         self.result_limit: Callable[[], int] = lambda: config.result_max_bytes
         self._pool: asyncpg.Pool | None = None
+        #: The loop that transactions begin in; in a process of its own, the first one that asks for one.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
         self._opening = asyncio.Lock()
         self._confirmation, self._disk = Confirmation(), DiskWatch(config)
 
@@ -52,6 +56,8 @@ class Transactions:
             async with lender_of(conn).transaction(conn):
                 yield conn
             return
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise HoldfastError("a transaction begins in the worker's event loop, and this is another one")
         pool = await self._opened()
         try:
             ours: Any = await pool.acquire(timeout=30)
