@@ -143,6 +143,28 @@ async def test_a_key_named_like_a_tenant_makes_no_pause_that_the_tenant_can_lift
     assert acme["paused"]["by"] is None
 
 
+async def test_clients_read_what_operators_wrote_only_if_it_is_public(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, conn: asyncpg.Connection
+) -> None:
+    admin, mine = await key("admin"), await key("submit", "read", tenant="mine")
+    for verb, status in (("pause", "PAUSED"), ("cancel", "CANCELED"), ("resolve", "CANCELED")):
+        for public in (False, True):
+            job = (await hf.enqueue("mail", {}, tenant="mine")).id
+            body = {"reason": "a leak", "public": public}
+            asked = await client.post(f"/ops/jobs/{job}/{verb}", json=body, headers=admin)
+            assert (asked.status_code, asked.json()) == (202, {"job_id": str(job), "state": "queued"})
+            await conn.execute("select execute_requests()")
+            seen = (await client.get(f"/jobs/{job}", headers=mine)).json()
+            assert (seen["status"], seen.get("message")) == (status, "a leak" if public else None)
+            assert ("message" in seen) == public
+            detail = (await client.get("/ops/audit?limit=1", headers=admin)).json()["items"][0]["detail"]
+            assert detail == {"note": "a leak"} | ({"public": True} if public else {})
+            if verb == "pause":
+                assert (await client.post(f"/ops/jobs/{job}/resume", headers=admin)).status_code == 202
+                await conn.execute("select execute_requests()")
+                assert "message" not in (await client.get(f"/jobs/{job}", headers=mine)).json()
+
+
 async def test_blocked_targets_name_the_culprit_and_can_be_resolved(
     client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, conn: asyncpg.Connection
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +29,10 @@ _COLUMNS = {
     "age": "AGE", "last_error": "LAST ERROR",
 }  # fmt: skip
 
-Ask = Callable[[Holdfast, UUID, str, str | None], Awaitable[UUID | None]]
+Ask = Callable[..., Awaitable[UUID | None]]
+
+#: After these, clients can be told why.
+_TOLD = ("cancel", "pause", "resolve")
 
 
 @click.group()
@@ -86,25 +90,27 @@ def show(job_ids: Sequence[UUID], output: str) -> int:
 def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False) -> None:
     """Add a command that asks for something for each of the given jobs."""
 
-    def command(job_ids: Sequence[UUID], reason: str | None = None, yes: bool = False) -> int:
+    def command(job_ids: Sequence[UUID], reason: str | None = None, yes: bool = False, public: bool = False) -> int:
         if destructive and not yes:
             if not sys.stdin.isatty():
                 raise click.UsageError(f"{name} is for good: add --yes")
             count = len(job_ids)
             click.confirm(f"{name} {count} job{'s' if count > 1 else ''} for good?", abort=True)
-        return asyncio.run(_ask_for_each(ask, name, job_ids, reason))
+        return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=public), name, job_ids))
 
     command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)(command)
     if name != "release":
         command = click.option("--reason", help="Why; kept in the job's history and in the audit log.")(command)
+    if name in _TOLD:
+        command = click.option("--public", is_flag=True, help="Tell the job's clients the reason, too.")(command)
     if destructive:
         command = click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
     jobs.command(name, help=text)(command)
 
 
 def _asking(verb: Verb) -> Ask:
-    async def ask(hf: Holdfast, job_id: UUID, by: str, reason: str | None) -> UUID:
-        return await (await hf.operations()).request(verb, job_id, by=by, reason=reason)
+    async def ask(hf: Holdfast, job_id: UUID, **details: Any) -> UUID:
+        return await (await hf.operations()).request(verb, job_id, **details)
 
     return ask
 
@@ -120,8 +126,8 @@ _verb(
 _verb("release", "Release jobs that were recorded with --hold.", _asking("release"))
 
 
-async def _resolve(hf: Holdfast, job_id: UUID, by: str, reason: str | None) -> None:
-    await (await hf.operations()).resolve(job_id, by=by, reason=reason)
+async def _resolve(hf: Holdfast, job_id: UUID, **details: Any) -> None:
+    await (await hf.operations()).resolve(job_id, **details)
 
 
 _verb(
@@ -149,14 +155,14 @@ async def _explain(job_id: UUID) -> Explanation:
         return await (await hf.operations()).explain(job_id)
 
 
-async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: str | None) -> int:
+async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID]) -> int:
     """Ask for all, whatever becomes of the others; the first failure is the exit code."""
     code = Exit.OK
     by = operator()
     async with Holdfast() as hf:
         for job_id in job_ids:
             try:
-                answer = await ask(hf, job_id, by, reason)
+                answer = await ask(hf, job_id, by=by)
             except DatabaseUnavailable:
                 raise
             except HoldfastError as error:

@@ -12,11 +12,7 @@ select holdfast.change_limits($1, $2, $3::text[], $4, $5, $6, $7, holdfast.as_ca
 
 -- name: operator_request
 -- Ask for something in an operator's name.
-select outcome, runs_as from holdfast.operator_request($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);
-
--- name: resolve_job
--- Cancel a job because a person has dealt with it.
-select holdfast.resolve_job($1, holdfast.as_caller($2, $6, $7), $3, $4, $5);
+select outcome, runs_as from holdfast.operator_request_as($1, $2, holdfast.as_caller($3, $8, $9), $4, $5, $6, $7);
 
 -- name: list_controls
 -- What was decided and still holds.

@@ -12,15 +12,16 @@ from holdfast.model.scope import Drain, Lane, Queue, Tenant, Type
 from holdfast.web.control.schemas import Reason
 
 __all__ = [
+    "AskedFor",
     "DrainState",
     "ExplanationDetails",
+    "JobReason",
     "LaneDetails",
     "LanePage",
     "Limits",
     "PauseReason",
     "QueueDetails",
     "QueuePage",
-    "Resolved",
     "TargetDetails",
     "TargetList",
     "TenantDetails",
@@ -38,6 +39,12 @@ class _Model(BaseModel):
 
 class PauseReason(Reason):
     """Why claims are stopped. Tenants are told the reason of the installation's operators if it is public."""
+
+    public: bool = False
+
+
+class JobReason(Reason):
+    """Why something is asked for. Operators write for each other: clients read it as `message` if it is public."""
 
     public: bool = False
 
@@ -207,8 +214,8 @@ class ExplanationDetails(_Model):
     culprit: dict[str, Any] | None
 
 
-class Resolved(_Model):
-    """The cancel was asked for; the job is still in this state."""
+class AskedFor(_Model):
+    """It was asked for; the job is still in this state."""
 
     job_id: UUID
     state: str
