@@ -1781,7 +1781,7 @@ begin
     when 'target' then 'j.target' when 'tenant' then 'j.tenant'
     when 'correlation' then 'coalesce(j.correlation_id, j.id::text)'
     when 'key' then 'j.idempotency_key' when 'dedup' then 'j.dedup_key' when 'by' then 'j.created_by'
-    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error'
+    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error' when 'reason' then 'j.reason'
     when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'
@@ -6703,7 +6703,11 @@ begin
       failures = v.failures,
       run_at = case when v.state in ('retry', 'scheduled') then v.run_at else j.run_at end,
       seq = case when v.state = 'queued' and j.target is null then nextval('places') else j.seq end,
-      reason = case when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved' else v.outcome end,
+      reason = case
+        when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved'
+        when v.state = 'paused' and v.interrupt is null then 'drained'
+        else v.outcome
+      end,
       updated_at = now(),
       finished_at = case when v.state in ('dead', 'canceled') then now() end,
       dedup_key = case when v.state in ('dead', 'canceled') then null else j.dedup_key end,

@@ -280,7 +280,11 @@ begin
       failures = v.failures,
       run_at = case when v.state in ('retry', 'scheduled') then v.run_at else j.run_at end,
       seq = case when v.state = 'queued' and j.target is null then nextval('places') else j.seq end,
-      reason = case when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved' else v.outcome end,
+      reason = case
+        when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved'
+        when v.state = 'paused' and v.interrupt is null then 'drained'
+        else v.outcome
+      end,
       updated_at = now(),
       finished_at = case when v.state in ('dead', 'canceled') then now() end,
       dedup_key = case when v.state in ('dead', 'canceled') then null else j.dedup_key end,
