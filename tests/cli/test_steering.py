@@ -32,6 +32,19 @@ async def test_queues_types_lanes_and_tenants_are_paused_and_resumed(cli: Cli, h
     await cli("lanes", "pause", "slow", code=2)
 
 
+async def test_types_are_closed_and_opened(cli: Cli) -> None:
+    assert "closed: 0 waiting, 0 running" in (await cli("types", "close", "mail", "--reason", "a leak")).stdout
+    assert "was closed by cli:" in (await cli("types", "close", "mail")).stdout
+    assert "a leak" in (await cli("types", "list")).stdout
+    refused = await cli("enqueue", "mail", "{}", code=4)
+    assert "closed by cli:" in refused.stderr
+    assert '("a leak")' in refused.stderr
+    assert "takes new jobs again" in (await cli("types", "open", "mail")).stdout
+    assert "was not closed" in (await cli("types", "open", "mail")).stdout
+    await cli("enqueue", "mail", "{}")
+    await cli("types", "close", "holdfast.cancel", code=2)
+
+
 async def test_limits_are_set_kept_and_cleared(cli: Cli) -> None:
     verbs = {"queues": ("limit", "--limit"), "types": ("limit", "--limit"), "tenants": ("set", "--slots")}
     for noun, (command, option) in verbs.items():

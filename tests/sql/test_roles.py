@@ -37,7 +37,7 @@ OPERATORS = EVERYBODY | {
     "job_totals", "attempts_after", "events_after", "keys_after",
     "pause_scope", "resume_scope", "pause_scope_as", "resume_scope_as",
     "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
-    "operator_request_as",
+    "operator_request_as", "close_type", "open_type", "list_closed_types",
     "as_caller", "list_controls",
     "list_queues", "list_types", "list_lanes", "list_tenants", "drain_state", "list_targets", "show_targets", "explain",
 }  # fmt: skip

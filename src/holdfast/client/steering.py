@@ -91,6 +91,17 @@ class Steering:
         """Set or clear (None) what is named, all at once; the rest stays as it is. False if nothing changed."""
         return await self._steering.limit(kind, name, changes, by=by, by_key=by_key)
 
+    async def close_type(self, name: str, *, by: str, reason: str | None = None, by_key: UUID | None = None) -> bool:
+        """Take no new jobs of a type, from nobody: TypeClosed says who closed it, and why. False if it was closed.
+
+        What was accepted before goes on, and an idempotency key that has a job is answered.
+        """
+        return await self._steering.close_type(name, by=by, note=reason, by_key=by_key)
+
+    async def open_type(self, name: str, *, by: str, reason: str | None = None, by_key: UUID | None = None) -> bool:
+        """Take new jobs of a type again; False if it was not closed."""
+        return await self._steering.open_type(name, by=by, note=reason, by_key=by_key)
+
     async def drain(
         self, *, by: str, reason: str | None = None, by_key: UUID | None = None, public: bool = False
     ) -> Drain:

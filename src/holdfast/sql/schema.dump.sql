@@ -1661,6 +1661,29 @@ CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
   where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;
 ALTER FUNCTION holdfast.clock_lead(within interval) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.close_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform check_scope('type', close_type.name, array['type']);
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever closes a job type must be named' using errcode = 'HF002';
+  end if;
+  insert into closed_types (name, closed_by, closed_note)
+  values (close_type.name, by, note)
+  on conflict do nothing;
+  if not found then
+    return false;
+  end if;
+  perform note_audit(
+    by, by_key, null, 'type.close', close_type.name, jsonb_strip_nulls(jsonb_build_object('note', note)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2356,6 +2379,10 @@ begin
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
       and s.closed_in is null
+      -- The long way refuses it. While no type is closed, as a rule, the first look is at an empty table, and the last one.
+      and (
+        not exists (select from closed_types)
+        or not exists (select from closed_types c where c.name = enqueue_plain.type))
     order by s.id
     limit 1;
   end if;
@@ -3643,6 +3670,20 @@ CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before 
   limit max_entries
 $$;
 ALTER FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.closed_types (
+    name text NOT NULL COLLATE pg_catalog."C",
+    closed_at timestamp with time zone DEFAULT now() NOT NULL,
+    closed_by text NOT NULL,
+    closed_note text
+);
+ALTER TABLE holdfast.closed_types OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_closed_types() RETURNS SETOF holdfast.closed_types
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select c.* from closed_types c order by c.name
+$$;
+ALTER FUNCTION holdfast.list_closed_types() OWNER TO holdfast_owner;
 CREATE TABLE holdfast.controls (
     kind text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -4330,6 +4371,26 @@ CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::
         ('everything', '')))
 $$;
 ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.open_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  closed closed_types;
+begin
+  perform check_scope('type', open_type.name, array['type']);
+  perform check_texts(by, note);
+  delete from closed_types c where c.name = open_type.name returning c.* into closed;
+  if not found then
+    return false;
+  end if;
+  perform note_audit(by, by_key, null, 'type.open', open_type.name, jsonb_strip_nulls(jsonb_build_object(
+    'note', note, 'closed_by', closed.closed_by, 'closed_at', closed.closed_at)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, runs_as uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5191,6 +5252,9 @@ begin
   if exists (select from unnest(options) as option where option ->> 'parent_id' is not null) then
     options := with_lineage(options, record_jobs.tenant, taken);
   end if;
+  if exists (select from closed_types) then
+    perform refuse_closed(types, taken);
+  end if;
   select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types
   from (
     select distinct wish.queue, wish.type
@@ -5453,6 +5517,28 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_audit_change() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.refuse_closed(types text[], taken integer[]) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  closed closed_types;
+begin
+  select c.* into closed
+  from unnest(types) with ordinality as job (type, position)
+  join closed_types c on c.name = job.type
+  where job.position <> all (taken)
+  order by job.position
+  limit 1;
+  if found then
+    raise exception 'the job type % takes no new jobs: it was closed%', closed.name,
+      told(left(closed.closed_by, 500), closed.closed_at, left(closed.closed_note, 1000))
+      using errcode = 'HF001', constraint = 'type_closed';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.refuse_closed(types text[], taken integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.refuse_move() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6174,6 +6260,8 @@ CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name te
     select t.queue from job_types t where scope_figures.kind = 'queue' and only_tenant is null
     union
     select t.name from job_types t where scope_figures.kind = 'type' and only_tenant is null
+    union
+    select c.name from closed_types c where scope_figures.kind = 'type' and only_tenant is null
     union
     select k.tenant from api_keys k
     where scope_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
@@ -8039,6 +8127,8 @@ ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.clock_steps
     ADD CONSTRAINT clock_steps_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.closed_types
+    ADD CONSTRAINT closed_types_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY holdfast.controls
     ADD CONSTRAINT controls_pkey PRIMARY KEY (kind, name);
 ALTER TABLE ONLY holdfast.dead_letters
@@ -8106,6 +8196,7 @@ CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.api_keys FO
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.audit_log FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.beginnings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.clock_steps FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.closed_types FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.controls FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.dead_letters FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.idempotency_keys FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
@@ -8130,6 +8221,11 @@ CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.a
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
         END) EXECUTE FUNCTION holdfast.secure_commit();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT ON holdfast.audit_log DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.closed_types DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         CASE current_setting('holdfast.commit_secured'::text, true)
             WHEN 'on'::text THEN false
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
@@ -8248,6 +8344,8 @@ GRANT ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, 
 REVOKE ALL ON FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_is_known() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_lead(within interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) FROM PUBLIC;
@@ -8397,6 +8495,8 @@ REVOKE ALL ON FUNCTION holdfast.lease_length(seconds double precision) FROM PUBL
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_closed_types() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_closed_types() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_controls() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_controls() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
@@ -8445,6 +8545,8 @@ REVOKE ALL ON FUNCTION holdfast.oldest_transaction() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) FROM PUBLIC;
@@ -8499,6 +8601,7 @@ REVOKE ALL ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by te
 REVOKE ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_closed(types text[], taken integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_no_tenant(tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_renaming() FROM PUBLIC;

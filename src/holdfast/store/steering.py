@@ -72,6 +72,14 @@ class SteeringStore:
         values = (changes.get("limit"), *rate, changes.get("weight"))
         return await self._changed("change_limits", kind, name, list(changes), *values, by, by_key, *provenance.get())
 
+    async def close_type(self, name: str, *, by: str, note: str | None, by_key: UUID | None) -> bool:
+        """Take no new jobs of a type; whether anything changed."""
+        return await self._changed("close_type", name, by, note, by_key, *provenance.get())
+
+    async def open_type(self, name: str, *, by: str, note: str | None, by_key: UUID | None) -> bool:
+        """Take new jobs of a type again; whether anything changed."""
+        return await self._changed("open_type", name, by, note, by_key, *provenance.get())
+
     async def request(
         self,
         verb: str,

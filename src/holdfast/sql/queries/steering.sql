@@ -30,11 +30,22 @@ from holdfast.list_queues($1, $2, $3, $4);
 
 -- name: list_types
 -- Job types by name.
-select left(name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
+select left(t.name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
   left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, limit_count, rate_count, rate_seconds,
   queue, lane, version, declared_limit, declared_limit_key, declared_rate_count, declared_rate_seconds,
-  declared_rate_key, workers
-from holdfast.list_types($1, $2, $3, $4);
+  declared_rate_key, workers, holdfast.readable(c.closed_at) as closed_at, left(c.closed_by, 500) as closed_by,
+  left(c.closed_note, 1000) as closed_note
+from holdfast.list_types($1, $2, $3, $4) with ordinality t
+left join holdfast.list_closed_types() c on c.name = t.name
+order by t.ordinality;
+
+-- name: close_type
+-- Take no new jobs of a type.
+select holdfast.close_type($1, holdfast.as_caller($2, $5, $6), $3, $4);
+
+-- name: open_type
+-- Take new jobs of a type again.
+select holdfast.open_type($1, holdfast.as_caller($2, $5, $6), $3, $4);
 
 -- name: list_lanes
 -- Both lanes.

@@ -64,6 +64,21 @@ class Pause(_Model):
         return cls(by=scope.paused_by, reason=scope.paused_note, since=scope.paused_at)
 
 
+class Closing(_Model):
+    """Who closed a job type to new jobs, why, and since when."""
+
+    by: str
+    reason: str | None
+    since: datetime
+
+    @classmethod
+    def of(cls, found: Type) -> Closing | None:
+        """The closing of a type, if it is closed."""
+        if found.closed_at is None or found.closed_by is None:
+            return None
+        return cls(by=found.closed_by, reason=found.closed_note, since=found.closed_at)
+
+
 class Rate(_Model):
     """So many starts in so many seconds, 31 days at most."""
 
@@ -121,6 +136,7 @@ class TypeDetails(QueueDetails):
     declared_rate: Rate | None
     declared_rate_key: str | None
     workers: int
+    closed: Closing | None
 
 
 class LaneDetails(_ScopeDetails):
@@ -230,6 +246,7 @@ def shown(scope: Queue | Type | Lane | Tenant) -> QueueDetails | TypeDetails | L
         values |= {"limit": scope.limit_count, "rate": Rate.of(scope.rate_count, scope.rate_seconds)}
     if isinstance(scope, Type):
         values["declared_rate"] = Rate.of(scope.declared_rate_count, scope.declared_rate_seconds)
+        values["closed"] = Closing.of(scope)
     return kind(**values)
 
 
