@@ -230,7 +230,7 @@ async def test_a_drain_pauses_what_is_for_a_person_and_hands_back_the_rest(
         begun = asyncio.Semaphore(0)
         for name in ("retry", "hold"):
 
-            @hf.job(name, on_failure=name)  # type: ignore[call-overload]
+            @hf.job(name, on_failure=name)
             async def wait(ctx: Context) -> None:
                 begun.release()
                 await asyncio.Event().wait()

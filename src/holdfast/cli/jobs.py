@@ -99,25 +99,28 @@ def show(job_ids: Sequence[UUID], output: str) -> int:
 def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False) -> None:
     """Add a command that asks for something for each of the given jobs."""
 
-    def command(job_ids: Sequence[UUID], reason: str | None = None, yes: bool = False, public: bool = False) -> int:
+    def command(
+        job_ids: Sequence[UUID],
+        reason: str | None = None,
+        query: str | None = None,
+        *,
+        yes: bool = False,
+        public: bool = False,
+    ) -> int:
+        if (query is None) == (not job_ids):
+            raise click.UsageError("name jobs, or say which by --filter")
         if destructive and not yes:
             if not sys.stdin.isatty():
                 raise click.UsageError(f"{name} is for good: add --yes")
             count = len(job_ids)
             click.confirm(f"{name} {count} job{'s' if count > 1 else ''} for good?", abort=True)
-        return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=public), name, job_ids))
+        return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=public), name, job_ids, query))
 
-    def by_filter(job_ids: Sequence[UUID], reason: str | None = None, query: str | None = None) -> int:
-        if (query is None) == (not job_ids):
-            raise click.UsageError("name jobs, or say which by --filter")
-        return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=False), name, job_ids, query))
-
-    if name == "resume":
-        command = click.option(
-            "--filter", "query", metavar="WORDS", help="All that fit these words: 'state:paused reason:drained'."
-        )(by_filter)
-    required = name != "resume"
-    command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=required)(command)
+    by_filter = name == "resume"
+    command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=not by_filter)(command)
+    if by_filter:
+        words = "All that fit these words: 'state:paused reason:drained'."
+        command = click.option("--filter", "query", metavar="WORDS", help=words)(command)
     if name != "release":
         command = click.option("--reason", help="Why; kept in the job's history and in the audit log.")(command)
     if name in _TOLD:
