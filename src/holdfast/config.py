@@ -157,9 +157,10 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         name="drain_policy",
-        default="pause",
-        parse=_choice("pause", "requeue"),
-        description="what becomes of jobs with a target that a drain cuts short",
+        default="auto",
+        parse=_choice("auto", "pause", "requeue"),
+        description="what becomes of jobs that a drain cuts short; auto: those of types with on_failure=hold are "
+        "paused, others handed back; pause and requeue decide for all jobs with a target",
     ),
     Entry(
         name="event_loop",

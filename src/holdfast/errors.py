@@ -15,7 +15,8 @@
     ├── NotFound               not-found          no such job
     ├── Conflict               conflict           the request contradicts what is stored
     │   ├── KeyConflict        idempotency-key    the key belongs to a job of another type or payload
-    │   └── AlreadyFinal       already-final      the job has ended; nothing can be changed any more
+    │   ├── AlreadyFinal       already-final      the job has ended; nothing can be changed any more
+    │   └── TypeClosed         type-closed        the job type takes no new jobs; says who closed it, and why
     ├── LeaseLost              lease-lost         a handler's transaction or report came too late; it was rolled back
     ├── WaitTimeout            timeout            `wait` ended before the job did
     ├── ServerUnavailable      server-unavailable the HTTP API could not be reached, the call may be repeated
@@ -68,6 +69,7 @@ __all__ = [
     "ServerUnavailable",
     "Snooze",
     "TooManyQueues",
+    "TypeClosed",
     "WaitTimeout",
 ]
 
@@ -183,6 +185,12 @@ class AlreadyFinal(Conflict):
     """The job has ended; nothing about it can be changed any more."""
 
     code = "already-final"
+
+
+class TypeClosed(Conflict):
+    """An operator has closed the job type to new jobs; nothing was recorded."""
+
+    code = "type-closed"
 
 
 class LeaseLost(HoldfastError):

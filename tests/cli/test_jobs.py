@@ -95,6 +95,14 @@ async def test_verbs_ask_for_what_they_say(cli: Cli, hf: Holdfast) -> None:
     assert asked["by"].startswith("cli:")
 
 
+async def test_a_public_reason_is_told_to_clients(cli: Cli, hf: Holdfast) -> None:
+    internal, public = await hf.enqueue("add", {}), await hf.enqueue("add", {})
+    await cli("jobs", "cancel", internal.id, "--reason", "a leak", "--yes")
+    await cli("jobs", "resolve", public.id, "--reason", "done by hand", "--public", "--yes")
+    asked = [(await hf.get(request)).payload for request in await hf.find(types=["holdfast.cancel"])]
+    assert [(one["note"], one.get("message")) for one in asked] == [("done by hand", "done by hand"), ("a leak", None)]
+
+
 async def test_what_cannot_be_done_has_its_exit_code_and_does_not_stop_the_rest(cli: Cli, hf: Holdfast) -> None:
     job = await hf.enqueue("add", {})
     await cli("jobs", "show", uuid4(), code=3)

@@ -15,7 +15,7 @@ from holdfast.client.operations import Operations
 from holdfast.model.scope import Drain
 from holdfast.testing.harness import until
 from tests.cli.conftest import Cli, Start
-from tests.sql.factories import elect, execute
+from tests.sql.factories import elect, request, run_one, settle, state_of
 
 
 async def test_queues_types_lanes_and_tenants_are_paused_and_resumed(cli: Cli, hf: Holdfast) -> None:
@@ -30,6 +30,19 @@ async def test_queues_types_lanes_and_tenants_are_paused_and_resumed(cli: Cli, h
         assert "resumed" in (await cli(noun, "resume", name)).stdout
         assert "was not paused" in (await cli(noun, "resume", name)).stdout
     await cli("lanes", "pause", "slow", code=2)
+
+
+async def test_types_are_closed_and_opened(cli: Cli) -> None:
+    assert "closed: 0 waiting, 0 running" in (await cli("types", "close", "mail", "--reason", "a leak")).stdout
+    assert "was closed by cli:" in (await cli("types", "close", "mail")).stdout
+    assert "a leak" in (await cli("types", "list")).stdout
+    refused = await cli("enqueue", "mail", "{}", code=4)
+    assert "closed by cli:" in refused.stderr
+    assert '("a leak")' in refused.stderr
+    assert "takes new jobs again" in (await cli("types", "open", "mail")).stdout
+    assert "was not closed" in (await cli("types", "open", "mail")).stdout
+    await cli("enqueue", "mail", "{}")
+    await cli("types", "close", "holdfast.cancel", code=2)
 
 
 async def test_limits_are_set_kept_and_cleared(cli: Cli) -> None:
@@ -50,9 +63,30 @@ async def test_targets_and_explain_name_the_culprit(cli: Cli, hf: Holdfast, conn
         heads[name] = (await hf.enqueue("mail", {}, target=name)).id
         await elect(conn)
         if name != "free":
-            await execute(conn, "pause", heads[name])
+            await request(conn, "pause", heads[name], by="ada", note="wrong address")
+            await conn.execute("select execute_requests()")
+    lease = await run_one(conn, target="lost")
+    lost = lease.job_id
+    await settle(conn, "stop", [lease], outcomes=["paused"], notes=["Job was interrupted by user"])
     behind = await hf.enqueue("mail", {}, target="a")
     await elect(conn)
+    found = {f["check"]: f for f in json.loads((await cli("doctor", "-o", "json", code=None)).stdout)}["targets"]
+    assert (found["level"], found["detail"].partition(":")[0]) == ("warn", "3 blocked")
+    assert f"a of default by job {heads['a']}, paused since " in found["detail"]
+    assert " by ada (wrong address)" in found["detail"]
+    assert " by w1 (Job was interrupted by user)" in found["detail"]
+    rows = (await cli("targets", "list", "--blocked")).stdout.splitlines()
+    assert [row.rstrip().partition("ada")[2].strip() for row in rows[1:3]] == ["wrong address"] * 2
+    assert "w1" in rows[3]
+    assert rows[3].rstrip().endswith("Job was interrupted by user")
+    drained = ["--filter", "state:paused reason:drained"]
+    assert [job["id"] for job in json.loads((await cli("jobs", "list", "-o", "json", *drained)).stdout)] == [str(lost)]
+    await cli("jobs", "list", "--type", "mail", *drained, code=2)
+    await cli("jobs", "resume", lost, *drained, code=2)
+    assert (await cli("jobs", "resume", *drained)).stdout == f"{lost}  resume asked for\n"
+    await conn.execute("select execute_requests()")
+    assert [await state_of(conn, job) for job in (lost, heads["a"], heads["b"])] == ["queued", "paused", "paused"]
+    await conn.execute("select request('cancel', array[$1::uuid]), execute_requests()", lost)
     listed = json.loads((await cli("targets", "list", "--blocked", "-o", "json")).stdout)
     assert [(t["target"], t["job_id"]) for t in listed] == [(name, str(heads[name])) for name in ("a", "b")]
     assert [t["waiting"] for t in listed] == [1, 0]

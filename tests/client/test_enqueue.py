@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, HoldfastError, InvalidInput, InvalidPayload, KeyConflict, LimitExceeded, NotFound
-from holdfast.errors import TooManyQueues
+from holdfast.errors import TooManyQueues, TypeClosed
 from holdfast.model.ids import new_job_ids
 from holdfast.model.options import Intent
 from holdfast.store.database import Session
@@ -284,3 +284,26 @@ async def test_a_tenant_with_too_many_queues_is_told_so_and_what_to_do(hf: Holdf
     await hf.enqueue("work", {}, queue="c", tenant="other")
     await hf.enqueue("work", {}, queue="a")
     assert await conn.fetchval("select count(*) from jobs") == 4
+
+
+async def test_a_closed_type_is_refused_in_every_way_with_who_and_why(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    ops = await hf.operations()
+    bound = await hf.enqueue("mail", {}, idempotency_key="k")
+    assert await ops.close_type("mail", by="ada", reason="the provider is down")
+    told = r'^the job type mail takes no new jobs: it was closed by ada at .+ UTC \("the provider is down"\)'
+    for call in (
+        lambda: hf.enqueue("mail", {}),
+        lambda: hf.enqueue("mail", {}, idempotency_key="new"),
+        lambda: hf.enqueue_many([("mail", {}), ("mail", {})]),
+        lambda: hf.enqueue_many([("other", {}), ("mail", {})]),
+    ):
+        with pytest.raises(TypeClosed, match=told) as fault:
+            await call()
+        assert fault.value.code == "type-closed"
+    with pytest.raises(TypeClosed, match="roll it back"):
+        async with conn.transaction():
+            await hf.enqueue("mail", {}, conn=conn)
+    assert (await hf.enqueue("mail", {}, idempotency_key="k")).id == bound.id
+    assert [job.type for job in await hf.find()] == ["mail"]
+    await ops.open_type("mail", by="ada")
+    await hf.enqueue("mail", {})

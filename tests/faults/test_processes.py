@@ -122,7 +122,7 @@ async def test_a_drain_lets_them_finish_though_all_processes_were_signalled(flee
 async def test_after_the_grace_they_are_interrupted_and_no_attempt_is_burned(
     new_fleet: NewFleet, database_url: str, hf: Holdfast
 ) -> None:
-    fleet = new_fleet(database_url, shutdown_grace_period_seconds=0.3)
+    fleet = new_fleet(database_url, shutdown_grace_period_seconds=0.3, drain_policy="pause")
     worker = fleet.spawn()
     jobs = {
         how: await hf.enqueue("compute", {"how": how, "seconds": 600}, target="a target" if how == "sleep" else None)

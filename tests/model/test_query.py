@@ -25,6 +25,7 @@ def field(name: str, value: Any, op: str = "=") -> dict[str, Any]:
         ("state:dead", field("state", ["dead"])),
         ("state:dead,error", field("state", ["dead", "error"])),
         ("type:email.*", field("type", ["email.*"])),
+        ("reason:drained", field("reason", ["drained"])),
         ('error:"timed out"', field("error", ["timed out"]) | {"exact": True}),
         (r'error:"a \"b\""', field("error", ['a "b"']) | {"exact": True}),
         ("attempt>3", field("attempt", 3, ">")),

@@ -109,7 +109,7 @@ async def test_a_request_that_flagged_an_attempt_never_hits_what_comes_after_it(
     await request(conn, "pause", paused.job_id)
     await settle(conn, "stop", [paused], outcomes=["paused"])
     # Resumed, and running again, before maintenance comes to the pause.
-    await conn.execute("select carry_out('resume', $1, null, null, null)", paused.job_id)
+    await conn.execute("select carry_out('resume', $1, null, null, null, null)", paused.job_id)
     again = await claim_by_id(conn, paused.job_id)
     await conn.execute("select execute_requests()")
     assert await state_of(conn, held.job_id) == "error"

@@ -37,11 +37,12 @@ OPERATORS = EVERYBODY | {
     "job_totals", "attempts_after", "events_after", "keys_after",
     "pause_scope", "resume_scope", "pause_scope_as", "resume_scope_as",
     "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
+    "operator_request_as", "close_type", "open_type", "list_closed_types",
     "as_caller", "list_controls",
     "list_queues", "list_types", "list_lanes", "list_tenants", "drain_state", "list_targets", "show_targets", "explain",
 }  # fmt: skip
 CLIENTS = {
-    "submit", "public_jobs", "job_standings", "job_result", "tenant_items", "tenant_items_page",
+    "submit", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items", "tenant_items_page",
     "payload_limit", "tenant_request", "waiting_jobs",
     "find_key", "touch_keys", "probe", "as_caller",
 }  # fmt: skip

@@ -88,8 +88,10 @@ async def test_requests_are_recorded_and_carried_out(client: httpx.AsyncClient, 
     async with hf.maintaining():
         assert (await client.post(f"/jobs/{job}/pause", json={"reason": "wait"})).status_code == 202
         await until(client, job, "PAUSED")
+        assert (await client.get(f"/jobs/{job}")).json()["message"] == "wait"
         assert (await client.post(f"/jobs/{job}/resume")).status_code == 202
         await until(client, job, "PENDING")
+        assert "message" not in (await client.get(f"/jobs/{job}")).json()
         assert (await client.post(f"/jobs/{held}/release")).status_code == 202
         is_problem(await client.post(f"/jobs/{held}/release"), 409, "conflict")
         assert (await client.post(f"/jobs/{job}/cancel")).status_code == 202

@@ -143,6 +143,52 @@ async def test_a_key_named_like_a_tenant_makes_no_pause_that_the_tenant_can_lift
     assert acme["paused"]["by"] is None
 
 
+async def test_a_closed_type_takes_no_jobs_and_says_who_and_why(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
+) -> None:
+    admin, mine = await key("admin"), await key("submit", "read", tenant="mine")
+    bound = await client.post("/jobs", json={"jobType": "mail/x", "idempotencyKey": "k"}, headers=mine)
+    closed = await client.post("/ops/types/mail/x/close", json={"reason": "a leak"}, headers=admin)
+    assert (closed.json()["closed"]["by"], closed.json()["closed"]["reason"]) == ("a key", "a leak")
+    assert [item for item in await pages(client, "/ops/types", admin) if item["name"] == "mail/x"] == [closed.json()]
+    refused = await client.post("/jobs", json={"jobType": "mail/x"}, headers=mine)
+    is_problem(refused, 409, "type-closed")
+    assert "by a key at " in refused.json()["detail"]
+    assert '("a leak")' in refused.json()["detail"]
+    jobs = [{"jobType": "mail/x"}, {"jobType": "other"}, {"jobType": "mail/x", "idempotencyKey": "k"}]
+    results = (await client.post("/jobs/batch", json={"jobs": jobs}, headers=mine)).json()["results"]
+    assert [result.get("problem", {}).get("code") for result in results] == ["type-closed", None, None]
+    again = await client.post("/jobs", json={"jobType": "mail/x", "idempotencyKey": "k"}, headers=mine)
+    assert (again.status_code, again.json()) == (202, bound.json())
+    assert (await client.post("/ops/types/mail/x/open", headers=admin)).json()["closed"] is None
+    assert (await client.post("/jobs", json={"jobType": "mail/x"}, headers=mine)).status_code == 202
+    log = (await client.get("/ops/audit", headers=admin)).json()["items"][:2]
+    assert [(entry["action"], entry["subject"], entry["detail"].get("note")) for entry in log] == [
+        ("type.open", "mail/x", None), ("type.close", "mail/x", "a leak")]  # fmt: skip
+
+
+async def test_clients_read_what_operators_wrote_only_if_it_is_public(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, conn: asyncpg.Connection
+) -> None:
+    admin, mine = await key("admin"), await key("submit", "read", tenant="mine")
+    for verb, status in (("pause", "PAUSED"), ("cancel", "CANCELED"), ("resolve", "CANCELED")):
+        for public in (False, True):
+            job = (await hf.enqueue("mail", {}, tenant="mine")).id
+            body = {"reason": "a leak", "public": public}
+            asked = await client.post(f"/ops/jobs/{job}/{verb}", json=body, headers=admin)
+            assert (asked.status_code, asked.json()) == (202, {"job_id": str(job), "state": "queued"})
+            await conn.execute("select execute_requests()")
+            seen = (await client.get(f"/jobs/{job}", headers=mine)).json()
+            assert (seen["status"], seen.get("message")) == (status, "a leak" if public else None)
+            assert ("message" in seen) == public
+            detail = (await client.get("/ops/audit?limit=1", headers=admin)).json()["items"][0]["detail"]
+            assert detail == {"note": "a leak"} | ({"public": True} if public else {})
+            if verb == "pause":
+                assert (await client.post(f"/ops/jobs/{job}/resume", headers=admin)).status_code == 202
+                await conn.execute("select execute_requests()")
+                assert "message" not in (await client.get(f"/jobs/{job}", headers=mine)).json()
+
+
 async def test_blocked_targets_name_the_culprit_and_can_be_resolved(
     client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, conn: asyncpg.Connection
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -212,6 +213,41 @@ async def test_a_handler_that_drains_for_longer_than_its_time_is_handed_back(hf:
         worker.drain()
         worker.drain()
     assert [a.outcome for a in await hf.attempts(job)] == ["released"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "paused"),
+    [(None, {"hold", "hold t"}), ("pause", {"hold", "hold t", "retry t"}), ("requeue", {"hold"})],
+)
+async def test_a_drain_pauses_what_is_for_a_person_and_hands_back_the_rest(
+    database_url: str, policy: str | None, paused: set[str]
+) -> None:
+    """Unless the policy decides for all jobs with a target."""
+    app = Holdfast(database_url)
+    if policy is not None:
+        app.config = replace(app.config, drain_policy=policy)
+    async with app as hf:
+        begun = asyncio.Semaphore(0)
+        for name in ("retry", "hold"):
+
+            @hf.job(name, on_failure=name)
+            async def wait(ctx: Context) -> None:
+                begun.release()
+                await asyncio.Event().wait()
+
+        jobs = {f"{name}{mark}": await hf.enqueue(name, target=f"{name}{mark}" if mark else None)
+                for name in ("retry", "hold") for mark in ("", " t")}  # fmt: skip
+        async with working(hf) as worker:
+            for _ in jobs:
+                await begun.acquire()
+            worker.drain()
+            worker.drain()
+        for label, job in jobs.items():
+            left = await hf.get(job)
+            expected = ("paused", "drained") if label in paused else ("queued", "released")
+            assert (left.state, left.reason, left.failures) == (*expected, 0), label
+            notes = [event.note for event in await hf.history(job)]
+            assert notes == (["Job was interrupted by user"] if label in paused else [])
 
 
 async def test_a_job_canceled_before_its_handler_began_frees_its_slot(hf: Holdfast) -> None:

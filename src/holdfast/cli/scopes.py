@@ -1,10 +1,11 @@
-"""`holdfast queues|types|lanes|tenants`: what waits and runs there; pause, resume, limit."""
+"""`holdfast queues|types|lanes|tenants`: what waits and runs there; pause, resume, limit; close and open types."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -13,7 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_records
 from holdfast.client.operations import Operations
-from holdfast.model.scope import Kind, Lane, LimitChanges, Queue, Scope, Tenant
+from holdfast.model.scope import Kind, Lane, LimitChanges, Queue, Scope, Tenant, Type
 
 __all__ = ["asked", "lanes", "queues", "tenants", "types"]
 
@@ -139,6 +140,8 @@ def _row(scope: Scope) -> dict[str, Any]:
     row = as_dict(scope) | {"waiting": _counted(scope), "paused": _paused(scope)}
     if isinstance(scope, Queue) and (rate := _rate(scope)) is not None:
         row["rate"] = f"{rate[0]}/{rate[1]:g}"
+    if isinstance(scope, Type) and scope.closed_at is not None:
+        row["closed"] = _decided(scope.closed_at, scope.closed_by, scope.closed_note)
     if isinstance(scope, Lane) and scope.utilisation is not None:
         row["utilisation"] = f"{scope.utilisation:.0%}"
     if isinstance(scope, Tenant) and scope.weight is not None:
@@ -151,10 +154,11 @@ def _counted(scope: Scope) -> str:
 
 
 def _paused(scope: Scope) -> str:
-    if scope.paused_at is None:
-        return ""
-    why = f": {scope.paused_note}" if scope.paused_note else ""
-    return f"{age(scope.paused_at)} ago by {scope.paused_by}{why}"
+    return "" if scope.paused_at is None else _decided(scope.paused_at, scope.paused_by, scope.paused_note)
+
+
+def _decided(at: datetime, by: str | None, note: str | None) -> str:
+    return f"{age(at)} ago by {by}{f': {note}' if note else ''}"
 
 
 def _rate(scope: Queue) -> tuple[int, float] | None:
@@ -165,12 +169,38 @@ _LIMITS = {"limit_count": "limit", "rate": "rate", "weight": "weight"}
 _COUNTS = {"name": "NAME", "waiting": "WAITING", "running": "RUNNING"}
 _LIMITED = {"limit_count": "LIMIT", "rate": "RATE"}
 _PAUSED = {"paused": "PAUSED"}
+_CLOSED = {"closed": "CLOSED"}
 
 queues = _group("queue", _COUNTS | _LIMITED | _PAUSED)
-types = _group("type", _COUNTS | {"queue": "QUEUE", "lane": "LANE", "workers": "WORKERS"} | _LIMITED | _PAUSED)
+types = _group(
+    "type", _COUNTS | {"queue": "QUEUE", "lane": "LANE", "workers": "WORKERS"} | _LIMITED | _PAUSED | _CLOSED
+)
 lanes = _group("lane", _COUNTS | {"slots": "SLOTS", "utilisation": "USED"} | _PAUSED)
 tenants = _group("tenant", _COUNTS | {"limit_count": "SLOTS", "weight": "WEIGHT", "rate": "RATE"} | _PAUSED)
 
 _limits(queues, "queue", "limit", "Limit how many jobs of a queue run at once, and start per time.")
 _limits(types, "type", "limit", "Limit how many jobs of a type run at once, and start per time.")
 _limits(tenants, "tenant", "set", "Set how many slots a tenant may use, and its weight beside others.")
+
+
+@types.command("close")
+@click.argument("name")
+@click.option("--reason", help="Why; told to everybody who submits.")
+def close(name: str, reason: str | None) -> None:
+    """Take no new jobs of a type, from nobody; those accepted before go on."""
+
+    async def change(ops: Operations) -> tuple[bool, Scope]:
+        return await ops.close_type(name, by=operator(), reason=reason), await ops.scope("type", name)
+
+    changed, scope = asked(change)
+    did = "closed" if changed or not isinstance(scope, Type) else f"was closed by {scope.closed_by}"
+    echo(f"type {name} {did}: {_counted(scope)} waiting, {scope.running} running")
+
+
+@types.command("open")
+@click.argument("name")
+@click.option("--reason", help="Why; kept in the audit log.")
+def open_(name: str, reason: str | None) -> None:
+    """Take new jobs of a type again."""
+    changed = asked(lambda ops: ops.open_type(name, by=operator(), reason=reason))
+    echo(f"type {name} {'takes new jobs again' if changed else 'was not closed'}")

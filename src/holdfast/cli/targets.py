@@ -15,7 +15,7 @@ __all__ = ["targets"]
 
 _COLUMNS = {
     "tenant": "TENANT", "target": "TARGET", "state": "HEAD", "job_id": "JOB", "since": "SINCE", "waiting": "WAITING",
-    "why": "WHY",
+    "by": "BY", "why": "WHY",
 }  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def _record(target: Target) -> dict[str, Any]:
 
 def _row(target: Target) -> dict[str, Any]:
     said = target.last_error if target.state in ("error", "retry") else target.note
-    why = " ".join(filter(None, (f"by {target.by}" if target.by else "", (said or "").partition("\n")[0])))
+    why = (said or "").partition("\n")[0]
     return as_dict(target) | {
         "since": age(target.since),
         "waiting": f"{target.waiting}{'+' if target.waiting_more else ''}",

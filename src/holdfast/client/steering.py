@@ -7,7 +7,7 @@ what is decided, and a look at one thing, wait for nobody.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from holdfast.client.client import judge
@@ -90,6 +90,17 @@ class Steering:
     ) -> bool:
         """Set or clear (None) what is named, all at once; the rest stays as it is. False if nothing changed."""
         return await self._steering.limit(kind, name, changes, by=by, by_key=by_key)
+
+    async def close_type(self, name: str, *, by: str, reason: str | None = None, by_key: UUID | None = None) -> bool:
+        """Take no new jobs of a type, from nobody: TypeClosed says who closed it, and why. False if it was closed.
+
+        What was accepted before goes on, and an idempotency key that has a job is answered.
+        """
+        return await self._steering.close_type(name, by=by, note=reason, by_key=by_key)
+
+    async def open_type(self, name: str, *, by: str, reason: str | None = None, by_key: UUID | None = None) -> bool:
+        """Take new jobs of a type again; False if it was not closed."""
+        return await self._steering.open_type(name, by=by, note=reason, by_key=by_key)
 
     async def drain(
         self, *, by: str, reason: str | None = None, by_key: UUID | None = None, public: bool = False
@@ -178,14 +189,14 @@ class Steering:
         reason: str | None = None,
         tenant: str | None = None,
         by_key: UUID | None = None,
+        public: bool = False,
     ) -> UUID:
         """Ask that a job be canceled, paused, resumed, retried, released or deleted, and have it written down.
 
-        Answers the job that runs then: another one where an ended job is retried.
+        Answers the job that runs then: another one where an ended job is retried. Clients are told the reason while the
+        job is paused or canceled if it is `public`.
         """
-        answer, runs_as = await self._steering.request(verb, job_id, by=by, note=reason, tenant=tenant, by_key=by_key)
-        judge(verb, job_id, answer)
-        return runs_as
+        return await self._ask(verb, job_id, by=by, note=reason, tenant=tenant, by_key=by_key, public=public)
 
     async def resolve(
         self,
@@ -195,7 +206,12 @@ class Steering:
         reason: str | None = None,
         tenant: str | None = None,
         by_key: UUID | None = None,
+        public: bool = False,
     ) -> None:
         """Ask that a job be canceled because a person has dealt with it: its target goes on."""
-        answer = await self._steering.resolve(job_id, by=by, note=reason, tenant=tenant, by_key=by_key)
-        judge("resolve", job_id, answer)
+        await self._ask("resolve", job_id, by=by, note=reason, tenant=tenant, by_key=by_key, public=public)
+
+    async def _ask(self, verb: str, job_id: UUID, **details: Any) -> UUID:
+        answer, runs_as = await self._steering.request(verb, job_id, **details)
+        judge(verb, job_id, answer)
+        return runs_as

@@ -26,7 +26,10 @@ __all__ = ["FIELDS", "Tree", "parse_query"]
 Tree = Mapping[str, Any]
 
 #: Fields by what they are compared with.
-_TEXTS = ("id", "state", "type", "queue", "target", "tenant", "correlation", "error", "key", "dedup", "by", "parent")
+_TEXTS = (
+    "id", "state", "reason", "type", "queue", "target", "tenant", "correlation", "error", "key", "dedup", "by",
+    "parent",
+)  # fmt: skip
 _NUMBERS = ("attempt", "failures", "priority")
 _DURATIONS = ("wait", "age")
 _MOMENTS = ("created", "updated", "finished", "run_at")

@@ -83,7 +83,10 @@ class Queue(Scope):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type(Queue):
-    """A job type, with what its code declares (None where no worker published it) and how many live workers know it."""
+    """A job type, with what its code declares (None where no worker published it) and how many live workers know it.
+
+    With `closed_at` it takes no new jobs.
+    """
 
     queue: str
     lane: str
@@ -94,6 +97,9 @@ class Type(Queue):
     declared_rate_seconds: float | None
     declared_rate_key: str | None
     workers: int
+    closed_at: datetime | None
+    closed_by: str | None
+    closed_note: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

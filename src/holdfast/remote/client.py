@@ -50,6 +50,8 @@ class RemoteJob:
     type: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    #: Why it is PAUSED, ERROR or CANCELED, where somebody said so.
+    message: str | None = None
     #: What the job has reported; None where it has reported nothing.
     progress_count: int | None = None
     result_count: int | None = None
@@ -366,6 +368,7 @@ def _job(told: Mapping[str, Any]) -> RemoteJob:
         type=told.get("jobType"),
         created_at=_moment(told.get("createdAt")),
         updated_at=_moment(told.get("updatedAt")),
+        message=told.get("message"),
         progress_count=told.get("progressCount"),
         result_count=told.get("resultCount"),
         target_count=told.get("targetCount"),

@@ -24,6 +24,7 @@ from holdfast.errors import (
     NotFound,
     ServerUnavailable,
     TooManyQueues,
+    TypeClosed,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +34,16 @@ __all__ = ["AGAIN", "Transport", "error_of"]
 
 _ERRORS: Mapping[str, type[HoldfastError]] = {
     kind.code: kind
-    for kind in (AlreadyFinal, Conflict, InvalidInput, InvalidPayload, KeyConflict, NotFound, TooManyQueues)
+    for kind in (
+        AlreadyFinal,
+        Conflict,
+        InvalidInput,
+        InvalidPayload,
+        KeyConflict,
+        NotFound,
+        TooManyQueues,
+        TypeClosed,
+    )
 }
 #: Statuses after which the same may be asked again.
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})

@@ -36,7 +36,7 @@ to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that ask for it.
 grant execute on function
-  holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.job_result, holdfast.tenant_items,
+  holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs, holdfast.job_result, holdfast.tenant_items,
   holdfast.tenant_items_page, holdfast.payload_limit,
   holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe
 to holdfast_client;
@@ -50,8 +50,8 @@ to holdfast_operator;
 -- Steering, and what is seen of it.
 grant execute on function
   holdfast.pause_scope, holdfast.resume_scope, holdfast.pause_scope_as, holdfast.resume_scope_as, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
-  holdfast.operator_request, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
-  holdfast.list_lanes, holdfast.list_tenants,
+  holdfast.operator_request, holdfast.operator_request_as, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
+  holdfast.list_lanes, holdfast.list_tenants, holdfast.close_type, holdfast.open_type, holdfast.list_closed_types,
   holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
 

@@ -607,7 +607,7 @@ CREATE FUNCTION holdfast.budget_of(job holdfast.jobs) RETURNS integer
     setting('MAX_ATTEMPTS_DEFAULT')::integer)
 $$;
 ALTER FUNCTION holdfast.budget_of(job holdfast.jobs) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) RETURNS text
+CREATE FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -630,7 +630,7 @@ begin
     elsif job.state = 'running' then
       if verb in ('resume', 'retry') then
         return 'not-possible';
-      elsif flag_attempt(job.id, case verb when 'delete' then 'cancel' else verb end, by, note) is not null then
+      elsif flag_attempt(job.id, case verb when 'delete' then 'cancel' else verb end, by, note, message) is not null then
         return case when verb = 'delete' then 'when-ended' else 'flagged' end;
       end if;
       continue;
@@ -645,7 +645,7 @@ begin
     end;
     if goal is null then
       return 'not-possible';
-    elsif move_waiting(job, goal, by, note, verb = 'resolve') then
+    elsif move_waiting(job, goal, by, note, message, verb = 'resolve') then
       if verb = 'delete' and not forgotten(job.id, by) then
         return 'later';
       end if;
@@ -655,7 +655,7 @@ begin
   return 'later';
 end
 $$;
-ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1631,6 +1631,19 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case
+    when state = 'error' then
+      case
+        when kind = 'hold' and coalesce(error_type, '') not in ('InvalidInput', 'InvalidPayload', 'PayloadTooLarge')
+        then error_message
+      end
+    else coalesce(interrupt_message, case when state = 'paused' and outcome = 'paused' then error_message end)
+  end
+$$;
+ALTER FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.clock_is_known() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1648,6 +1661,29 @@ CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
   where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;
 ALTER FUNCTION holdfast.clock_lead(within interval) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.close_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform check_scope('type', close_type.name, array['type']);
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever closes a job type must be named' using errcode = 'HF002';
+  end if;
+  insert into closed_types (name, closed_by, closed_note)
+  values (close_type.name, by, note)
+  on conflict do nothing;
+  if not found then
+    return false;
+  end if;
+  perform note_audit(
+    by, by_key, null, 'type.close', close_type.name, jsonb_strip_nulls(jsonb_build_object('note', note)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1768,7 +1804,7 @@ begin
     when 'target' then 'j.target' when 'tenant' then 'j.tenant'
     when 'correlation' then 'coalesce(j.correlation_id, j.id::text)'
     when 'key' then 'j.idempotency_key' when 'dedup' then 'j.dedup_key' when 'by' then 'j.created_by'
-    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error'
+    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error' when 'reason' then 'j.reason'
     when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'
@@ -2343,6 +2379,10 @@ begin
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
       and s.closed_in is null
+      -- The long way refuses it. While no type is closed, as a rule, the first look is at an empty table, and the last one.
+      and (
+        not exists (select from closed_types)
+        or not exists (select from closed_types c where c.name = enqueue_plain.type))
     order by s.id
     limit 1;
   end if;
@@ -2453,7 +2493,7 @@ CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
   update dead_letters d set error_message = null where d.job_id = erase.id;
   delete from job_items i where i.job_id = erase.id;
   delete from job_progress p where p.job_id = erase.id;
-  update job_events e set note = null where e.job_id = erase.id;
+  update job_events e set note = null, message = null where e.job_id = erase.id;
   insert into job_events (job_id, event, by)
   select erase.id, 'erased', erase.by
   where not exists (select from job_events e where e.job_id = erase.id and e.event = 'erased');
@@ -2465,7 +2505,8 @@ CREATE TABLE holdfast.job_events (
     at timestamp with time zone DEFAULT now() NOT NULL,
     event text NOT NULL,
     by text,
-    note text
+    note text,
+    message text
 );
 ALTER TABLE holdfast.job_events OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) RETURNS SETOF holdfast.job_events
@@ -2540,7 +2581,7 @@ begin
       verdict := carry_out(
         case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
         (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
-        ask.payload ->> 'note');
+        ask.payload ->> 'note', ask.payload ->> 'message');
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -2731,7 +2772,7 @@ CREATE FUNCTION holdfast.first_id(moment timestamp with time zone) RETURNS uuid
   select (lpad(to_hex(greatest(extract(epoch from moment) * 1000, 0)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 ALTER FUNCTION holdfast.first_id(moment timestamp with time zone) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) RETURNS integer
+CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -2739,7 +2780,7 @@ declare
   number integer;
 begin
   update leases l
-  set interrupt = wish, interrupted_by = by, interrupt_note = note
+  set interrupt = wish, interrupted_by = by, interrupt_note = note, interrupt_message = message
   where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish <> 'pause'))
   returning l.attempt into number;
   if found then
@@ -2750,7 +2791,7 @@ begin
   return number;
 end
 $$;
-ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3134,6 +3175,7 @@ CREATE TABLE holdfast.leases (
     interrupted_by text,
     interrupt_note text,
     number bigint,
+    interrupt_message text,
     CONSTRAINT leases_bounds_check CHECK ((((lease_seconds >= (0)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((expires_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9999-12-30 00:00:00+00'::timestamp with time zone)))),
     CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text, 'resolve'::text])))
 )
@@ -3442,23 +3484,12 @@ end
 $$;
 ALTER FUNCTION holdfast.job_result(tenant text, job_id uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone, progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamp with time zone, done_reason text)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
-begin
-  if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
-  end if;
-  return query
-  select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
-    p.progress_count, p.result_count, case when p.job_id is not null then j.target_count end, p.last_progress_at,
-    case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
-  from unnest(tenants, job_ids) as asked (tenant, id)
-  join jobs j on j.id = asked.id and j.tenant = asked.tenant
-  left join job_progress p on p.job_id = j.id
-  where not starts_with(j.type, 'holdfast.');
-end
+  select v.id, v.tenant, v.type, v.state, v.target, v.created_at, v.updated_at, v.progress_count, v.result_count,
+    v.target_count, v.last_progress_at, v.done_reason
+  from visible_jobs(tenants, job_ids) v
 $$;
 ALTER FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RETURNS TABLE(tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamp with time zone)
@@ -3639,6 +3670,20 @@ CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before 
   limit max_entries
 $$;
 ALTER FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.closed_types (
+    name text NOT NULL COLLATE pg_catalog."C",
+    closed_at timestamp with time zone DEFAULT now() NOT NULL,
+    closed_by text NOT NULL,
+    closed_note text
+);
+ALTER TABLE holdfast.closed_types OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.list_closed_types() RETURNS SETOF holdfast.closed_types
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select c.* from closed_types c order by c.name
+$$;
+ALTER FUNCTION holdfast.list_closed_types() OWNER TO holdfast_owner;
 CREATE TABLE holdfast.controls (
     kind text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -4057,7 +4102,7 @@ CREATE FUNCTION holdfast.moment(at timestamp with time zone) RETURNS text
   select to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
 $$;
 ALTER FUNCTION holdfast.moment(at timestamp with time zone) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) RETURNS boolean
+CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -4123,10 +4168,10 @@ begin
   if not found then
     raise exception 'job % changed while its entry was held', job.id using errcode = '40001';
   end if;
-  insert into job_events (job_id, event, by, note)
+  insert into job_events (job_id, event, by, note, message)
   values (
     job.id, case when resolves then 'resolved' when goal in ('queued', 'scheduled') then 'resumed' else goal end,
-    move_waiting.by, move_waiting.note);
+    move_waiting.by, move_waiting.note, move_waiting.message);
   if goal = 'scheduled' then
     insert into due (run_at, job_id) values (moved.run_at, moved.id);
   elsif goal = 'queued' and moved.target is null then
@@ -4148,7 +4193,7 @@ begin
   return true;
 end
 $$;
-ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.named(worker text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4326,7 +4371,34 @@ CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::
         ('everything', '')))
 $$;
 ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.open_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  closed closed_types;
+begin
+  perform check_scope('type', open_type.name, array['type']);
+  perform check_texts(by, note);
+  delete from closed_types c where c.name = open_type.name returning c.* into closed;
+  if not found then
+    return false;
+  end if;
+  perform note_audit(by, by_key, null, 'type.open', open_type.name, jsonb_strip_nulls(jsonb_build_object(
+    'note', note, 'closed_by', closed.closed_by, 'closed_at', closed.closed_at)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, runs_as uuid)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select r.outcome, r.runs_as from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
+$$;
+ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) RETURNS TABLE(outcome text, runs_as uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -4336,20 +4408,23 @@ declare
   created uuid;
 begin
   if verb = 'release' then
-    select r.outcome into answer from release_held(array[operator_request.id], by, only_tenant) r;
+    select r.outcome into answer from release_held(array[operator_request_as.id], by, only_tenant) r;
   else
     select r.outcome, r.request_id into answer, created
-    from request(verb, array[operator_request.id], by, note, only_tenant) r;
+    from record_requests(
+      case verb when 'resolve' then 'cancel' else verb end, array[operator_request_as.id], by, note,
+      case when public then note end, only_tenant, true, verb = 'resolve') r;
   end if;
   created := case when answer = 'new-job' then created end;
   if answer in ('accepted', 'released', 'new-job') then
-    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = operator_request.id), 'job.' || verb,
-      operator_request.id::text, jsonb_strip_nulls(jsonb_build_object('note', note, 'runs_as', created)));
+    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = operator_request_as.id), 'job.' || verb,
+      operator_request_as.id::text,
+      jsonb_strip_nulls(jsonb_build_object('note', note, 'public', nullif(public, false), 'runs_as', created)));
   end if;
-  return query select answer, coalesce(created, operator_request.id);
+  return query select answer, coalesce(created, operator_request_as.id);
 end
 $$;
-ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.page_bytes() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5177,6 +5252,9 @@ begin
   if exists (select from unnest(options) as option where option ->> 'parent_id' is not null) then
     options := with_lineage(options, record_jobs.tenant, taken);
   end if;
+  if exists (select from closed_types) then
+    perform refuse_closed(types, taken);
+  end if;
   select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types
   from (
     select distinct wish.queue, wish.type
@@ -5314,7 +5392,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
+CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -5353,13 +5431,15 @@ begin
     elsif answer = 'accepted' then
       flagged := case
         when verb in ('cancel', 'pause', 'delete') and at_once then
-          flag_attempt(wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note)
+          flag_attempt(
+            wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note, message)
       end;
       select r.job_id into created
       from record_jobs(
         array['holdfast.' || verb],
         array[jsonb_strip_nulls(jsonb_build_object(
-          'job_id', wanted, 'by', by, 'note', note, 'attempt', flagged, 'resolves', nullif(resolves, false)))],
+          'job_id', wanted, 'by', by, 'note', note, 'message', message, 'attempt', flagged,
+          'resolves', nullif(resolves, false)))],
         array[jsonb_strip_nulls(jsonb_build_object(
           'queue', 'holdfast', 'priority', case when cardinality(job_ids) > 100 then 200 else 100 end,
           'dedup_key', case verb
@@ -5374,7 +5454,7 @@ begin
   perform vouch();
 end
 $$;
-ALTER FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer DEFAULT 200) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text, expires_at timestamp with time zone, lease_seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5437,6 +5517,28 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_audit_change() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.refuse_closed(types text[], taken integer[]) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  closed closed_types;
+begin
+  select c.* into closed
+  from unnest(types) with ordinality as job (type, position)
+  join closed_types c on c.name = job.type
+  where job.position <> all (taken)
+  order by job.position
+  limit 1;
+  if found then
+    raise exception 'the job type % takes no new jobs: it was closed%', closed.name,
+      told(left(closed.closed_by, 500), closed.closed_at, left(closed.closed_note, 1000))
+      using errcode = 'HF001', constraint = 'type_closed';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.refuse_closed(types text[], taken integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.refuse_move() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5823,7 +5925,8 @@ CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select r.job_id, r.outcome, r.request_id from record_requests(verb, job_ids, by, note, only_tenant, at_once, false) r
+  select r.job_id, r.outcome, r.request_id
+  from record_requests(verb, job_ids, by, note, null, only_tenant, at_once, false) r
 $$;
 ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.request_streams() RETURNS integer[]
@@ -5854,22 +5957,10 @@ CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
 $$;
 ALTER FUNCTION holdfast.resign(name text, candidate text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.resolve_job(id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
-declare
-  answer text;
-begin
-  perform check_texts(by, note);
-  select r.outcome into answer
-  from record_requests('cancel', array[resolve_job.id], by, note, only_tenant, true, true) r;
-  if answer = 'accepted' then
-    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = resolve_job.id), 'job.resolve',
-      resolve_job.id::text, jsonb_strip_nulls(jsonb_build_object('note', note)));
-  end if;
-  return answer;
-end
+  select r.outcome from operator_request_as('resolve', resolve_job.id, by, note, only_tenant, by_key, false) r
 $$;
 ALTER FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.result_limit() RETURNS bigint
@@ -6169,6 +6260,8 @@ CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name te
     select t.queue from job_types t where scope_figures.kind = 'queue' and only_tenant is null
     union
     select t.name from job_types t where scope_figures.kind = 'type' and only_tenant is null
+    union
+    select c.name from closed_types c where scope_figures.kind = 'type' and only_tenant is null
     union
     select k.tenant from api_keys k
     where scope_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
@@ -6661,7 +6754,7 @@ begin
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
   ), held as materialized (
     select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
-      report.outcome, report.kind, report.error_type, report.error_message, report.traceback, report.log_excerpt,
+      l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback, report.log_excerpt,
       report.delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
@@ -6698,7 +6791,11 @@ begin
       failures = v.failures,
       run_at = case when v.state in ('retry', 'scheduled') then v.run_at else j.run_at end,
       seq = case when v.state = 'queued' and j.target is null then nextval('places') else j.seq end,
-      reason = case when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved' else v.outcome end,
+      reason = case
+        when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved'
+        when v.state = 'paused' and v.interrupt is null then 'drained'
+        else v.outcome
+      end,
       updated_at = now(),
       finished_at = case when v.state in ('dead', 'canceled') then now() end,
       dedup_key = case when v.state in ('dead', 'canceled') then null else j.dedup_key end,
@@ -6707,8 +6804,8 @@ begin
     from verdict v
     where j.id = v.job_id and j.state = 'running' and j.attempt = v.attempt
     returning j.id, j.attempt, j.state, j.seq, j.stream, j.priority, j.tenant, j.target, j.type, j.run_at,
-      v.outcome, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
-      v.duration_ms, v.interrupt, v.interrupted_by, v.interrupt_note
+      v.outcome, v.kind, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
+      v.duration_ms, v.interrupt, v.interrupted_by, v.interrupt_note, v.interrupt_message
   ), lined as (
     insert into ready (stream, rank, seq, job_id)
     select stream, ready_rank(priority, true), seq, id from moved where state = 'queued' and target is null
@@ -6720,9 +6817,12 @@ begin
     select id, tenant, type, error_type, coalesce(error_message, outcome) from moved where state = 'dead'
     on conflict do nothing
   ), noted as (
-    insert into job_events (job_id, event, by, note)
-    select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end, interrupted_by,
-      coalesce(interrupt_note, error_message)
+    -- Nobody's wish makes an error, nor a drain: the worker is named then.
+    insert into job_events (job_id, event, by, note, message)
+    select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end,
+      case when state = 'error' or interrupt is null then worker else interrupted_by end,
+      case when state = 'error' then error_message else coalesce(interrupt_note, error_message) end,
+      client_message(state, outcome, kind, error_type, error_message, interrupt_message)
     from moved
     where state in ('paused', 'canceled', 'error')
   ), logged as (
@@ -7344,7 +7444,7 @@ begin
     select r.outcome into answer from release_held(array[tenant_request.id], by, tenant_request.tenant) r;
   else
     select r.outcome into answer
-    from request(verb, array[tenant_request.id], by, note, tenant_request.tenant) r;
+    from record_requests(verb, array[tenant_request.id], by, note, note, tenant_request.tenant, true, false) r;
   end if;
   if answer in ('accepted', 'released') then
     perform note_audit(by, by_key, tenant_request.tenant, 'job.' || verb, tenant_request.id::text,
@@ -7645,6 +7745,33 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    limit max_offences)
 $$;
 ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone, message text, progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamp with time zone, done_reason text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  end if;
+  return query
+  select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
+    left(said.message, 1000), p.progress_count, p.result_count, case when p.job_id is not null then j.target_count end, p.last_progress_at,
+    case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
+  from unnest(tenants, job_ids) as asked (tenant, id)
+  join jobs j on j.id = asked.id and j.tenant = asked.tenant
+  left join job_progress p on p.job_id = j.id
+  cross join lateral (
+    -- Of its own events alone: with a limit, a plan may walk through those of all jobs, the newest first.
+    select (array_agg(e.message order by e.id desc))[1] as message
+    from job_events e
+    where j.state in ('paused', 'error', 'canceled')
+      and e.job_id = j.id
+      and (e.event = j.state or (j.state = 'canceled' and e.event = 'resolved'))) said
+  where not starts_with(j.type, 'holdfast.');
+end
+$$;
+ALTER FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.vouch() RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -8000,6 +8127,8 @@ ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.clock_steps
     ADD CONSTRAINT clock_steps_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.closed_types
+    ADD CONSTRAINT closed_types_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY holdfast.controls
     ADD CONSTRAINT controls_pkey PRIMARY KEY (kind, name);
 ALTER TABLE ONLY holdfast.dead_letters
@@ -8068,6 +8197,7 @@ CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.api_keys FO
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.audit_log FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.beginnings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.clock_steps FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.closed_types FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.controls FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.dead_letters FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.idempotency_keys FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
@@ -8092,6 +8222,11 @@ CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.a
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
         END) EXECUTE FUNCTION holdfast.secure_commit();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT ON holdfast.audit_log DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.closed_types DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         CASE current_setting('holdfast.commit_secured'::text, true)
             WHEN 'on'::text THEN false
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
@@ -8171,7 +8306,7 @@ REVOKE ALL ON FUNCTION holdfast.bounds_fault(what text, bound text, value numeri
 REVOKE ALL ON FUNCTION holdfast.broken_among(ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) FROM PUBLIC;
@@ -8207,8 +8342,11 @@ REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM 
 GRANT ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_is_known() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_lead(within interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) FROM PUBLIC;
@@ -8274,7 +8412,7 @@ REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;
@@ -8358,6 +8496,8 @@ REVOKE ALL ON FUNCTION holdfast.lease_length(seconds double precision) FROM PUBL
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_closed_types() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_closed_types() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_controls() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_controls() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
@@ -8391,7 +8531,7 @@ GRANT ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) TO holdf
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.moment(at timestamp with time zone) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.named(worker text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
@@ -8406,8 +8546,12 @@ REVOKE ALL ON FUNCTION holdfast.oldest_transaction() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
@@ -8454,10 +8598,11 @@ GRANT ALL ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages inte
 REVOKE ALL ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_closed(types text[], taken integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_no_tenant(tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_renaming() FROM PUBLIC;
@@ -8581,6 +8726,8 @@ REVOKE ALL ON FUNCTION holdfast.uuid_v7() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.vouch() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PUBLIC;

@@ -35,7 +35,7 @@ _READS = frozenset(
     [
         "current_step",
         "find_key",
-        "job_standings",
+        "visible_jobs",
         "job_result",
         "tenant_items",
         "waiting_jobs",

@@ -29,7 +29,7 @@ _ASK_SECONDS, _CHECK_SECONDS = 10.0, 30.0
 _RECORDS = frozenset(
     {
         "enqueue_plain", "enqueue_many", "submit", "request", "request_later", "tenant_request", "operator_request",
-        "resolve_job", "release_held",
+        "release_held",
     }
 )  # fmt: skip
 

@@ -86,6 +86,10 @@ class Examination:
         """Types and queues with ready jobs that no live worker takes."""
         return await self._rows("doctor_unhandled", silent_seconds)
 
+    async def blocked(self, most_targets: int) -> list[dict[str, Any]]:
+        """Some of the blocked targets among so many, each with the `count` of them all."""
+        return await self._rows("doctor_blocked", most_targets)
+
     async def repairs(self) -> list[dict[str, Any]]:
         """What was mended."""
         return await self._rows("doctor_repairs")

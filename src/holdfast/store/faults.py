@@ -17,6 +17,7 @@ from holdfast.errors import (
     PayloadTooLarge,
     SchemaError,
     TooManyQueues,
+    TypeClosed,
 )
 
 __all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "never_sent", "told_by_sqlstate", "translated"]
@@ -49,11 +50,12 @@ _DRIVERS_OWN = re.compile(
 #: What it says before it has sent anything.
 _UNSENT = ("cannot switch to state", "connection is closed")
 
-#: What the engine calls the rules that have errors of their own (`sql/functions/sizes.sql`, `streams.sql`).
+#: What the engine calls the rules that have errors of their own (`sizes.sql`, `streams.sql`, `closing.sql`).
 _RULES: dict[str | None, type[HoldfastError]] = {
     "payload": InvalidPayload,
     "payload_max_bytes": PayloadTooLarge,
     "streams_per_tenant": TooManyQueues,
+    "type_closed": TypeClosed,
 }
 
 _ADVICE = "run `holdfast migrate` (or `holdfast doctor` to see what is wrong)"
@@ -134,7 +136,7 @@ def _constraint(fault: BaseException | None) -> str | None:
 def _told(state: str | None, text: str, constraint: str | None) -> HoldfastError | None:
     match state:
         case "HF001" | "23505":
-            return Conflict(text)
+            return _RULES.get(constraint, Conflict)(text)
         case "HF002":
             return _RULES.get(constraint, InvalidInput)(text)
         case "54001":

@@ -72,17 +72,29 @@ class SteeringStore:
         values = (changes.get("limit"), *rate, changes.get("weight"))
         return await self._changed("change_limits", kind, name, list(changes), *values, by, by_key, *provenance.get())
 
+    async def close_type(self, name: str, *, by: str, note: str | None, by_key: UUID | None) -> bool:
+        """Take no new jobs of a type; whether anything changed."""
+        return await self._changed("close_type", name, by, note, by_key, *provenance.get())
+
+    async def open_type(self, name: str, *, by: str, note: str | None, by_key: UUID | None) -> bool:
+        """Take new jobs of a type again; whether anything changed."""
+        return await self._changed("open_type", name, by, note, by_key, *provenance.get())
+
     async def request(
-        self, verb: str, job_id: UUID, *, by: str, note: str | None, tenant: str | None, by_key: UUID | None
+        self,
+        verb: str,
+        job_id: UUID,
+        *,
+        by: str,
+        note: str | None,
+        tenant: str | None,
+        by_key: UUID | None,
+        public: bool,
     ) -> tuple[str, UUID]:
         """Ask for something; the engine's answer, and the job that runs then."""
-        (row,) = await self._session.rows("operator_request", verb, job_id, by, note, tenant, by_key, *provenance.get())
+        asked = verb, job_id, by, note, tenant, by_key, public
+        (row,) = await self._session.rows("operator_request", *asked, *provenance.get())
         return row["outcome"], row["runs_as"]
-
-    async def resolve(self, job_id: UUID, *, by: str, note: str | None, tenant: str | None, by_key: UUID | None) -> str:
-        """Ask for a cancel; the engine's answer."""
-        (row,) = await self._session.rows("resolve_job", job_id, by, note, tenant, by_key, *provenance.get())
-        return str(row[0])
 
     async def controls(self) -> list[Control]:
         """What was decided and still holds."""

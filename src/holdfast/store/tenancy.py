@@ -30,6 +30,8 @@ class PublicJob:
     target: str | None
     created_at: datetime
     updated_at: datetime
+    #: Why it is paused, held or canceled, where somebody said so for clients.
+    message: str | None = None
     #: What it has reported; None where it has reported nothing.
     progress_count: int | None = None
     result_count: int | None = None
@@ -85,7 +87,7 @@ class TenancyStore:
 
     async def jobs(self, asked: Sequence[tuple[str, UUID]]) -> list[PublicJob]:
         """The jobs that exist among (tenant, id), in no order."""
-        rows = await self._session.rows("job_standings", [tenant for tenant, _ in asked], [job for _, job in asked])
+        rows = await self._session.rows("visible_jobs", [tenant for tenant, _ in asked], [job for _, job in asked])
         return [PublicJob(**{**dict(row), "state": State(row["state"])}) for row in rows]
 
     async def result(self, tenant: str, job_id: UUID) -> Ended | None:

@@ -184,7 +184,7 @@ class Attempts:
             self._app.client,
             resources,
             threads=_THREADS,
-            requeue_drained=self._app.config.drain_policy == "requeue",
+            pauses_drained=lambda _held: False,
             stuck_after_seconds=3600,
             on_stuck=lambda _held: None,
             transactions=transactions,

@@ -89,7 +89,7 @@ def _add_problems(operation: dict[str, Any]) -> None:
         statuses |= {404}
     if "requestBody" in operation:
         statuses |= {400, 408, 413, 415, 422}
-    if "requests" in operation.get("tags", ()):
+    if operation.get("x-scope") == "submit" or "requests" in operation.get("tags", ()):
         statuses |= {409}
     responses = operation["responses"]
     if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):

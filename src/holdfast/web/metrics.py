@@ -19,7 +19,7 @@ _BYTES = tuple(1024 * 2**power for power in range(11))
 #: What a named statement does, and to which table.
 _STATEMENTS = {
     "submit": ("insert", "jobs"),
-    "job_standings": ("select", "jobs"),
+    "visible_jobs": ("select", "jobs"),
     "tenant_items": ("select", "job_items"),
     "job_result": ("select", "jobs"),
     "tenant_request": ("insert", "jobs"),

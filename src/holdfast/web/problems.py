@@ -96,6 +96,10 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
         409,
         "The tenant has as many combinations of queue and job type in use as it may. Use fewer names, or wait a day.",
     ),
+    "type-closed": (
+        409,
+        "An operator has closed the job type to new jobs; the detail says who and why. Try again once it is open.",
+    ),
     "too-large": (413, "The body is larger than 1 MiB. Store the data elsewhere and send where it is."),
     "payload-too-large": (413, "As it is stored, the payload is larger than `PAYLOAD_MAX_BYTES`; numbers are in full."),
     "media-type": (415, "Send `Content-Type: application/json`, and no `Content-Encoding`."),

@@ -26,6 +26,7 @@ from holdfast.web.health import health_router
 from holdfast.web.metrics import Metrics
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
+from holdfast.web.ops.requests import ops_requests_router
 from holdfast.web.ops.scopes import ops_scopes_router
 from holdfast.web.ops.targets import ops_targets_router
 from holdfast.web.pages import pages_router
@@ -72,6 +73,7 @@ def create_app(
         ops_keys_router(state),
         ops_scopes_router(state),
         ops_targets_router(state),
+        ops_requests_router(state),
         metrics_router(state),
         pages_router(),
     ):

@@ -9,10 +9,19 @@ from collections.abc import Callable
 from holdfast.worker.held import HeldAttempts
 from holdfast.worker.slots import Slots
 
-__all__ = ["CLEAN_UP_SECONDS", "Drain"]
+__all__ = ["CLEAN_UP_SECONDS", "Drain", "drain_pauses"]
 
 #: How long interrupted handlers may take to clean up, and a stuck thread to return after its timeout.
 CLEAN_UP_SECONDS = 10.0
+
+
+def drain_pauses(policy: str, *, target: str | None, on_failure: str) -> bool:
+    """Whether a drain pauses a job that it cuts short, for a person to resume; else it hands the job back.
+
+    A paused job blocks its target, so that is for types whose failures are for a person, too: a deploy must not block
+    customers unless somebody wants it.
+    """
+    return on_failure == "hold" if policy == "auto" or target is None else policy == "pause"
 
 
 class Drain:

@@ -70,7 +70,7 @@ class Execution:
         resources: Any,
         *,
         threads: int,
-        requeue_drained: bool,
+        pauses_drained: Callable[[Held], bool],
         stuck_after_seconds: float,
         on_stuck: Callable[[Held], None],
         transactions: Transactions | None = None,
@@ -89,7 +89,7 @@ class Execution:
         self._threads = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="holdfast-handler")
         self._processes = ProcessPool()
         self._deadlines = Deadlines(stuck_after_seconds)
-        self._requeue_drained = requeue_drained
+        self._pauses_drained = pauses_drained
         self._stuck_after = stuck_after_seconds
         self._on_stuck = on_stuck
         self._loop = asyncio.get_running_loop()
@@ -260,7 +260,7 @@ class Execution:
                 return Outcome.canceled("canceled while running")
             case "pause":
                 return Outcome.paused(DRAINED)
-            case "drain" if held.claim.target is not None and not self._requeue_drained:
+            case "drain" if self._pauses_drained(held):
                 return Outcome.paused(DRAINED)
             case "drain":
                 return Outcome.released("the worker drained")

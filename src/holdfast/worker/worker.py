@@ -29,7 +29,7 @@ from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.blockage import Blockage
-from holdfast.worker.drain import CLEAN_UP_SECONDS, Drain
+from holdfast.worker.drain import CLEAN_UP_SECONDS, Drain, drain_pauses
 from holdfast.worker.enlistment import Enlistment, chosen, lane_timeout, new_worker_id
 from holdfast.worker.execution import Execution
 from holdfast.worker.held import Held, HeldAttempts
@@ -141,7 +141,7 @@ class Worker:
                 self._client,
                 resources,
                 threads=self._slots.total,
-                requeue_drained=self._config.drain_policy == "requeue",
+                pauses_drained=self._pauses_drained,
                 stuck_after_seconds=self._stuck_after,
                 on_stuck=self._on_stuck,
                 transactions=transactions,
@@ -374,6 +374,10 @@ class Worker:
             if not self._keeper.alive:
                 self._tell("lost its lease keeper and drains")
                 self._drain.begun.set()
+
+    def _pauses_drained(self, held: Held) -> bool:
+        on_failure = self._types[held.type].on_failure
+        return drain_pauses(self._config.drain_policy, target=held.claim.target, on_failure=on_failure)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

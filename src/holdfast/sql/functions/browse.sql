@@ -56,7 +56,7 @@ begin
     when 'target' then 'j.target' when 'tenant' then 'j.tenant'
     when 'correlation' then 'coalesce(j.correlation_id, j.id::text)'
     when 'key' then 'j.idempotency_key' when 'dedup' then 'j.dedup_key' when 'by' then 'j.created_by'
-    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error'
+    when 'parent' then 'j.parent_id::text' when 'error' then 'j.last_error' when 'reason' then 'j.reason'
     when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'

@@ -102,6 +102,11 @@ create or replace trigger durable before insert or update or delete on controls
   when (current_setting('synchronous_commit') in ('off', 'local'))
   execute function raise_durability();
 
+create or replace trigger durable before insert or update or delete on closed_types
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
 create or replace trigger durable before insert or update or delete on api_keys
   for each statement
   when (current_setting('synchronous_commit') in ('off', 'local'))

@@ -70,6 +70,10 @@ begin
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
       and s.closed_in is null
+      -- The long way refuses it. While no type is closed, as a rule, the first look is at an empty table, and the last one.
+      and (
+        not exists (select from closed_types)
+        or not exists (select from closed_types c where c.name = enqueue_plain.type))
     order by s.id
     limit 1;
   end if;
@@ -311,6 +315,9 @@ begin
   end if;
   if exists (select from unnest(options) as option where option ->> 'parent_id' is not null) then
     options := with_lineage(options, record_jobs.tenant, taken);
+  end if;
+  if exists (select from closed_types) then
+    perform refuse_closed(types, taken);
   end if;
 
   select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types

@@ -33,14 +33,16 @@ create or replace function request(
 language sql security definer
 set search_path from current
 as $$
-  select r.job_id, r.outcome, r.request_id from record_requests(verb, job_ids, by, note, only_tenant, at_once, false) r
+  select r.job_id, r.outcome, r.request_id
+  from record_requests(verb, job_ids, by, note, null, only_tenant, at_once, false) r
 $$;
 
--- Record requests. A cancel that `resolves` is asked for because a person has dealt with what the job was about. Cancel
+-- Record requests. `message` is what clients are told while the job is paused or canceled (`GET /jobs/{jobId}`): the note of
+-- somebody who wrote it for them, else null. A cancel that `resolves` is asked for because a person has dealt with what the job was about. Cancel
 -- and delete cannot be taken back: while one of them is to be carried out, a repeat of it is answered with it. A cancel of
 -- a running attempt is decided by how that attempt ends, and so a cancel of the next attempt is not a repeat.
 create or replace function record_requests(
-  verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean
+  verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean
 ) returns table (job_id uuid, outcome text, request_id uuid)
 language plpgsql
 set search_path from current
@@ -80,13 +82,15 @@ begin
     elsif answer = 'accepted' then
       flagged := case
         when verb in ('cancel', 'pause', 'delete') and at_once then
-          flag_attempt(wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note)
+          flag_attempt(
+            wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note, message)
       end;
       select r.job_id into created
       from record_jobs(
         array['holdfast.' || verb],
         array[jsonb_strip_nulls(jsonb_build_object(
-          'job_id', wanted, 'by', by, 'note', note, 'attempt', flagged, 'resolves', nullif(resolves, false)))],
+          'job_id', wanted, 'by', by, 'note', note, 'message', message, 'attempt', flagged,
+          'resolves', nullif(resolves, false)))],
         array[jsonb_strip_nulls(jsonb_build_object(
           'queue', 'holdfast', 'priority', case when cardinality(job_ids) > 100 then 200 else 100 end,
           'dedup_key', case verb
@@ -119,7 +123,7 @@ $$;
 
 -- Ask the worker that runs a job to stop. To cancel or resolve outranks a pause; the flag dies with its attempt. Answers the
 -- attempt that carries the flag, null when none runs.
-create or replace function flag_attempt(id uuid, wish text, by text, note text) returns integer
+create or replace function flag_attempt(id uuid, wish text, by text, note text, message text) returns integer
 language plpgsql
 set search_path from current
 as $$
@@ -127,7 +131,7 @@ declare
   number integer;
 begin
   update leases l
-  set interrupt = wish, interrupted_by = by, interrupt_note = note
+  set interrupt = wish, interrupted_by = by, interrupt_note = note, interrupt_message = message
   where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish <> 'pause'))
   returning l.attempt into number;
   if found then
@@ -162,7 +166,7 @@ begin
       verdict := carry_out(
         case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
         (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
-        ask.payload ->> 'note');
+        ask.payload ->> 'note', ask.payload ->> 'message');
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -191,7 +195,9 @@ $$;
 -- the state it saw, so that a job that moved meanwhile is looked at again.
 -- A cancel or pause that flagged an attempt when it was recorded was decided by how that attempt ended: a handler
 -- that held itself stays held, and one that was resumed since is not stopped again.
-create or replace function carry_out(verb text, id uuid, flagged integer, by text, note text) returns text
+create or replace function carry_out(
+  verb text, id uuid, flagged integer, by text, note text, message text
+) returns text
 language plpgsql
 set search_path from current
 as $$
@@ -214,7 +220,7 @@ begin
     elsif job.state = 'running' then
       if verb in ('resume', 'retry') then
         return 'not-possible';
-      elsif flag_attempt(job.id, case verb when 'delete' then 'cancel' else verb end, by, note) is not null then
+      elsif flag_attempt(job.id, case verb when 'delete' then 'cancel' else verb end, by, note, message) is not null then
         return case when verb = 'delete' then 'when-ended' else 'flagged' end;
       end if;
       continue;
@@ -230,7 +236,7 @@ begin
     end;
     if goal is null then
       return 'not-possible';
-    elsif move_waiting(job, goal, by, note, verb = 'resolve') then
+    elsif move_waiting(job, goal, by, note, message, verb = 'resolve') then
       if verb = 'delete' and not forgotten(job.id, by) then
         return 'later';
       end if;
@@ -242,7 +248,9 @@ end
 $$;
 
 -- Move a job that is not running. False when it moved meanwhile, or a claim holds its entry right now.
-create or replace function move_waiting(job jobs, goal text, by text, note text, resolves boolean) returns boolean
+create or replace function move_waiting(
+  job jobs, goal text, by text, note text, message text, resolves boolean
+) returns boolean
 language plpgsql
 set search_path from current
 as $$
@@ -311,10 +319,10 @@ begin
     raise exception 'job % changed while its entry was held', job.id using errcode = '40001';
   end if;
 
-  insert into job_events (job_id, event, by, note)
+  insert into job_events (job_id, event, by, note, message)
   values (
     job.id, case when resolves then 'resolved' when goal in ('queued', 'scheduled') then 'resumed' else goal end,
-    move_waiting.by, move_waiting.note);
+    move_waiting.by, move_waiting.note, move_waiting.message);
 
   if goal = 'scheduled' then
     insert into due (run_at, job_id) values (moved.run_at, moved.id);
@@ -367,7 +375,7 @@ as $$
   update dead_letters d set error_message = null where d.job_id = erase.id;
   delete from job_items i where i.job_id = erase.id;
   delete from job_progress p where p.job_id = erase.id;
-  update job_events e set note = null where e.job_id = erase.id;
+  update job_events e set note = null, message = null where e.job_id = erase.id;
   insert into job_events (job_id, event, by)
   select erase.id, 'erased', erase.by
   where not exists (select from job_events e where e.job_id = erase.id and e.event = 'erased');

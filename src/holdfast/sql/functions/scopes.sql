@@ -54,6 +54,8 @@ as $$
     union
     select t.name from job_types t where scope_figures.kind = 'type' and only_tenant is null
     union
+    select c.name from closed_types c where scope_figures.kind = 'type' and only_tenant is null
+    union
     select k.tenant from api_keys k
     where scope_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
     union

@@ -243,7 +243,7 @@ begin
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
   ), held as materialized (
     select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
-      report.outcome, report.kind, report.error_type, report.error_message, report.traceback, report.log_excerpt,
+      l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback, report.log_excerpt,
       report.delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
@@ -280,7 +280,11 @@ begin
       failures = v.failures,
       run_at = case when v.state in ('retry', 'scheduled') then v.run_at else j.run_at end,
       seq = case when v.state = 'queued' and j.target is null then nextval('places') else j.seq end,
-      reason = case when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved' else v.outcome end,
+      reason = case
+        when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved'
+        when v.state = 'paused' and v.interrupt is null then 'drained'
+        else v.outcome
+      end,
       updated_at = now(),
       finished_at = case when v.state in ('dead', 'canceled') then now() end,
       dedup_key = case when v.state in ('dead', 'canceled') then null else j.dedup_key end,
@@ -289,8 +293,8 @@ begin
     from verdict v
     where j.id = v.job_id and j.state = 'running' and j.attempt = v.attempt
     returning j.id, j.attempt, j.state, j.seq, j.stream, j.priority, j.tenant, j.target, j.type, j.run_at,
-      v.outcome, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
-      v.duration_ms, v.interrupt, v.interrupted_by, v.interrupt_note
+      v.outcome, v.kind, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
+      v.duration_ms, v.interrupt, v.interrupted_by, v.interrupt_note, v.interrupt_message
   ), lined as (
     insert into ready (stream, rank, seq, job_id)
     select stream, ready_rank(priority, true), seq, id from moved where state = 'queued' and target is null
@@ -302,9 +306,12 @@ begin
     select id, tenant, type, error_type, coalesce(error_message, outcome) from moved where state = 'dead'
     on conflict do nothing
   ), noted as (
-    insert into job_events (job_id, event, by, note)
-    select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end, interrupted_by,
-      coalesce(interrupt_note, error_message)
+    -- Nobody's wish makes an error, nor a drain: the worker is named then.
+    insert into job_events (job_id, event, by, note, message)
+    select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end,
+      case when state = 'error' or interrupt is null then worker else interrupted_by end,
+      case when state = 'error' then error_message else coalesce(interrupt_note, error_message) end,
+      client_message(state, outcome, kind, error_type, error_message, interrupt_message)
     from moved
     where state in ('paused', 'canceled', 'error')
   ), logged as (
@@ -354,6 +361,24 @@ begin
     return query select * from settlement_answer(worker, job_ids, attempts, settled, numbers, states);
   end if;
 end
+$$;
+
+-- What clients are told of an attempt that ended paused, held or canceled: what somebody asked for in their name, what the
+-- handler's `Hold` says, or that the attempt was interrupted. A payload that does not fit its handler holds the job, too, but
+-- in the words of an exception, which are not for them.
+create or replace function client_message(
+  state text, outcome text, kind text, error_type text, error_message text, interrupt_message text
+) returns text
+language sql immutable parallel safe
+as $$
+  select case
+    when state = 'error' then
+      case
+        when kind = 'hold' and coalesce(error_type, '') not in ('InvalidInput', 'InvalidPayload', 'PayloadTooLarge')
+        then error_message
+      end
+    else coalesce(interrupt_message, case when state = 'paused' and outcome = 'paused' then error_message end)
+  end
 $$;
 
 -- The state of each attempt that was settled now. Where the lease was gone, an attempt that this worker

@@ -261,10 +261,11 @@ as $$
   select pg_notify(current_schema() || '.ready', '');
 $$;
 
--- Ask for something in an operator's name, as `request` and `release_held` do, and write down who did. Answers what
--- became of the wish, and the job that runs now: another one where an ended job is retried.
-create or replace function operator_request(
-  verb text, id uuid, by text, note text default null, only_tenant text default null, by_key uuid default null
+-- Ask for something in an operator's name, as `request` and `release_held` do, and write down who did. To `resolve` a job is
+-- to cancel it because a person has dealt with what it was about. The note stays among operators unless it is `public`.
+-- Answers what became of the wish, and the job that runs now: another one where an ended job is retried.
+create or replace function operator_request_as(
+  verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean
 ) returns table (outcome text, runs_as uuid)
 language plpgsql security definer
 set search_path from current
@@ -275,38 +276,39 @@ declare
   created uuid;
 begin
   if verb = 'release' then
-    select r.outcome into answer from release_held(array[operator_request.id], by, only_tenant) r;
+    select r.outcome into answer from release_held(array[operator_request_as.id], by, only_tenant) r;
   else
     select r.outcome, r.request_id into answer, created
-    from request(verb, array[operator_request.id], by, note, only_tenant) r;
+    from record_requests(
+      case verb when 'resolve' then 'cancel' else verb end, array[operator_request_as.id], by, note,
+      case when public then note end, only_tenant, true, verb = 'resolve') r;
   end if;
   created := case when answer = 'new-job' then created end;
   if answer in ('accepted', 'released', 'new-job') then
-    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = operator_request.id), 'job.' || verb,
-      operator_request.id::text, jsonb_strip_nulls(jsonb_build_object('note', note, 'runs_as', created)));
+    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = operator_request_as.id), 'job.' || verb,
+      operator_request_as.id::text,
+      jsonb_strip_nulls(jsonb_build_object('note', note, 'public', nullif(public, false), 'runs_as', created)));
   end if;
-  return query select answer, coalesce(created, operator_request.id);
+  return query select answer, coalesce(created, operator_request_as.id);
 end
 $$;
 
--- Ask that a job be canceled because a person has dealt with what it was about, and write down who did.
+-- The same with a note for operators alone, as older servers ask for it.
+create or replace function operator_request(
+  verb text, id uuid, by text, note text default null, only_tenant text default null, by_key uuid default null
+) returns table (outcome text, runs_as uuid)
+language sql security definer
+set search_path from current
+as $$
+  select r.outcome, r.runs_as from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
+$$;
+
+-- Ask in the same way that a job be resolved.
 create or replace function resolve_job(
   id uuid, by text, note text default null, only_tenant text default null, by_key uuid default null
 ) returns text
-language plpgsql security definer
+language sql security definer
 set search_path from current
 as $$
-#variable_conflict use_column
-declare
-  answer text;
-begin
-  perform check_texts(by, note);
-  select r.outcome into answer
-  from record_requests('cancel', array[resolve_job.id], by, note, only_tenant, true, true) r;
-  if answer = 'accepted' then
-    perform note_audit(by, by_key, (select j.tenant from jobs j where j.id = resolve_job.id), 'job.resolve',
-      resolve_job.id::text, jsonb_strip_nulls(jsonb_build_object('note', note)));
-  end if;
-  return answer;
-end
+  select r.outcome from operator_request_as('resolve', resolve_job.id, by, note, only_tenant, by_key, false) r
 $$;

@@ -76,10 +76,12 @@ begin
 end
 $$;
 
--- The same with what the jobs have reported; a report is a change. Why a job was done is known when it is.
-create or replace function job_standings(tenants text[], job_ids uuid[])
+-- The same with what the jobs have reported; a report is a change. Why a job was done is known when it is. While a job is
+-- paused, held or canceled, `message` is what was said for clients about that: never the text of an exception, nor what
+-- operators wrote for each other.
+create or replace function visible_jobs(tenants text[], job_ids uuid[])
 returns table (
-  id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz,
+  id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz, message text,
   progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamptz, done_reason text)
 language plpgsql security definer stable
 set search_path from current
@@ -91,13 +93,33 @@ begin
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
-    p.progress_count, p.result_count, case when p.job_id is not null then j.target_count end, p.last_progress_at,
+    left(said.message, 1000), p.progress_count, p.result_count, case when p.job_id is not null then j.target_count end, p.last_progress_at,
     case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
   from unnest(tenants, job_ids) as asked (tenant, id)
   join jobs j on j.id = asked.id and j.tenant = asked.tenant
   left join job_progress p on p.job_id = j.id
+  cross join lateral (
+    -- Of its own events alone: with a limit, a plan may walk through those of all jobs, the newest first.
+    select (array_agg(e.message order by e.id desc))[1] as message
+    from job_events e
+    where j.state in ('paused', 'error', 'canceled')
+      and e.job_id = j.id
+      and (e.event = j.state or (j.state = 'canceled' and e.event = 'resolved'))) said
   where not starts_with(j.type, 'holdfast.');
 end
+$$;
+
+-- The same for servers of older releases, which know no messages.
+create or replace function job_standings(tenants text[], job_ids uuid[])
+returns table (
+  id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz,
+  progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamptz, done_reason text)
+language sql security definer stable
+set search_path from current
+as $$
+  select v.id, v.tenant, v.type, v.state, v.target, v.created_at, v.updated_at, v.progress_count, v.result_count,
+    v.target_count, v.last_progress_at, v.done_reason
+  from visible_jobs(tenants, job_ids) v
 $$;
 
 -- What a job has stored, page by page.
@@ -152,7 +174,8 @@ begin
 end
 $$;
 
--- Ask for something, as `request` does, and write down who did. With a target, the job must be of that target.
+-- Ask for something, as `request` does, and write down who did. With a target, the job must be of that target. What a tenant
+-- says on its own routes is its own to read.
 create or replace function tenant_request(
   tenant text, verb text, id uuid, by text, note text, only_target text default null, by_key uuid default null
 ) returns text
@@ -173,7 +196,7 @@ begin
     select r.outcome into answer from release_held(array[tenant_request.id], by, tenant_request.tenant) r;
   else
     select r.outcome into answer
-    from request(verb, array[tenant_request.id], by, note, tenant_request.tenant) r;
+    from record_requests(verb, array[tenant_request.id], by, note, note, tenant_request.tenant, true, false) r;
   end if;
   if answer in ('accepted', 'released') then
     perform note_audit(by, by_key, tenant_request.tenant, 'job.' || verb, tenant_request.id::text,

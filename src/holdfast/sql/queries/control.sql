@@ -4,11 +4,11 @@ select item, job_id, state, outcome
 from holdfast.submit(
   $1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[], $6::uuid[]);
 
--- name: job_standings
+-- name: visible_jobs
 -- What clients may know of jobs.
 select id, tenant, type, state, target, holdfast.readable(created_at) as created_at, holdfast.readable(updated_at) as updated_at,
-  progress_count, result_count, target_count, holdfast.readable(last_progress_at) as last_progress_at, done_reason
-from holdfast.job_standings($1::text[], $2::uuid[]);
+  message, progress_count, result_count, target_count, holdfast.readable(last_progress_at) as last_progress_at, done_reason
+from holdfast.visible_jobs($1::text[], $2::uuid[]);
 
 -- name: tenant_items
 -- What a job has stored, page by page.

@@ -33,10 +33,11 @@ with needed (relation, trigger) as (
   union all
   select unnest(array[
     'jobs', 'leases', 'beginnings', 'idempotency_keys', 'job_progress', 'job_items', 'dead_letters', 'job_types', 'settings',
-    'controls', 'api_keys', 'audit_log', 'clock_steps']), 'durable'
+    'controls', 'closed_types', 'api_keys', 'audit_log', 'clock_steps']), 'durable'
   union all
   select unnest(array[
-    'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'api_keys', 'audit_log']), 'secured'
+    'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'closed_types', 'api_keys', 'audit_log']),
+    'secured'
 ), found as (
   select c.relname::text as relation, t.tgname::text as trigger, t.tgenabled in ('D', 'R') as off
   from pg_trigger t
@@ -147,6 +148,23 @@ where s.queue <> 'holdfast'
       and (w.queues is null or s.queue = any (w.queues)))
 order by 1, 2
 limit 20;
+
+-- name: doctor_blocked
+-- How many of the first so many targets are blocked, and some of them: the job at the head, who stopped it, and why.
+with blocked as materialized (
+  select visited.tenant, visited.target
+  from (select h.tenant, h.target, h.job_id from holdfast.heads h order by h.tenant, h.target limit $1) visited
+  join holdfast.jobs j on j.id = visited.job_id
+  where j.state in ('paused', 'error')
+), first as (
+  select array_agg(b.tenant) as tenants, array_agg(b.target) as targets
+  from (select * from blocked order by tenant, target limit 3) b
+)
+select s.tenant, s.target, s.state, s.job_id, holdfast.readable(s.since) as since, left(s.by, 500) as by,
+  left(coalesce(s.note, s.last_error), 1000) as why, (select count(*) from blocked) as count
+from first
+cross join lateral holdfast.show_targets(first.tenants, first.targets) s
+order by s.tenant, s.target;
 
 -- name: doctor_repairs
 -- What was found inconsistent and mended, by kind.

@@ -12,11 +12,7 @@ select holdfast.change_limits($1, $2, $3::text[], $4, $5, $6, $7, holdfast.as_ca
 
 -- name: operator_request
 -- Ask for something in an operator's name.
-select outcome, runs_as from holdfast.operator_request($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);
-
--- name: resolve_job
--- Cancel a job because a person has dealt with it.
-select holdfast.resolve_job($1, holdfast.as_caller($2, $6, $7), $3, $4, $5);
+select outcome, runs_as from holdfast.operator_request_as($1, $2, holdfast.as_caller($3, $8, $9), $4, $5, $6, $7);
 
 -- name: list_controls
 -- What was decided and still holds.
@@ -34,11 +30,22 @@ from holdfast.list_queues($1, $2, $3, $4);
 
 -- name: list_types
 -- Job types by name.
-select left(name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
+select left(t.name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
   left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, limit_count, rate_count, rate_seconds,
   queue, lane, version, declared_limit, declared_limit_key, declared_rate_count, declared_rate_seconds,
-  declared_rate_key, workers
-from holdfast.list_types($1, $2, $3, $4);
+  declared_rate_key, workers, holdfast.readable(c.closed_at) as closed_at, left(c.closed_by, 500) as closed_by,
+  left(c.closed_note, 1000) as closed_note
+from holdfast.list_types($1, $2, $3, $4) with ordinality t
+left join holdfast.list_closed_types() c on c.name = t.name
+order by t.ordinality;
+
+-- name: close_type
+-- Take no new jobs of a type.
+select holdfast.close_type($1, holdfast.as_caller($2, $5, $6), $3, $4);
+
+-- name: open_type
+-- Take new jobs of a type again.
+select holdfast.open_type($1, holdfast.as_caller($2, $5, $6), $3, $4);
 
 -- name: list_lanes
 -- Both lanes.

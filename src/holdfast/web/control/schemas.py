@@ -121,7 +121,7 @@ class Batch(_Model):
 
 
 class Reason(_Model):
-    """Why something is asked for; kept in the job's history."""
+    """Why something is asked for; kept in the job's history, and its `message` while it is PAUSED or CANCELED."""
 
     reason: _text(1000) | None = None  # type: ignore[valid-type]
 
@@ -134,11 +134,14 @@ class Accepted(_Model):
 
 
 class JobStatus(Accepted):
-    """What clients may know of a job. What it reports is absent, never null, where it has reported nothing."""
+    """What clients may know of a job. What nobody said or reported is absent, never null."""
 
     job_type: str
     created_at: datetime
     updated_at: datetime
+    message: str | SkipJsonSchema[None] = Field(
+        default=None, description="why it is PAUSED, ERROR or CANCELED, where somebody said so"
+    )
     progress_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items were reported")
     result_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items were stored, each once")
     target_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items are wanted")
@@ -154,6 +157,7 @@ class JobStatus(Accepted):
             jobType=job.type,
             createdAt=job.created_at,
             updatedAt=job.updated_at,
+            message=job.message,
             progressCount=job.progress_count,
             resultCount=job.result_count,
             targetCount=job.target_count,
@@ -162,7 +166,7 @@ class JobStatus(Accepted):
         )
 
     def text(self) -> str:
-        """As JSON, without what was not reported."""
+        """As JSON, without what nobody said or reported."""
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 

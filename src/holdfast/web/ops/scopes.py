@@ -1,4 +1,4 @@
-"""`/ops/queues`, `/ops/types`, `/ops/lanes`, `/ops/tenants`, `/ops/drain`: look, pause, resume, limit.
+"""`/ops/queues`, `/ops/types`, `/ops/lanes`, `/ops/tenants`, `/ops/drain`: look, pause, resume, limit, close, open.
 
 A key sees what concerns its tenant's jobs, one with the scope `admin` everything. What is decided for all needs
 `admin`; a tenant's operators may pause their own tenant, and resume what one of them paused. They are told that others
@@ -59,6 +59,8 @@ def ops_scopes_router(state: State) -> APIRouter:
             _add_switch(router, state, kind, verb)
         if kind != "lane":
             _add_limits(router, state, kind)
+    for verb in ("close", "open"):
+        _add_closing(router, state, verb)
     _add_drain(router, state)
     return router
 
@@ -117,6 +119,26 @@ def _add_switch(router: APIRouter, state: State, kind: Kind, verb: str) -> None:
         summary=f"{'Stop claims' if verb == 'pause' else 'Let claims go on'} of a {kind}",
         operation_id=f"{verb}_{kind}",
         openapi_extra=secured(scope, requestBody=body_of(PauseReason if verb == "pause" else Reason, required=False)),
+    )
+
+
+def _add_closing(router: APIRouter, state: State, verb: str) -> None:
+    may_manage = Depends(state.gate.requires("admin"))
+
+    async def close(request: Request, name: str, caller: Caller = may_manage) -> Any:
+        reason, ops = await reason_of(request), await state.operations()
+        change = ops.close_type if verb == "close" else ops.open_type
+        await change(name, by=caller.name, reason=reason, by_key=caller.key_id)
+        return shown(await ops.scope("type", name))
+
+    router.add_api_route(
+        f"/types/{{name:path}}/{verb}",
+        close,
+        methods=["POST"],
+        response_model=TypeDetails,
+        summary=f"Take {'no new jobs of a type' if verb == 'close' else 'new jobs of a type again'}",
+        operation_id=f"{verb}_type",
+        openapi_extra=secured("admin", requestBody=body_of(Reason, required=False)),
     )
 
 

@@ -12,15 +12,16 @@ from holdfast.model.scope import Drain, Lane, Queue, Tenant, Type
 from holdfast.web.control.schemas import Reason
 
 __all__ = [
+    "AskedFor",
     "DrainState",
     "ExplanationDetails",
+    "JobReason",
     "LaneDetails",
     "LanePage",
     "Limits",
     "PauseReason",
     "QueueDetails",
     "QueuePage",
-    "Resolved",
     "TargetDetails",
     "TargetList",
     "TenantDetails",
@@ -42,6 +43,12 @@ class PauseReason(Reason):
     public: bool = False
 
 
+class JobReason(Reason):
+    """Why something is asked for. Operators write for each other: clients read it as `message` if it is public."""
+
+    public: bool = False
+
+
 class Pause(_Model):
     """Who stopped claims, why, and since when. A tenant sees who and why of its own pauses, and public reasons."""
 
@@ -55,6 +62,21 @@ class Pause(_Model):
         if scope.paused_at is None:
             return None
         return cls(by=scope.paused_by, reason=scope.paused_note, since=scope.paused_at)
+
+
+class Closing(_Model):
+    """Who closed a job type to new jobs, why, and since when."""
+
+    by: str
+    reason: str | None
+    since: datetime
+
+    @classmethod
+    def of(cls, found: Type) -> Closing | None:
+        """The closing of a type, if it is closed."""
+        if found.closed_at is None or found.closed_by is None:
+            return None
+        return cls(by=found.closed_by, reason=found.closed_note, since=found.closed_at)
 
 
 class Rate(_Model):
@@ -114,6 +136,7 @@ class TypeDetails(QueueDetails):
     declared_rate: Rate | None
     declared_rate_key: str | None
     workers: int
+    closed: Closing | None
 
 
 class LaneDetails(_ScopeDetails):
@@ -207,8 +230,8 @@ class ExplanationDetails(_Model):
     culprit: dict[str, Any] | None
 
 
-class Resolved(_Model):
-    """The cancel was asked for; the job is still in this state."""
+class AskedFor(_Model):
+    """It was asked for; the job is still in this state."""
 
     job_id: UUID
     state: str
@@ -223,6 +246,7 @@ def shown(scope: Queue | Type | Lane | Tenant) -> QueueDetails | TypeDetails | L
         values |= {"limit": scope.limit_count, "rate": Rate.of(scope.rate_count, scope.rate_seconds)}
     if isinstance(scope, Type):
         values["declared_rate"] = Rate.of(scope.declared_rate_count, scope.declared_rate_seconds)
+        values["closed"] = Closing.of(scope)
     return kind(**values)
 
 

@@ -1,20 +1,17 @@
-"""`/ops/targets`, `/ops/jobs/{job_id}/explain|resolve`: what blocks, why, and how to go on."""
+"""`/ops/targets`, `/ops/jobs/{job_id}/explain`: what blocks, and why."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.control.jobs import job_id_of
-from holdfast.web.control.requests import reason_of
-from holdfast.web.control.schemas import Reason
-from holdfast.web.description import body_of
 from holdfast.web.ops.jobs import Limit, tenant_of
 from holdfast.web.ops.places import NameCursor, cursor_behind, names_before
-from holdfast.web.ops.steering import ExplanationDetails, Resolved, TargetDetails, TargetList
+from holdfast.web.ops.steering import ExplanationDetails, TargetDetails, TargetList
 from holdfast.web.problems import Problem
 from holdfast.web.state import State
 
@@ -57,19 +54,5 @@ def ops_targets_router(state: State) -> APIRouter:
     async def explain(job_id: str, caller: Caller = may_operate) -> ExplanationDetails:
         found = await (await state.operations()).explain(job_id_of(job_id), tenant=tenant_of(caller))
         return ExplanationDetails.model_validate(found)
-
-    @router.post(
-        "/jobs/{job_id}/resolve",
-        status_code=202,
-        response_model=Resolved,
-        tags=["requests"],
-        summary="Cancel a job because somebody has dealt with it",
-        openapi_extra=secured("operate", requestBody=body_of(Reason, required=False)),
-    )
-    async def resolve(request: Request, job_id: str, caller: Caller = may_operate) -> Resolved:
-        wanted, reason, ops = job_id_of(job_id), await reason_of(request), await state.operations()
-        tenant = tenant_of(caller)
-        await ops.resolve(wanted, by=caller.name, reason=reason, tenant=tenant, by_key=caller.key_id)
-        return Resolved(job_id=wanted, state=(await ops.job(wanted, tenant=tenant)).state.value)
 
     return router

@@ -1,0 +1,80 @@
+-- Job types that take no new jobs, whoever submits them. What was accepted before runs, is retried and is resumed as ever.
+-- Moves: none. Roles: operator.
+
+-- Answers whether anything changed: what is closed stays as it is, with who did it and why.
+create or replace function close_type(name text, by text, note text default null, by_key uuid default null)
+returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  perform check_scope('type', close_type.name, array['type']);
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever closes a job type must be named' using errcode = 'HF002';
+  end if;
+  insert into closed_types (name, closed_by, closed_note)
+  values (close_type.name, by, note)
+  on conflict do nothing;
+  if not found then
+    return false;
+  end if;
+  perform note_audit(
+    by, by_key, null, 'type.close', close_type.name, jsonb_strip_nulls(jsonb_build_object('note', note)));
+  return true;
+end
+$$;
+
+-- Answers whether anything changed.
+create or replace function open_type(name text, by text, note text default null, by_key uuid default null)
+returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  closed closed_types;
+begin
+  perform check_scope('type', open_type.name, array['type']);
+  perform check_texts(by, note);
+  delete from closed_types c where c.name = open_type.name returning c.* into closed;
+  if not found then
+    return false;
+  end if;
+  perform note_audit(by, by_key, null, 'type.open', open_type.name, jsonb_strip_nulls(jsonb_build_object(
+    'note', note, 'closed_by', closed.closed_by, 'closed_at', closed.closed_at)));
+  return true;
+end
+$$;
+
+create or replace function list_closed_types() returns setof closed_types
+language sql security definer stable
+set search_path from current
+as $$
+  select c.* from closed_types c order by c.name
+$$;
+
+-- Raise if one of these types is closed, and say who closed it and why. Positions in `taken` are not submissions: their
+-- idempotency key has a job, which is their answer.
+create or replace function refuse_closed(types text[], taken integer[]) returns void
+language plpgsql stable
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  closed closed_types;
+begin
+  select c.* into closed
+  from unnest(types) with ordinality as job (type, position)
+  join closed_types c on c.name = job.type
+  where job.position <> all (taken)
+  order by job.position
+  limit 1;
+  if found then
+    raise exception 'the job type % takes no new jobs: it was closed%', closed.name,
+      told(left(closed.closed_by, 500), closed.closed_at, left(closed.closed_note, 1000))
+      using errcode = 'HF001', constraint = 'type_closed';
+  end if;
+end
+$$;

@@ -1,0 +1,63 @@
+"""`/ops/jobs/{job_id}/cancel|pause|resume|resolve`: what operators ask to become of a job; with `admin`, of any."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Depends, Request
+
+from holdfast.model.key import Caller
+from holdfast.web.auth import secured
+from holdfast.web.bodies import read_optional_body
+from holdfast.web.control.jobs import job_id_of
+from holdfast.web.description import body_of
+from holdfast.web.ops.jobs import tenant_of
+from holdfast.web.ops.steering import AskedFor, JobReason
+from holdfast.web.state import State
+
+__all__ = ["ops_requests_router"]
+
+Wish = Literal["cancel", "pause", "resume", "resolve"]
+
+_SUMMARIES: dict[Wish, str] = {
+    "cancel": "Cancel a job for good",
+    "pause": "Pause a job: a running handler is interrupted, its target is blocked",
+    "resume": "Let a paused or held job go on, with a fresh budget",
+    "resolve": "Cancel a job because somebody has dealt with it",
+}
+
+
+def ops_requests_router(state: State) -> APIRouter:
+    """The routes, over what an app shares."""
+    router = APIRouter(prefix="/ops", tags=["steering", "requests"])
+    for verb in _SUMMARIES:
+        _add(router, state, verb)
+    return router
+
+
+def _add(router: APIRouter, state: State, verb: Wish) -> None:
+    may_operate = Depends(state.gate.requires("operate"))
+
+    async def ask(request: Request, job_id: str, caller: Caller = may_operate) -> AskedFor:
+        wanted, why = job_id_of(job_id), await read_optional_body(request, JobReason)
+        ops, tenant = await state.operations(), tenant_of(caller)
+        if verb == "resolve":
+            await ops.resolve(
+                wanted, by=caller.name, reason=why.reason, tenant=tenant, by_key=caller.key_id, public=why.public
+            )
+        else:
+            await ops.request(
+                verb, wanted, by=caller.name, reason=why.reason, tenant=tenant, by_key=caller.key_id, public=why.public
+            )
+        return AskedFor(job_id=wanted, state=(await ops.job(wanted, tenant=tenant)).state.value)
+
+    router.add_api_route(
+        f"/jobs/{{job_id}}/{verb}",
+        ask,
+        methods=["POST"],
+        status_code=202,
+        response_model=AskedFor,
+        summary=_SUMMARIES[verb],
+        operation_id="steering_requests_resolve" if verb == "resolve" else f"{verb}_by_operator",
+        openapi_extra=secured("operate", requestBody=body_of(JobReason, required=False)),
+    )
