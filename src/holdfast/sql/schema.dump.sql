@@ -1204,7 +1204,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint)
+CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint, traceparent text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -1406,7 +1406,8 @@ begin
             and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
           returning j.id, j.attempt, j.stream, entry.place, j.payload, j.correlation_id, j.target, j.failures,
-            j.max_attempts, j.created_at, times[entry.place] as ready_at,
+            attempts_allowed(j.max_attempts, budgets[entry.kind], default_attempts) as max_attempts,
+            j.created_at, j.traceparent, times[entry.place] as ready_at,
             coalesce(claim_jobs.lease_seconds, terms[entry.kind], default_seconds) as seconds,
             records and next_state(
               'lost', null, null, coalesce(policies[entry.kind], 'retry'),
@@ -1428,7 +1429,7 @@ begin
         )
         select b.id, b.attempt, b.stream, ranks[b.place], seqs[b.place], b.payload, b.correlation_id, b.target, b.failures,
           b.max_attempts, b.created_at, b.ready_at, moment, b.seconds, b.last_chance,
-          case when not b.last_chance then b.number end
+          case when not b.last_chance then b.number end, b.traceparent
         from begun b
         order by b.place;
         get diagnostics started = row_count;
