@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -12,28 +11,16 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_records
+from holdfast.cli.rates import RateType
 from holdfast.client.operations import Operations
-from holdfast.model.scope import Kind, Lane, LimitChanges, Queue, Scope, Tenant
+from holdfast.model.limits import Rate
+from holdfast.model.scope import Kind, Lane, LimitChanges, Queue, Scope, Tenant, Type
 
 __all__ = ["asked", "lanes", "queues", "tenants", "types"]
 
 R = TypeVar("R")
 
 _PAGE = 500
-
-
-class _Rate(click.ParamType):  # type: ignore[type-arg]
-    """So many starts in so many seconds: 100/60."""
-
-    name = "rate"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, float]:
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"(\d{1,5})/(\d{1,8}(?:\.\d+)?)", str(value))
-        if found is None:
-            self.fail(f"{value!r} is no rate such as 100/60, which is 100 starts in 60 seconds", param, ctx)
-        return int(found.group(1)), float(found.group(2))
 
 
 def asked(question: Callable[[Operations], Awaitable[R]]) -> R:
@@ -62,7 +49,7 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
             if not found:
                 echo(f"no {kind}s yet", err=True)
         else:
-            print_records([as_dict(scope) for scope in found], {}, output)
+            print_records([_record(scope) for scope in found], {}, output)
 
     @group.command("pause", help=f"Stop claims of a {kind}; what runs goes on, what waits stays queued.")
     @click.argument("name")
@@ -90,9 +77,7 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
 def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> None:
     """Add the command that sets limits; what is not given stays as it is."""
 
-    def command(
-        name: str, limit: int | None, rate: tuple[int, float] | None, *, clear: bool, weight: float | None = None
-    ) -> None:
+    def command(name: str, limit: int | None, rate: Rate | None, *, clear: bool, weight: float | None = None) -> None:
         if clear == (limit is not None or rate is not None or weight is not None):
             raise click.UsageError("say what to set, or --clear")
 
@@ -110,11 +95,11 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
 
         scope = asked(change)
         shown = _row(scope)
-        words = [f"{heading} {shown[key]}" for key, heading in _LIMITS.items() if shown.get(key) not in (None, "")]
+        words = [f"{heading} {shown[key]}" for key, heading in _LIMITS.items() if shown.get(key) is not None]
         echo(f"{kind} {name}: {', '.join(words) or 'no limits'}")
 
     command = click.option("--clear", is_flag=True, help="No limits any more.")(command)
-    command = click.option("--rate", type=_Rate(), metavar="N/SECONDS", help="So many starts per time.")(command)
+    command = click.option("--rate", type=RateType(), metavar="100/min", help="So many starts per time.")(command)
     if kind == "tenant":
         weights = click.FloatRange(0.001, 1000)
         command = click.option("--weight", type=weights, help="Its share where tenants compete; 1 if not set.")(command)
@@ -135,10 +120,22 @@ async def _all(ops: Operations, kind: Kind) -> list[Any]:
             return found
 
 
+def _record(scope: Scope) -> dict[str, Any]:
+    """What programs read: a rate is one text."""
+    record = as_dict(scope)
+    if isinstance(scope, Queue):
+        record["rate"] = _written(scope.rate)
+    if isinstance(scope, Type):
+        record["declared_rate"] = _written(scope.declared_rate)
+    return {name: value for name, value in record.items() if not name.endswith(("rate_count", "rate_seconds"))}
+
+
 def _row(scope: Scope) -> dict[str, Any]:
-    row = as_dict(scope) | {"waiting": _counted(scope), "paused": _paused(scope)}
-    if isinstance(scope, Queue) and (rate := _rate(scope)) is not None:
-        row["rate"] = f"{rate[0]}/{rate[1]:g}"
+    """What people read: limits as they hold, and where they come from."""
+    row = _record(scope) | {"waiting": _counted(scope), "paused": _paused(scope)}
+    if isinstance(scope, Type):
+        row["limit_count"] = _holds(scope.limit_count, scope.declared_limit, scope.declared_limit_key)
+        row["rate"] = _holds(row["rate"], row["declared_rate"], scope.declared_rate_key)
     if isinstance(scope, Lane) and scope.utilisation is not None:
         row["utilisation"] = f"{scope.utilisation:.0%}"
     if isinstance(scope, Tenant) and scope.weight is not None:
@@ -157,8 +154,16 @@ def _paused(scope: Scope) -> str:
     return f"{age(scope.paused_at)} ago by {scope.paused_by}{why}"
 
 
-def _rate(scope: Queue) -> tuple[int, float] | None:
-    return None if scope.rate_count is None or scope.rate_seconds is None else (scope.rate_count, scope.rate_seconds)
+def _written(rate: Rate | None) -> str | None:
+    return None if rate is None else str(rate)
+
+
+def _holds(chosen: int | str | None, declared: int | str | None, key: str | None) -> int | str | None:
+    """An operator's number replaces the declared one, and keeps its key."""
+    per = "" if key is None else f" per {key}"
+    if declared is None:
+        return chosen
+    return f"{declared}{per} (declared)" if chosen is None else f"{chosen}{per} (declared: {declared})"
 
 
 _LIMITS = {"limit_count": "limit", "rate": "rate", "weight": "weight"}

@@ -2999,12 +2999,15 @@ CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, t
       where p.gate = gate.gate and p.slot <= gate.capacity and not permit_free(p, gate.seconds)) permit
   )
   select case when u.seconds is null then 'limit' else 'rate' end,
-    format('waits because the %s of its %s %s%s is %s: %s of %s %s', case when u.seconds is null then 'limit' else 'rate' end,
-      u.kind, quoted(u.name), ' for ' || quoted(u.key), case when u.seconds is null then 'reached' else 'used up' end,
-      u.taken, u.capacity, case
-        when u.seconds is null then 'run'
-        else format('starts in %s seconds, the next at %s', u.seconds, moment(u.oldest + make_interval(secs => u.seconds)))
-      end),
+    case
+      when u.seconds is null then
+        format('waits because the limit of its %s %s%s is reached: %s of %s run', u.kind, quoted(u.name),
+          ' for ' || quoted(u.key), u.taken, u.capacity)
+      else
+        format('waits because the rate of its %s %s%s, %s, is used up: the next may start at %s', u.kind, quoted(u.name),
+          ' for ' || quoted(u.key), written_rate(u.capacity, u.seconds),
+          moment(u.oldest + make_interval(secs => u.seconds)))
+    end,
     jsonb_strip_nulls(jsonb_build_object('kind', u.kind, 'name', u.name, 'key', u.key, 'gate', u.gate, 'taken', u.taken,
       'limit', u.capacity, 'seconds', u.seconds))
   from used u
@@ -7782,6 +7785,16 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select format('%s/%s%s', count, nullif((seconds / unit.length)::text, '1'), unit.name)
+  from (values (86400, 'd'), (3600, 'h'), (60, 'min'), (1, 's')) as unit (length, name)
+  where unit.length = 1 or mod(seconds::numeric, unit.length) = 0
+  order by unit.length desc
+  limit 1
+$$;
+ALTER FUNCTION holdfast.written_rate(count integer, seconds double precision) OWNER TO holdfast_owner;
 ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.audit_log_id_seq
     START WITH 1
@@ -8590,6 +8603,7 @@ REVOKE ALL ON FUNCTION holdfast.wake_again(streams integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.written_rate(count integer, seconds double precision) FROM PUBLIC;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_operator;

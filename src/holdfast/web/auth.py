@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import Request
 
@@ -25,7 +25,7 @@ from holdfast.web.origins import refuse_other_sites
 from holdfast.web.problems import Problem
 from holdfast.web.rooms import Rooms
 
-__all__ = ["LAST_EVENT_ID", "PREFER", "TRACEPARENT", "Gate", "secured"]
+__all__ = ["LAST_EVENT_ID", "PREFER", "TRACEPARENT", "Gate", "Guarded", "secured"]
 
 
 def _header(name: str, text: str) -> dict[str, Any]:
@@ -40,10 +40,17 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _EVERYTHING = frozenset(SCOPES)
 
 
-class Gate:
-    """Lets callers in. With `guarded`, somebody else has done so already, and these are the scopes of all."""
+class Guarded(NamedTuple):
+    """What an application that mounted the routes has decided: its guard, and the scopes of all whom that lets pass."""
 
-    def __init__(self, hf: Holdfast, *, guarded: frozenset[str] | None, keys_only: bool) -> None:
+    name: str
+    scopes: frozenset[str]
+
+
+class Gate:
+    """Lets callers in. With `guarded`, somebody else has done so already."""
+
+    def __init__(self, hf: Holdfast, *, guarded: Guarded | None, keys_only: bool) -> None:
         self._hf, self._guarded, self._keys_only = hf, guarded, keys_only
         self._limits, self._rooms = Limits(), Rooms()
         self._trusted = frozenset(hf.config.trusted_origins)
@@ -57,11 +64,21 @@ class Gate:
             address = None if request.client is None else request.client.host
             provenance.set((address, getattr(request.state, "request_id", None)))
             if not caller.may(scope):
-                raise Problem(403, "scope", f"This needs a key with the scope `{scope}`.")
+                raise Problem(403, "scope", self._advice(scope))
             self._limits.count(caller)
             return caller
 
         return let_in
+
+    def _advice(self, scope: str) -> str:
+        """What is missing. Behind a guard no key would help: whoever mounted these routes has to allow it."""
+        if self._guarded is None:
+            return f"This needs a key with the scope `{scope}`."
+        given = ", ".join(f"`{one}`" for one in SCOPES if one in self._guarded.scopes) or "none"
+        return (
+            f"This needs the scope `{scope}`. Whoever passes the guard `{self._guarded.name}` has {given}: "
+            "add it to `scopes` where the routes are mounted."
+        )
 
     async def look_again(self, request: Request) -> None:
         """A problem if the caller, who was let in some time ago, would be refused now."""
@@ -77,7 +94,7 @@ class Gate:
     async def _caller(self, request: Request) -> Caller:
         if self._guarded is not None:
             refuse_other_sites(request, own="host", trusted=self._trusted)
-            return Caller(tenant="default", name="application", scopes=self._guarded)
+            return Caller(tenant="default", name="application", scopes=self._guarded.scopes)
         keyring = (await self._hf.control()).keyring
         secret = _secret(request)
         caller = await keyring.caller(secret) if secret else None
