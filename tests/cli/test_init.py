@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # it comes with Schemathesis
 from click.testing import CliRunner
 
 from holdfast.cli.root import holdfast

@@ -179,6 +179,17 @@ def test_an_import_loads_nothing_optional() -> None:
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
+def test_the_library_and_the_client_need_nothing_that_windows_lacks(database_url: str, tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+    command = [sys.executable, str(ROOT / "tests/contracts/windows.py"), database_url]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "error: workers and servers run on Linux and macOS only; from here, jobs can be enqueued and watched",
+        "queued",
+        "The embedded PostgreSQL runs on Linux and macOS only: set HOLDFAST_DATABASE_URL.",
+    ], done.stderr
+
+
 def test_the_bare_environment_is_bare(bare: Run) -> None:
     code = f"import importlib.util as i; print(*[name for name in {OPTIONAL!r} if i.find_spec(name)])"
     assert bare("-c", code).stdout.split() == []

@@ -209,6 +209,9 @@ class Holdfast(Verbs):
     async def use_database(self) -> None:
         """Make sure there is a database: start the embedded server where no URL is set."""
         if self.config.database_url is None:
+            from holdfast.store.embedded_error import refuse_where_it_cannot_run
+
+            refuse_where_it_cannot_run()
             from holdfast.store.embedded import EmbeddedPostgres
 
             self._embedded = EmbeddedPostgres(self.config.home)
