@@ -141,7 +141,7 @@ _verb("pause", "Pause jobs; a running handler is interrupted, and the job's targ
 _verb("resume", "Let paused jobs, and those held in error, go on with a fresh budget.", _asking("resume"))
 _verb(
     "retry",
-    "Run jobs again: waiting ones now, held ones by resuming them, ended ones as new jobs.",
+    "Run jobs again: waiting ones now, held ones by resuming them, ended ones as new jobs; asks if one has succeeded.",
     _asking("retry"),
     repeats=True,
 )

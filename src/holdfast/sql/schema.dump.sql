@@ -2520,6 +2520,12 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select sha256(digest || sha256(digest || convert_to('holdfast events', 'UTF8') || uuid_send(job_id) || int8send(till)))
+$$;
+ALTER FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2687,6 +2693,20 @@ CREATE FUNCTION holdfast.failures_after(outcome text, failures integer) RETURNS 
   end
 $$;
 ALTER FUNCTION holdfast.failures_after(outcome text, failures integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (select from api_keys), k.id, k.tenant, k.name, k.scopes, k.requests_per_second, k.max_waiting,
+    least(extract(epoch from k.expires_at - now()), till - extract(epoch from now()))::double precision
+  from (values (true)) as always (row)
+  left join api_keys k
+    on k.id = find_events_token.key_id and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    and till > extract(epoch from now())
+    -- Hashed, so that the time of the comparison tells nothing about the seal.
+    and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
+$$;
+ALTER FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3379,6 +3399,23 @@ CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
   select json_fault('', value, most, '', '') is null
 $$;
 ALTER FUNCTION holdfast.is_storable(value jsonb, most bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) RETURNS TABLE(token bytea, expires_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if not coalesce(seconds between 1 and 3600, false) then
+    raise exception 'a token is good for 1 to 3600 seconds' using errcode = 'HF002';
+  end if;
+  return query
+  select uuid_send(k.id) || int8send(till.second) || events_seal(k.digest, issue_events_token.job_id, till.second),
+    to_timestamp(till.second)
+  from api_keys k
+  cross join lateral (select ceil(extract(epoch from now() + make_interval(secs => seconds)))::bigint as second) till
+  where k.digest = issue_events_token.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true);
+end
+$$;
+ALTER FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8275,6 +8312,7 @@ REVOKE ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after big
 GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.execute_requests(max_requests integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.execute_requests(max_requests integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) FROM PUBLIC;
@@ -8283,6 +8321,8 @@ GRANT ALL ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) TO holdfas
 REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.failures_after(outcome text, failures integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
@@ -8342,6 +8382,8 @@ REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_worker;

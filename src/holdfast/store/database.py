@@ -35,6 +35,8 @@ _READS = frozenset(
     [
         "current_step",
         "find_key",
+        "find_events_token",
+        "issue_events_token",
         "job_standings",
         "job_result",
         "tenant_items",

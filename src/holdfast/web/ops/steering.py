@@ -93,7 +93,8 @@ class Limits(_Model):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     limit: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    rate: Annotated[Rate, PlainValidator(_checked), WithJsonSchema(_RATE)] | None = None
+    #: A `Rate` once it was checked. Named here, the class would be described as a shape that nobody sends.
+    rate: Annotated[Any, PlainValidator(_checked), WithJsonSchema(_RATE)] | None = None
 
 
 class TenantLimits(Limits):
