@@ -2,6 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
 # What neither starts processes nor waits for anything.
@@ -12,12 +13,16 @@ QUICK := tests/test_config.py tests/test_loops.py tests/model tests/definitions 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# One environment, two stages: what running needs, and the rest, which is four times as large.
+$(RUNS): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup $(VENV) run
+
 $(READY): pyproject.toml constraints.txt scripts/setup
-	@scripts/setup $(VENV)
+	@scripts/setup $(VENV) dev
 
-setup: $(READY)  ## a working .venv with the command `holdfast`
+setup: $(READY)  ## a working .venv with the command `holdfast` and all that development needs
 
-up: setup  ## PostgreSQL, worker, HTTP server and a demo; Ctrl-C drains
+up: $(RUNS)  ## PostgreSQL, worker, HTTP server and a demo; Ctrl-C drains
 	@$(BIN)/holdfast up
 
 quick: setup  ## unit, SQL and client tests, in about a minute

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from holdfast.store import embedded
-from holdfast.store.embedded_binaries import EmbeddedError, find_binaries
+from holdfast.store.embedded_binaries import find_binaries
+from holdfast.store.embedded_error import EmbeddedError
 from holdfast.store.embedded_login import LOGIN
 
 __all__ = ["HOME", "ROOT", "PostgresServer", "RedisServer", "postgres", "program", "redis", "tied"]

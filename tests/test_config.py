@@ -14,6 +14,20 @@ def test_an_argument_wins_over_the_environment_and_that_over_the_default() -> No
     assert [config.origins[name] for name in ("port", "schema", "batch_size")] == ["argument", "environment", "default"]
 
 
+def test_lengths_of_time_are_seconds_or_have_a_unit() -> None:
+    given = {"HOLDFAST_AGEING_SECONDS": "15m", "HOLDFAST_LEASE_SEC_DEFAULT": "90", "HOLDFAST_POLL_INTERVAL": "0.5s"}
+    config = Config.load(given)
+    assert (config.ageing_seconds, config.lease_sec_default, config.poll_interval) == (900, 90, 0.5)
+    assert config.engine_environment()["holdfast.ageing_seconds"] == "900.0"
+    for wrong, says in (
+        ("1 day", "a number"),
+        ("1.5.s", "90s, 15m, 2h, 1d, or a number of seconds"),
+        ("8d", "to 604800"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            Config.load({"HOLDFAST_LEASE_SEC_DEFAULT": wrong})
+
+
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as fault:
         Config.load({"HOLDFAST_PORT": "x", "HOLDFAST_LANES": "slow=1", "HOLDFAST_DRAIN_POLICY": "hope"})

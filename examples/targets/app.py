@@ -30,7 +30,7 @@ hf = Holdfast(lifespan=resources)
 
 
 @hf.job("api.run", on_failure="hold")
-async def run(ctx: Context, target: str, calls: int) -> int:
+async def run(ctx: Context[Targets], target: str, calls: int) -> int:
     """Call the target's API so many times; answers the tokens that were paid."""
     for number in range(1, calls + 1):
         await _call(ctx, target)
@@ -38,12 +38,12 @@ async def run(ctx: Context, target: str, calls: int) -> int:
     return calls * TOKENS_PER_CALL
 
 
-async def _call(ctx: Context, target: str) -> None:
+async def _call(ctx: Context[Targets], target: str) -> None:
     """One call, here only a time to wait. An API bills what it was asked for, also if we are interrupted meanwhile.
 
     That is why `Hold` may be raised while the run is being paused: it wins, and the run is held in error.
     """
-    targets: Targets = ctx.resources
+    targets = ctx.resources
     known = await targets.get(ctx.tenant, target)
     if known is None:
         raise Hold(f"there is no target {target}")

@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.bounds import BOUNDS
 from holdfast.errors import ConfigError
 from holdfast.model.addresses import addresses_of, parameter_of
+from holdfast.model.durations import seconds_of
 
 __all__ = ["ENTRIES", "Config", "Entry"]
 
@@ -33,6 +34,22 @@ def _number(low: float, high: float = 1e9) -> Callable[[str], float]:
         if not low <= number <= high:
             raise ValueError(f"must be from {low:g} to {high:g}")
         return number
+
+    return parse
+
+
+def _seconds(low: float, high: float = 1e9) -> Callable[[str], float]:
+    """A number of seconds, or a length such as 15m."""
+    within = _number(low, high)
+
+    def parse(value: str) -> float:
+        if value[-1:] not in ("s", "m", "h", "d", "w"):
+            return within(value)
+        try:
+            seconds = seconds_of(value)
+        except ValueError:
+            raise ValueError("must be a duration (e.g. 90s, 15m, 2h, 1d, or a number of seconds)") from None
+        return within(repr(seconds))
 
     return parse
 
@@ -111,7 +128,7 @@ class Entry:
         return f"HOLDFAST_{self.name.upper()}"
 
 
-_TIMEOUT = _number(*BOUNDS["timeout"][:2])
+_TIMEOUT = _seconds(*BOUNDS["timeout"][:2])
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(name="database_url", default=None, parse=_url, description="PostgreSQL to use; none means the embedded one"),
@@ -129,7 +146,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="shutdown_delay_seconds",
         default=0.0,
-        parse=_number(0, 3600),
+        parse=_seconds(0, 3600),
         description="how long the HTTP server goes on after SIGTERM, while /readyz already answers 503",
     ),
     Entry(
@@ -145,14 +162,14 @@ ENTRIES: tuple[Entry, ...] = (
         parse=_whole(1, 1000),
         description="jobs per claim ahead of the slots; very short ones are claimed up to 40 batches ahead",
     ),
-    Entry(name="poll_interval", default=1.0, parse=_number(0.01, 3600), description="seconds between looks for work"),
-    Entry(name="heartbeat_seconds", default=2.0, parse=_number(0.05, 3600), description="seconds between heartbeats"),
+    Entry(name="poll_interval", default=1.0, parse=_seconds(0.01, 3600), description="seconds between looks for work"),
+    Entry(name="heartbeat_seconds", default=2.0, parse=_seconds(0.05, 3600), description="seconds between heartbeats"),
     Entry(name="fast_timeout_seconds", default=120.0, parse=_TIMEOUT, description="timeout of the fast lane"),
     Entry(name="general_timeout_seconds", default=1200.0, parse=_TIMEOUT, description="timeout of the general lane"),
     Entry(
         name="shutdown_grace_period_seconds",
         default=300.0,
-        parse=_number(0),
+        parse=_seconds(0),
         description="how long running jobs may go on after SIGTERM",
     ),
     Entry(
@@ -178,7 +195,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="lease_sec_default",
         default=30.0,
-        parse=_number(*BOUNDS["lease"][:2]),
+        parse=_seconds(*BOUNDS["lease"][:2]),
         description="length of a lease in seconds",
         engine=True,
     ),
@@ -206,7 +223,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="ageing_seconds",
         default=900.0,
-        parse=_number(*BOUNDS["ageing"][:2]),
+        parse=_seconds(*BOUNDS["ageing"][:2]),
         description="a job that waited longer goes first",
         engine=True,
     ),
@@ -234,7 +251,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="stream_idle_seconds",
         default=86_400.0,
-        parse=_number(*BOUNDS["stream_idle"][:2]),
+        parse=_seconds(*BOUNDS["stream_idle"][:2]),
         description="how long such a combination must have been idle before it is forgotten",
         engine=True,
     ),

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from holdfast import Holdfast, State
+from holdfast import Context, Holdfast, State
 from tests.cli.conftest import Cli
 from tests.cli.tasks import hf as tasks
 
@@ -76,8 +76,21 @@ async def test_show_tells_attempts_and_events(cli: Cli, hf: Holdfast, database_u
     table = await cli("jobs", "show", job.id)
     assert "last traceback" in table.stdout
     retried = await cli("jobs", "retry", job.id)
-    assert "runs again as" in retried.stdout
+    assert "runs again as" in retried.stdout, "what failed is run again without a question"
     await cli("jobs", "cancel", "--yes", job.id, code=4)
+
+
+async def test_a_job_that_has_succeeded_is_run_again_only_if_that_is_meant(cli: Cli, hf: Holdfast) -> None:
+    @hf.job("once")
+    async def once(ctx: Context) -> None: ...
+
+    done, waiting = await once.enqueue(), await once.options(delay=3600).enqueue()
+    await hf.run_worker(burst=True, types=["once"])
+    refused = await cli("jobs", "retry", waiting.id, done.id, code=2)
+    assert "1 job has succeeded, and would run once more: add --yes" in " ".join(refused.stderr.split())
+    assert await hf.find(types=["holdfast.retry"]) == [], "nothing was asked for, of the other neither"
+    again = await cli("jobs", "retry", done.id, "--yes")
+    assert "runs again as" in again.stdout
 
 
 async def test_verbs_ask_for_what_they_say(cli: Cli, hf: Holdfast) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Context, Holdfast, Limit, Rate
 from holdfast.client.operations import Operations
 from holdfast.model.scope import Drain
 from holdfast.testing.harness import until
@@ -49,12 +49,32 @@ async def test_limits_are_set_kept_and_cleared(cli: Cli) -> None:
     verbs = {"queues": ("limit", "--limit"), "types": ("limit", "--limit"), "tenants": ("set", "--slots")}
     for noun, (command, option) in verbs.items():
         assert (await cli(noun, command, "x", option, 3)).stdout.endswith("x: limit 3\n")
-        assert (await cli(noun, command, "x", "--rate", "100/60")).stdout.endswith("x: limit 3, rate 100/60\n")
+        assert (await cli(noun, command, "x", "--rate", "100/min")).stdout.endswith("x: limit 3, rate 100/min\n")
+        listed = [s for s in json.loads((await cli(noun, "list", "-o", "json")).stdout) if s["name"] == "x"]
+        assert [s["rate"] for s in listed] in ([], ["100/min"])
         if noun == "tenants":
-            assert (await cli(noun, command, "x", "--weight", 2)).stdout.endswith("rate 100/60, weight 2\n")
+            assert (await cli(noun, command, "x", "--weight", 2)).stdout.endswith("rate 100/min, weight 2\n")
         assert (await cli(noun, command, "x", "--clear")).stdout.endswith("x: no limits\n")
         await cli(noun, command, "x", code=2)
         await cli(noun, command, "x", "--rate", "often", code=2)
+
+
+async def test_types_are_listed_with_the_limits_that_their_code_declares(cli: Cli, hf: Holdfast) -> None:
+    @hf.job("mail", limit=50, rate="100/min")
+    async def mail(ctx: Context, customer: str) -> None: ...
+
+    @hf.job("import", limit=Limit(2, key="customer"), rate=Rate(5, per=30, key="customer"))
+    async def run(ctx: Context, customer: str) -> None: ...
+
+    await mail.enqueue(customer="ada")
+    await run.enqueue(customer="ada")
+    await hf.run_worker(burst=True)
+    await cli("types", "limit", "import", "--limit", 7)
+    table = " ".join((await cli("types", "list")).stdout.split())
+    assert "50 (declared) 100/min (declared)" in table
+    assert "7 per customer (declared: 2) 5/30s per customer (declared)" in table
+    listed = {one["name"]: one for one in json.loads((await cli("types", "list", "-o", "json")).stdout)}
+    assert (listed["mail"]["declared_rate"], listed["import"]["declared_rate"]) == ("100/min", "5/30s")
 
 
 async def test_targets_and_explain_name_the_culprit(cli: Cli, hf: Holdfast, conn: asyncpg.Connection) -> None:

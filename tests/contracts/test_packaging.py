@@ -14,10 +14,11 @@ import zipfile
 from collections.abc import Callable
 from email import message_from_string
 from email.message import Message
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tests.contracts.once import once
@@ -151,10 +152,42 @@ def test_the_source_distribution_can_test_and_document_itself(distributions: Pat
     assert {*wanted, "docs/tutorial.md", "tests/contracts/test_packaging.py"} <= names
 
 
+@pytest.mark.parametrize(("target", "purposes"), [("up", ["run"]), ("setup", ["dev"]), ("test", ["dev"])])
+def test_up_sets_up_what_running_needs_and_tests_the_rest(target: str, purposes: list[str], tmp_path: Path) -> None:
+    command = ["make", "--dry-run", target, f"VENV={tmp_path}/venv"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert re.findall(rf"^scripts/setup {tmp_path}/venv (\w+)$", done.stdout, re.MULTILINE) == purposes, done.stderr
+
+
+def test_up_imports_nothing_that_is_only_there_for_development() -> None:
+    names = ("cli.root", "cli.up", "cli.demo", "cli.worker", "cli.serve", "web.server", "worker.worker")
+    code = f"""if True:
+        import sys
+        before = set(sys.modules)
+        import {", ".join(f"holdfast.{name}" for name in names)}
+        print(*{{name.partition(".")[0] for name in sys.modules if name not in before}})"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    brought = packages_distributions()
+    used = {one for name in done.stdout.split() for one in brought.get(name, []) if name != "holdfast"}
+    assert {canonical(one) for one in used} <= closure("holdfast", "all")
+
+
 def test_an_import_loads_nothing_optional() -> None:
     code = f"import sys, holdfast; print(*[name for name in {OPTIONAL!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert (done.stdout.split(), done.stderr) == ([], "")
+
+
+def test_the_library_and_the_client_need_nothing_that_windows_lacks(database_url: str, tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+    command = [sys.executable, str(ROOT / "tests/contracts/windows.py"), database_url]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "error: workers and servers run on Linux and macOS only; from here, jobs can be enqueued and watched",
+        "queued",
+        "The embedded PostgreSQL runs on Linux and macOS only: set HOLDFAST_DATABASE_URL.",
+    ], done.stderr
 
 
 def test_the_bare_environment_is_bare(bare: Run) -> None:
@@ -184,6 +217,25 @@ def test_what_is_not_installed_says_which_extra_brings_it(bare: Run, extra: str,
     done = bare(*arguments)
     assert done.returncode == 1
     assert f"pip install 'holdfast[{extra}]'" in done.stderr.strip().splitlines()[-1]
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def closure(name: str, extra: str = "") -> set[str]:
+    """A distribution, with all that it requires here, directly or not."""
+    found, left = set(), [(canonical(name), extra)]
+    while left:
+        one = left.pop()
+        if one in found:
+            continue
+        found.add(one)
+        for text in distribution(one[0]).requires or []:
+            wanted = Requirement(text)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": one[1]}):
+                left += [(canonical(wanted.name), extra) for extra in ("", *wanted.extras)]
+    return {one for one, _ in found}
 
 
 def build(folder: Path) -> None:

@@ -218,7 +218,11 @@ async def test_who_passes_a_guard_is_no_operator_by_that(hf: Holdfast) -> None:
     mount_control_plane(app, "/ops-api", hf, guard=lambda: True, scopes=["operate"])
     async with serving(app) as client:
         assert (await client.post("/jobs-api/jobs", json={"jobType": "x"})).status_code == 202
-        assert (await client.get("/jobs-api/ops/jobs")).status_code == 403
+        refused = await client.get("/jobs-api/ops/jobs")
+        assert refused.status_code == 403
+        assert (
+            "Whoever passes the guard `<lambda>` has `submit`, `read`: add it to `scopes`" in refused.json()["detail"]
+        )
         assert (await client.get("/ops-api/ops/jobs")).status_code == 200
         assert (await client.get("/ops-api/ops/keys")).status_code == 403
 

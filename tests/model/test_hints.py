@@ -22,7 +22,7 @@ def claim(entry: Entry) -> Claim:
     stream, rank, seq = entry
     return Claim(
         job_id=UUID(int=seq), attempt=1, stream=Stream(id=stream, tenant="t", queue="q", type="w"), rank=rank, seq=seq,
-        payload="{}", correlation_id="", target=None, failures=0, ready_at=NOW,
+        payload="{}", correlation_id="", target=None, failures=0, max_attempts=3, ready_at=NOW,
         claimed_at=NOW, lease_seconds=30,
     )  # fmt: skip
 

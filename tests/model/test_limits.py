@@ -12,10 +12,24 @@ from holdfast import Context, Holdfast, InvalidInput, Limit, Rate
 
 @pytest.mark.parametrize(
     ("text", "count", "per"),
-    [("10/s", 10, 1.0), ("100/min", 100, 60.0), ("5/30 s", 5, 30.0), ("1 / hour", 1, 3600.0), ("3/0.5s", 3, 0.5)],
-)
+    [("10/s", 10, 1.0), ("100/min", 100, 60.0), ("5/30 s", 5, 30.0), ("1 / hour", 1, 3600.0), ("3/0.5s", 3, 0.5),
+     ("7/60", 7, 60.0)],
+)  # fmt: skip
 def test_a_rate_may_be_text(text: str, count: int, per: float) -> None:
     assert Rate.of(text) == Rate(count, per)
+
+
+#: How rates are written, whoever writes them; tests of the engine use it, too.
+WRITTEN = [
+    (Rate(10), "10/s"), (Rate(100, per=60), "100/min"), (Rate(1, per=3600), "1/h"), (Rate(2, per=86_400), "2/d"),
+    (Rate(5, per=30), "5/30s"), (Rate(5, per=90), "5/90s"), (Rate(3, per=0.5), "3/0.5s"), (Rate(9, per=7200), "9/2h"),
+    (Rate(1, per=604_800), "1/7d"), (Rate(4, per=60.25), "4/60.25s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rate", "text"), WRITTEN)
+def test_a_rate_is_written_in_one_way_which_is_read_back(rate: Rate, text: str) -> None:
+    assert (str(rate), Rate.of(text)) == (text, rate)
 
 
 @pytest.mark.parametrize("wrong", ["10", "10/fortnight", "ten/s", "0/s", "-1/s", "1/0s", "1/40 day", 10, ("1", "s")])

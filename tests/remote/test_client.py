@@ -98,6 +98,17 @@ async def test_changes_are_followed_to_the_end(client: Client) -> None:
     assert seen[-1] == Status.COMPLETED
 
 
+async def test_a_page_is_given_an_address_without_the_key(url: str, hf: Holdfast) -> None:
+    job = await hf.enqueue("double", {"n": 1})
+    await hf.run_worker(burst=True)
+    _, secret = await (await hf.operations()).keys.create("k", scopes=["read"], by="a test")
+    async with Client(f"{url}/", secret) as client, httpx.AsyncClient() as page:
+        heard = await page.get(await client.events_url(job.id, seconds=60))
+        assert heard.url.path == f"/jobs/{job.id}/events"
+        assert secret not in str(heard.url)
+        assert '"status":"COMPLETED"' in heard.text
+
+
 @pytest.mark.usefixtures("worker")
 async def test_items_and_counters_are_read(client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.remote.client._PAGE", 2)

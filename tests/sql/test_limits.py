@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from tests.conftest import ConnectAs
+from tests.model.test_limits import WRITTEN
 from tests.sql.factories import (
     Lease,
     claim,
@@ -204,6 +205,16 @@ async def test_eight_claimers_at_once_never_exceed_a_limit(connect_as: ConnectAs
     assert set(most.values()) == {2}
     assert sum(done) > 100
     assert await offences(admin) == []
+
+
+async def test_the_engine_writes_rates_as_python_does(conn: asyncpg.Connection) -> None:
+    rates = [rate for rate, _ in WRITTEN]
+    found = await conn.fetch(
+        "select written_rate(r.count, r.per) from unnest($1::integer[], $2::float8[]) as r (count, per)",
+        [rate.count for rate in rates],
+        [rate.per for rate in rates],
+    )
+    assert [row[0] for row in found] == [text for _, text in WRITTEN]
 
 
 async def test_a_rate_counts_starts_within_any_period(conn: asyncpg.Connection) -> None:

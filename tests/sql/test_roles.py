@@ -44,7 +44,7 @@ OPERATORS = EVERYBODY | {
 CLIENTS = {
     "submit", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items", "tenant_items_page",
     "payload_limit", "tenant_request", "waiting_jobs",
-    "find_key", "touch_keys", "probe", "as_caller",
+    "find_key", "touch_keys", "probe", "as_caller", "issue_events_token", "find_events_token",
 }  # fmt: skip
 #: What touches nothing, and needs no rights of its own.
 PURE = {"readable"}

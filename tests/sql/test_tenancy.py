@@ -23,7 +23,7 @@ CALLS = {
     "waiting_jobs": "waiting_jobs($1, 10)",
 }
 #: Those that are about keys, and know no tenant before they have found one.
-ABOUT_KEYS = {"find_key", "touch_keys"}
+ABOUT_KEYS = {"find_key", "touch_keys", "issue_events_token", "find_events_token"}
 #: Tell whether the server takes writes and how large a payload may be, or look at their argument alone.
 ABOUT_THE_SERVER = {"probe", "payload_limit", "readable"}
 #: Says from where the caller speaks, and does nothing else.

@@ -6,7 +6,9 @@ import asyncpg
 import psycopg
 import pytest
 
+from holdfast import Context, Holdfast, Retry, RetryPolicy
 from holdfast.testing.jobs import Jobs
+from holdfast.testing.kit import Sandboxes, jobs_of
 from tests.testing.app import hf, mailers, newsletter, ran, send
 
 
@@ -35,6 +37,23 @@ async def test_what_jobs_enqueue_runs_within_them(jobs: Jobs, blocking: bool) ->
     assert ran == ["newsletter", "ada", "bob"]
     assert len(jobs.enqueued(ended=True, state="success")) == 3
     assert len(mailers) == 1
+
+
+async def test_handlers_know_their_failures_budget_and_trace(jobs: Jobs, holdfast_sandboxes: Sandboxes) -> None:
+    app = Holdfast()
+
+    @app.job("tell", retry=RetryPolicy(max_attempts=7))
+    async def tell(ctx: Context) -> list[object]:
+        if ctx.failures == 0:
+            raise Retry(delay=0)
+        return [ctx.failures, ctx.max_attempts, ctx.traceparent]
+
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    with jobs_of(app, holdfast_sandboxes.of(app)) as others:
+        with others.inline():
+            ref = await tell.options(traceparent=trace).enqueue()
+        await others.run_due()
+        assert (await app.get(ref)).result == [1, 7, trace]
 
 
 async def test_many_run_in_their_order(jobs: Jobs) -> None:

@@ -6,6 +6,8 @@ mistakes are refused, too.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_type
@@ -24,6 +26,7 @@ from holdfast import (
     ListedJob,
     Middleware,
     NewJob,
+    SyncContext,
     events,
 )
 
@@ -38,6 +41,32 @@ async def greet(ctx: Context, name: str, *, times: int = 1) -> str:
 @hf.job("typing.resize", executor="thread")
 def resize(ctx: Context, path: str) -> int:
     return len(path)
+
+
+@dataclass
+class Resources:
+    mailer: str
+
+
+@asynccontextmanager
+async def lifespan(app: Holdfast) -> AsyncIterator[Resources]:
+    yield Resources(mailer="smtp")
+
+
+with_resources = Holdfast("postgresql://nobody@127.0.0.1:1/none", lifespan=lifespan)
+
+
+@with_resources.job("typing.resources")
+async def resourceful(ctx: Context[Resources], name: str) -> str:
+    assert_type(ctx.resources, Resources)
+    ctx.resources.mailbox  # type: ignore[attr-defined]  # noqa: B018 - a name that it does not have
+    return ctx.resources.mailer
+
+
+@with_resources.job("typing.blocking")
+def blocking(ctx: SyncContext[Resources], name: str) -> str:
+    assert_type(ctx.resources, Resources)
+    return ctx.resources.mailer
 
 
 class Order(BaseModel):
@@ -72,7 +101,8 @@ async def signatures() -> None:
 
 
 async def calls(ctx: Context) -> None:
-    """A handler is still the function that it was."""
+    """A handler is still the function that it was. Whoever says nothing of resources may do anything with them."""
+    assert_type(ctx.resources, Any)
     assert_type(resize(ctx, "a.png"), int)
     assert_type(await greet(ctx, "Ada"), str)
     resize(ctx, 5)  # type: ignore[arg-type]

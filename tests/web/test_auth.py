@@ -280,7 +280,8 @@ async def test_every_change_is_written_down_with_its_origin(
     client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
 ) -> None:
     admin = await key("admin")
-    kept = {"/ops/drain", "/ops/resume", "/jobs", "/jobs/batch"}
+    # The last one changes nothing.
+    kept = {"/ops/drain", "/ops/resume", "/jobs", "/jobs/batch", "/jobs/{job_id}/events/token"}
     changes = [(method, path) for method, path, _ in SECURED if method != "get" and path not in kept]
     other, _ = await (await hf.operations()).keys.create("other", scopes=["read"], by="a test")
     for number, (method, path) in enumerate(changes):

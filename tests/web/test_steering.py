@@ -54,10 +54,12 @@ async def test_what_is_paused_says_who_why_and_since(client: httpx.AsyncClient, 
 async def test_limits_are_put_as_a_whole(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
     admin = await key("admin")
     for path in ("queues", "types", "tenants"):
-        body: dict[str, Any] = {"limit": 3, "rate": {"count": 100, "seconds": 60}}
+        body: dict[str, Any] = {"limit": 3, "rate": "100/min"}
         body |= {"weight": 2.5} if path == "tenants" else {}
         set_to = (await client.put(f"/ops/{path}/x/limits", json=body, headers=admin)).json()
         assert {name: set_to[name] for name in body} == body
+        as_before = body | {"rate": {"count": 100, "seconds": 60}}
+        assert (await client.put(f"/ops/{path}/x/limits", json=as_before, headers=admin)).json() == set_to
         cleared = (await client.put(f"/ops/{path}/x/limits", json={}, headers=admin)).json()
         assert {name: cleared[name] for name in body} == dict.fromkeys(body)
         for wrong in (
@@ -65,6 +67,9 @@ async def test_limits_are_put_as_a_whole(client: httpx.AsyncClient, hf: Holdfast
             {"limit": True},
             {"limit": "5"},
             {"colour": 1},
+            {"rate": "often"},
+            {"rate": "0/s"},
+            {"rate": 5},
             {"rate": {"count": 1}},
             {"rate": {"count": "1", "seconds": 1}},
             {"rate": {"count": 1, "seconds": True}},

@@ -91,6 +91,7 @@ class Total:
 def tell(ctx: Context) -> dict[str, Any]:
     return {
         "context": [ctx.job_id, ctx.type, ctx.attempt, ctx.tenant, ctx.correlation_id, ctx.cancelled],
+        "history": [ctx.failures, ctx.max_attempts, ctx.traceparent],
         "pid": os.getpid(),
         "parent": os.getppid(),
         "main thread": threading.current_thread() is threading.main_thread(),

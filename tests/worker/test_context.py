@@ -6,15 +6,17 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
 
-from holdfast import Context, Holdfast, HoldfastError
+from holdfast import Context, Holdfast, HoldfastError, InvalidInput, Retry, RetryPolicy, Snooze
 from holdfast.testing.inprocess import reached, working
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Order(BaseModel):
@@ -22,6 +24,14 @@ class Order(BaseModel):
 
     number: int
     lines: list[str] = []
+
+
+async def _undecorated(app: Holdfast) -> AsyncIterator[int]:
+    yield 1
+
+
+async def _coroutine(app: Holdfast) -> int:
+    return 1
 
 
 async def test_a_handler_knows_its_attempt(hf: Holdfast) -> None:
@@ -34,6 +44,28 @@ async def test_a_handler_knows_its_attempt(hf: Holdfast) -> None:
     await hf.run_worker(burst=True)
     assert (await hf.get(job.id)).result == [str(job.id), "tell", 1, "acme", "a thread of work", False]
     assert (await hf.get(alone.id)).result[4] == str(alone.id), "generated if absent"
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_handler_knows_its_failures_its_budget_and_its_trace(hf: Holdfast, kind: str) -> None:
+    def told(ctx: Context) -> list[object]:
+        if ctx.attempt == 1:
+            raise Snooze(0)
+        if ctx.attempt == 2:
+            raise Retry("once more", delay=0)
+        return [ctx.attempt, ctx.failures, ctx.max_attempts, ctx.traceparent]
+
+    @hf.job("async", retry=RetryPolicy(max_attempts=7))
+    async def asynchronous(ctx: Context) -> list[object]:
+        return told(ctx)
+
+    @hf.job("thread", retry=RetryPolicy(max_attempts=7))
+    def threaded(ctx: Context) -> list[object]:
+        return told(ctx)
+
+    jobs = [await hf.enqueue(kind, traceparent=TRACE), await hf.enqueue(kind, max_attempts=4)]
+    await hf.run_worker(burst=True)
+    assert [(await hf.get(job)).result for job in jobs] == [[3, 1, 7, TRACE], [3, 1, 4, None]]
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
@@ -75,6 +107,29 @@ async def test_the_lifespan_surrounds_the_worker_and_its_handlers_find_it(databa
         await hf.run_worker(burst=True)
         assert (await hf.get(job.id)).result == 42
     assert moves == ["up", "handler", "down"]
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "says"),
+    [
+        (lambda: None, r"one argument, the app: `@asynccontextmanager .*; .*<lambda> takes none$"),
+        (lambda app, mailer: None, r"<lambda> takes 2 \(app, mailer\)$"),
+        (lambda *, app: None, r"<lambda> takes 1 \(app\)$"),
+        ({"mailer": 1}, r"must be a function of the app, .*, not \{'mailer': 1\}"),
+        (_undecorated, r"_undecorated must be decorated with contextlib.asynccontextmanager"),
+    ],
+)
+def test_a_lifespan_that_cannot_be_one_is_refused_with_what_it_takes(lifespan: Any, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        Holdfast("postgresql://nobody@127.0.0.1:1/none", lifespan=lifespan)
+
+
+@pytest.mark.parametrize("lifespan", [contextmanager(lambda app: iter([1])), _coroutine])
+def test_a_lifespan_that_returns_something_else_is_refused_when_it_is_entered(lifespan: Any) -> None:
+    resources = Holdfast("postgresql://nobody@127.0.0.1:1/none", lifespan=lifespan).resources
+    assert resources is not None
+    with pytest.raises(InvalidInput, match="must return an asynchronous context manager"):
+        resources()
 
 
 async def test_a_typed_payload_arrives_as_its_type(hf: Holdfast) -> None:

@@ -65,9 +65,13 @@ print(hf.sync.get(job).last_error)
 
 
 async def test_the_handler_runs_in_the_main_thread_of_another_process(hf: Holdfast) -> None:
-    job = await run_through(hf, "tell", tenant="acme", correlation_id="a thread of work")
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    job = await run_through(
+        hf, "tell", tenant="acme", correlation_id="a thread of work", max_attempts=9, traceparent=trace
+    )
     told = job.result
     assert told["context"] == [str(job.id), "tell", 1, "acme", "a thread of work", False]
+    assert told["history"] == [0, 9, trace]
     assert told["parent"] == os.getpid() != told["pid"]
     assert told["main thread"]
     assert not any("postgres" in argument or "password" in argument for argument in told["arguments"])

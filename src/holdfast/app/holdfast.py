@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.app.handler import Handler
+from holdfast.app.lifespan import Lifespan, entering, refuse_misfit
 from holdfast.app.verbs import Verbs
 from holdfast.client.client import Client
 from holdfast.config import Config
@@ -53,13 +54,15 @@ C = TypeVar("C", bound=Context)
 E = TypeVar("E", bound=Event)
 P = ParamSpec("P")
 R = TypeVar("R")
-Lifespan = Callable[["Holdfast"], AbstractAsyncContextManager[Any]]
 
 
 class Holdfast(Verbs):
     """An app. Declare job types on it, open it (`async with hf:`), enqueue, wait, or run a worker.
 
     Without a database URL it runs a PostgreSQL of its own, in the folder `HOLDFAST_HOME` (`.holdfast`).
+
+    `lifespan` takes the app and returns an asynchronous context manager. A worker enters it when it starts, and so does
+    each process for handlers with `executor="process"`; handlers find what it yields in `ctx.resources`.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Holdfast(Verbs):
         self.events = Bus()
         self.events.subscribe(narrate, *NARRATED, routine=routine_is_narrated)
         self.middleware = list(middleware)
+        refuse_misfit(lifespan)
         self._lifespan = lifespan
         self._sync: Sync | None = None
         self._disconnected()
@@ -205,6 +209,9 @@ class Holdfast(Verbs):
     async def use_database(self) -> None:
         """Make sure there is a database: start the embedded server where no URL is set."""
         if self.config.database_url is None:
+            from holdfast.store.embedded_error import refuse_where_it_cannot_run
+
+            refuse_where_it_cannot_run()
             from holdfast.store.embedded import EmbeddedPostgres
 
             self._embedded = EmbeddedPostgres(self.config.home)
@@ -371,7 +378,7 @@ class Holdfast(Verbs):
     def resources(self) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
         """What sets up, and takes down, the resources of handlers."""
         lifespan = self._lifespan
-        return None if lifespan is None else lambda: lifespan(self)
+        return None if lifespan is None else lambda: entering(lifespan, self)
 
 
 def _refuse_missing_context(name: str, function: Callable[..., Any]) -> None:

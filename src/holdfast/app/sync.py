@@ -248,5 +248,6 @@ def _close_all() -> None:
         face.close()
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_forget)
 atexit.register(_close_all)

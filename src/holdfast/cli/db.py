@@ -10,7 +10,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.output import echo
 from holdfast.config import Config
 from holdfast.errors import SchemaError
-from holdfast.store.embedded import EmbeddedPostgres, status
+from holdfast.store.embedded_error import refuse_where_it_cannot_run
 
 __all__ = ["db"]
 
@@ -34,6 +34,9 @@ def url() -> None:
     if config.database_url is not None:
         echo(config.database_url)
         return
+    refuse_where_it_cannot_run()
+    from holdfast.store.embedded import EmbeddedPostgres, status
+
     was_running = status(config.home).running
     with EmbeddedPostgres(config.home) as server:
         if not was_running:
@@ -50,6 +53,9 @@ def stop() -> None:
     config = Config.load()
     if config.database_url is not None:
         raise click.UsageError("HOLDFAST_DATABASE_URL is set: that server is not Holdfast's to stop")
+    refuse_where_it_cannot_run()
+    from holdfast.store.embedded import EmbeddedPostgres, status
+
     found = status(config.home)
     if not found.running:
         echo(f"no server runs in {config.home.resolve()}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import Any
 
 import click
 
-__all__ = ["Duration"]
+from holdfast.model.durations import seconds_of
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+__all__ = ["Duration"]
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -22,7 +21,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         """The length."""
         if isinstance(value, timedelta):
             return value
-        found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw]?)", str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a duration (e.g. 90s, 15m, 2h, 1d, or a number of seconds)", param, ctx)
-        return timedelta(**{_UNITS[found.group(2) or "s"]: float(found.group(1))})
+        try:
+            return timedelta(seconds=seconds_of(str(value)))
+        except ValueError as fault:
+            self.fail(f"{value!r} {fault}", param, ctx)

@@ -24,7 +24,7 @@ from holdfast.errors import (
     NotFound,
     SchemaError,
 )
-from holdfast.store.embedded import EmbeddedError
+from holdfast.store.embedded_error import EmbeddedError
 
 __all__ = ["Exit", "exit_code", "report"]
 

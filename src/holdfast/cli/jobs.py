@@ -18,7 +18,7 @@ from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
 from holdfast.client.steering import Verb
 from holdfast.config import Config
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, NotFound
 from holdfast.model.job import ListedJob
 from holdfast.model.scope import Explanation
 from holdfast.model.states import State
@@ -96,8 +96,11 @@ def show(job_ids: Sequence[UUID], output: str) -> int:
     return Exit.OK
 
 
-def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False) -> None:
-    """Add a command that asks for something for each of the given jobs."""
+def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False, repeats: bool = False) -> None:
+    """Add a command that asks for something for each of the given jobs.
+
+    One that cannot be undone, or that `repeats` what has succeeded, wants to be confirmed.
+    """
 
     def command(
         job_ids: Sequence[UUID],
@@ -110,10 +113,13 @@ def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False) -> None:
         if (query is None) == (not job_ids):
             raise click.UsageError("name jobs, or say which by --filter")
         if destructive and not yes:
-            if not sys.stdin.isatty():
-                raise click.UsageError(f"{name} is for good: add --yes")
-            count = len(job_ids)
-            click.confirm(f"{name} {count} job{'s' if count > 1 else ''} for good?", abort=True)
+            _confirm(f"{name} is for good", f"{name} {_jobs(len(job_ids))} for good?")
+        if repeats and not yes and (done := asyncio.run(_succeeded(job_ids))):
+            has = "has" if done == 1 else "have"
+            _confirm(
+                f"{_jobs(done)} {has} succeeded, and would run once more",
+                f"{_jobs(done)} {has} succeeded: run once more, as new?",
+            )
         return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=public), name, job_ids, query))
 
     by_filter = name == "resume"
@@ -125,9 +131,29 @@ def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False) -> None:
         command = click.option("--reason", help="Why; kept in the job's history and in the audit log.")(command)
     if name in _TOLD:
         command = click.option("--public", is_flag=True, help="Tell the job's clients the reason, too.")(command)
-    if destructive:
+    if destructive or repeats:
         command = click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
     jobs.command(name, help=text)(command)
+
+
+def _confirm(fact: str, question: str) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{fact}: add --yes")
+    click.confirm(question, abort=True)
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' if count > 1 else ''}"
+
+
+async def _succeeded(job_ids: Sequence[UUID]) -> int:
+    """How many of the jobs have done their work."""
+    done = 0
+    async with Holdfast() as hf:
+        for job_id in job_ids:
+            with contextlib.suppress(NotFound):  # which is told when it is asked for
+                done += (await hf.get(job_id)).state is State.SUCCESS
+    return done
 
 
 def _asking(verb: Verb) -> Ask:
@@ -142,8 +168,9 @@ _verb("pause", "Pause jobs; a running handler is interrupted, and the job's targ
 _verb("resume", "Let paused jobs, and those held in error, go on with a fresh budget.", _asking("resume"))
 _verb(
     "retry",
-    "Run jobs again: waiting ones now, held ones by resuming them, ended ones as new jobs.",
+    "Run jobs again: waiting ones now, held ones by resuming them, ended ones as new jobs; asks if one has succeeded.",
     _asking("retry"),
+    repeats=True,
 )
 _verb("release", "Release jobs that were recorded with --hold.", _asking("release"))
 

@@ -18,6 +18,7 @@ from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
 from holdfast.cli.operator import operator
 from holdfast.cli.output import as_dict, echo, output_option, print_record, print_records
+from holdfast.cli.rates import RequestRate
 from holdfast.client.keyring import Keys
 from holdfast.errors import Conflict, NotFound
 from holdfast.model.key import SCOPES, Key
@@ -45,7 +46,7 @@ def keys() -> None:
     help="What it may do; may be repeated. submit and read if not given.",
 )
 @click.option("--expires", type=Duration(), metavar="90d", help="For how long it is good; for ever if not given.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Requests a second, per server process.")
+@click.option("--rate", type=RequestRate(), metavar="50/s", help="Requests per time, per server process.")
 @click.option("--max-waiting", type=click.IntRange(min=0), help="Submits nothing while so many jobs wait.")
 @output_option
 def create(output: str, **wishes: Any) -> None:

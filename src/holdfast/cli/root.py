@@ -20,6 +20,7 @@ __all__ = ["holdfast"]
 #: Every command, and the module that has it. A module is imported when its command is asked for: a worker does not
 #: wait for what prints tables.
 _MODULES = {
+    "init": "init",
     "up": "up",
     "serve": "serve",
     "worker": "worker",

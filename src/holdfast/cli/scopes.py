@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, TypeVar
@@ -13,7 +12,9 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_records
+from holdfast.cli.rates import RateType
 from holdfast.client.operations import Operations
+from holdfast.model.limits import Rate
 from holdfast.model.scope import Kind, Lane, LimitChanges, Queue, Scope, Tenant, Type
 
 __all__ = ["asked", "lanes", "queues", "tenants", "types"]
@@ -21,20 +22,6 @@ __all__ = ["asked", "lanes", "queues", "tenants", "types"]
 R = TypeVar("R")
 
 _PAGE = 500
-
-
-class _Rate(click.ParamType):  # type: ignore[type-arg]
-    """So many starts in so many seconds: 100/60."""
-
-    name = "rate"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, float]:
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"(\d{1,5})/(\d{1,8}(?:\.\d+)?)", str(value))
-        if found is None:
-            self.fail(f"{value!r} is no rate such as 100/60, which is 100 starts in 60 seconds", param, ctx)
-        return int(found.group(1)), float(found.group(2))
 
 
 def asked(question: Callable[[Operations], Awaitable[R]]) -> R:
@@ -63,7 +50,7 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
             if not found:
                 echo(f"no {kind}s yet", err=True)
         else:
-            print_records([as_dict(scope) for scope in found], {}, output)
+            print_records([_record(scope) for scope in found], {}, output)
 
     @group.command("pause", help=f"Stop claims of a {kind}; what runs goes on, what waits stays queued.")
     @click.argument("name")
@@ -91,9 +78,7 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
 def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> None:
     """Add the command that sets limits; what is not given stays as it is."""
 
-    def command(
-        name: str, limit: int | None, rate: tuple[int, float] | None, *, clear: bool, weight: float | None = None
-    ) -> None:
+    def command(name: str, limit: int | None, rate: Rate | None, *, clear: bool, weight: float | None = None) -> None:
         if clear == (limit is not None or rate is not None or weight is not None):
             raise click.UsageError("say what to set, or --clear")
 
@@ -111,11 +96,11 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
 
         scope = asked(change)
         shown = _row(scope)
-        words = [f"{heading} {shown[key]}" for key, heading in _LIMITS.items() if shown.get(key) not in (None, "")]
+        words = [f"{heading} {shown[key]}" for key, heading in _LIMITS.items() if shown.get(key) is not None]
         echo(f"{kind} {name}: {', '.join(words) or 'no limits'}")
 
     command = click.option("--clear", is_flag=True, help="No limits any more.")(command)
-    command = click.option("--rate", type=_Rate(), metavar="N/SECONDS", help="So many starts per time.")(command)
+    command = click.option("--rate", type=RateType(), metavar="100/min", help="So many starts per time.")(command)
     if kind == "tenant":
         weights = click.FloatRange(0.001, 1000)
         command = click.option("--weight", type=weights, help="Its share where tenants compete; 1 if not set.")(command)
@@ -136,12 +121,24 @@ async def _all(ops: Operations, kind: Kind) -> list[Any]:
             return found
 
 
+def _record(scope: Scope) -> dict[str, Any]:
+    """What programs read: a rate is one text."""
+    record = as_dict(scope)
+    if isinstance(scope, Queue):
+        record["rate"] = _written(scope.rate)
+    if isinstance(scope, Type):
+        record["declared_rate"] = _written(scope.declared_rate)
+    return {name: value for name, value in record.items() if not name.endswith(("rate_count", "rate_seconds"))}
+
+
 def _row(scope: Scope) -> dict[str, Any]:
-    row = as_dict(scope) | {"waiting": _counted(scope), "paused": _paused(scope)}
-    if isinstance(scope, Queue) and (rate := _rate(scope)) is not None:
-        row["rate"] = f"{rate[0]}/{rate[1]:g}"
-    if isinstance(scope, Type) and scope.closed_at is not None:
-        row["closed"] = _decided(scope.closed_at, scope.closed_by, scope.closed_note)
+    """What people read: limits as they hold, and where they come from."""
+    row = _record(scope) | {"waiting": _counted(scope), "paused": _paused(scope)}
+    if isinstance(scope, Type):
+        row["limit_count"] = _holds(scope.limit_count, scope.declared_limit, scope.declared_limit_key)
+        row["rate"] = _holds(row["rate"], row["declared_rate"], scope.declared_rate_key)
+        if scope.closed_at is not None:
+            row["closed"] = _decided(scope.closed_at, scope.closed_by, scope.closed_note)
     if isinstance(scope, Lane) and scope.utilisation is not None:
         row["utilisation"] = f"{scope.utilisation:.0%}"
     if isinstance(scope, Tenant) and scope.weight is not None:
@@ -161,8 +158,16 @@ def _decided(at: datetime, by: str | None, note: str | None) -> str:
     return f"{age(at)} ago by {by}{f': {note}' if note else ''}"
 
 
-def _rate(scope: Queue) -> tuple[int, float] | None:
-    return None if scope.rate_count is None or scope.rate_seconds is None else (scope.rate_count, scope.rate_seconds)
+def _written(rate: Rate | None) -> str | None:
+    return None if rate is None else str(rate)
+
+
+def _holds(chosen: int | str | None, declared: int | str | None, key: str | None) -> int | str | None:
+    """An operator's number replaces the declared one, and keeps its key."""
+    per = "" if key is None else f" per {key}"
+    if declared is None:
+        return chosen
+    return f"{declared}{per} (declared)" if chosen is None else f"{chosen}{per} (declared: {declared})"
 
 
 _LIMITS = {"limit_count": "limit", "rate": "rate", "weight": "weight"}

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.lifecycle.loops import run
 from holdfast.model.ctrl_c import never_raised
 
@@ -31,7 +32,7 @@ __all__ = ["DRAIN", "HURRY", "LEASH", "SIGNALS", "Shutdown", "note_early", "run_
 #: The environment variable that tells a child the number of the pipe's descriptor.
 LEASH = "HOLDFAST_LEASH"
 DRAIN, HURRY = b"d", b"h"
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _LAST_LEVEL = 2
 #: How long what is left behind may take at the end: tasks that ignore being cancelled, threads.
 _EXIT_SECONDS = 10.0
@@ -129,6 +130,9 @@ class Shutdown:
 
 def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]], event_loop: str = "auto") -> int:
     """Run a command that lasts; being told to stop before it really began is no failure."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows cannot tell a process to drain
+        advice = "from here, jobs can be enqueued and watched"
+        raise HoldfastError(f"workers and servers run on Linux and macOS only; {advice}")
 
     async def main() -> int:
         shutdown = Shutdown()

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import click
@@ -14,6 +15,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import Child
+from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
 from holdfast.cli.replacement import Origin, Remains, become_anew, in_time, settle, take_over
 from holdfast.cli.shutdown import Shutdown, run_until_told
@@ -40,11 +42,19 @@ def _names(_context: click.Context, _parameter: click.Parameter, text: str | Non
     type=click.IntRange(1, 1000),
     help="Jobs per claim ahead of the slots, 20 if not given; very short ones are claimed up to 40 batches ahead.",
 )
-@click.option("--poll-interval", type=click.FloatRange(0.01), help="Seconds between looks for work; 1 if not given.")
+@click.option("--poll-interval", type=Duration(), metavar="1s", help="Time between looks for work; 1s if not given.")
 @click.option("--burst", is_flag=True, help="Exit when nothing is left to do.")
 @click.option("--no-maintenance", is_flag=True, help="Leave it to other processes to move jobs that wait.")
 @click.option("--stuck-after", type=click.FloatRange(0), hidden=True)
-def worker(app_name: str, processes: int, *, no_maintenance: bool, stuck_after: float | None, **options: Any) -> int:
+def worker(
+    app_name: str,
+    processes: int,
+    *,
+    poll_interval: timedelta | None,
+    no_maintenance: bool,
+    stuck_after: float | None,
+    **options: Any,
+) -> int:
     """Run the jobs of an app until told to stop.
 
     SIGTERM or Ctrl-C drains: running jobs may finish. A second one interrupts them.
@@ -55,6 +65,8 @@ def worker(app_name: str, processes: int, *, no_maintenance: bool, stuck_after: 
     hf = load_app(app_name)
     set_up_logging(hf.config.log_format, hf.config.log_level)
     options |= {"maintenance": not no_maintenance, "stuck_after_seconds": stuck_after}
+    if poll_interval is not None:
+        options["poll_interval"] = max(0.01, poll_interval.total_seconds())
     if processes > 1:
         grace = hf.config.shutdown_grace_period_seconds
         return run_until_told(lambda shutdown: _supervise(shutdown, processes, grace, burst=options["burst"]))

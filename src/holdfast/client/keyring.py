@@ -10,13 +10,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.ids import new_job_id
-from holdfast.model.key import AuditEntry, Caller, Key, digest_of, new_secret, prefix_of
+from holdfast.model.key import AuditEntry, Caller, EventsToken, Key, digest_of, new_secret, prefix_of
 from holdfast.store.keys import KeyStore
 
 __all__ = ["Keyring", "Keys"]
@@ -29,6 +29,8 @@ _SHORTEST_SECONDS = 0.05
 _USED_SECONDS = 60.0
 #: No key has this digest: asked for to learn whether there is any.
 _NOBODY = b""
+#: By what a key is known: the digest of its secret, or a token that stands for it.
+_Proof = bytes | EventsToken
 
 
 class _Found(NamedTuple):
@@ -42,73 +44,77 @@ class Keyring:
 
     def __init__(self, store: KeyStore) -> None:
         self._store = store
-        self._good: dict[bytes, _Found] = {}
-        self._bad: dict[bytes, _Found] = {}
-        self._asked: dict[bytes, asyncio.Task[_Found]] = {}
-        self._ends: dict[bytes, asyncio.Task[None]] = {}
-        self._waiting: Counter[bytes] = Counter()
+        self._good: dict[_Proof, _Found] = {}
+        self._bad: dict[_Proof, _Found] = {}
+        self._asked: dict[_Proof, asyncio.Task[_Found]] = {}
+        self._ends: dict[_Proof, asyncio.Task[None]] = {}
+        self._waiting: Counter[_Proof] = Counter()
         self._used: dict[UUID, float] = {}
         self._touching: set[asyncio.Task[None]] = set()
 
-    async def caller(self, secret: str) -> Caller | None:
-        """Who has this secret; None if nobody, or not any more."""
-        return (await self._look(digest_of(secret))).caller
+    async def caller(self, secret: str | EventsToken) -> Caller | None:
+        """Who has this secret, or the key that this token stands for; None if nobody, or not any more."""
+        return (await self._look(_proof_of(secret))).caller
+
+    async def issue_token(self, secret: str, job_id: UUID, seconds: float) -> tuple[str, datetime] | None:
+        """A token for the events of a job, in place of the key, and when it ends; None if the key has ended."""
+        return await self._store.issue_token(digest_of(secret), job_id, seconds)
 
     async def any_key(self) -> bool:
         """Whether there has ever been a key, so that those without one are refused."""
         return (await self._look(_NOBODY)).any_key
 
-    async def ended(self, secret: str | None) -> None:
+    async def ended(self, secret: str | EventsToken | None) -> None:
         """Return once nobody has this secret any more; without one, once there is any key.
 
         All who wait with a secret share one task, which asks as often as requests do: once a second.
         """
-        digest = _NOBODY if secret is None else digest_of(secret)
-        if digest not in self._ends:
-            self._ends[digest] = asyncio.get_running_loop().create_task(self._until_ended(digest), name="key")
-        end = self._ends[digest]
-        self._waiting[digest] += 1
+        proof = _NOBODY if secret is None else _proof_of(secret)
+        if proof not in self._ends:
+            self._ends[proof] = asyncio.get_running_loop().create_task(self._until_ended(proof), name="key")
+        end = self._ends[proof]
+        self._waiting[proof] += 1
         try:
             await asyncio.shield(end)
         finally:
-            self._waiting[digest] -= 1
-            if not self._waiting[digest]:
-                del self._waiting[digest]
-                self._ends.pop(digest).cancel()
+            self._waiting[proof] -= 1
+            if not self._waiting[proof]:
+                del self._waiting[proof]
+                self._ends.pop(proof).cancel()
 
-    async def _until_ended(self, digest: bytes) -> None:
+    async def _until_ended(self, proof: _Proof) -> None:
         while True:
             try:
-                found = await self._look(digest)
+                found = await self._look(proof)
             except HoldfastError:  # nothing can be delivered either, and it is not known whether the key has ended
                 await asyncio.sleep(_REMEMBER_SECONDS)
                 continue
-            if found.any_key if digest == _NOBODY else found.caller is None:
+            if found.any_key if proof == _NOBODY else found.caller is None:
                 return
             await asyncio.sleep(max(_SHORTEST_SECONDS, found.until - time.monotonic()))
 
-    async def _look(self, digest: bytes) -> _Found:
-        found = self._good.get(digest) or self._bad.get(digest)
+    async def _look(self, proof: _Proof) -> _Found:
+        found = self._good.get(proof) or self._bad.get(proof)
         if found is not None and time.monotonic() < found.until:
             return found
         # Those who come meanwhile share the question.
-        task = self._asked.get(digest)
+        task = self._asked.get(proof)
         if task is None:
-            task = self._asked[digest] = asyncio.get_running_loop().create_task(self._ask(digest))
-            task.add_done_callback(lambda _: self._asked.pop(digest, None))
+            task = self._asked[proof] = asyncio.get_running_loop().create_task(self._ask(proof))
+            task.add_done_callback(lambda _: self._asked.pop(proof, None))
         return await asyncio.shield(task)
 
-    async def _ask(self, digest: bytes) -> _Found:
+    async def _ask(self, proof: _Proof) -> _Found:
         asked_at = time.monotonic()
-        any_key, caller, seconds_left = await self._store.find(digest)
+        any_key, caller, seconds_left = await self._store.find(proof)
         good_for = _REMEMBER_SECONDS if seconds_left is None else min(_REMEMBER_SECONDS, seconds_left)
         found = _Found(caller, any_key, asked_at + good_for)
         # What strangers send must not push out what is good.
-        known, most = (self._good, _REMEMBERED) if caller or digest == _NOBODY else (self._bad, _STRANGERS)
-        self._good.pop(digest, None)
+        known, most = (self._good, _REMEMBERED) if caller or proof == _NOBODY else (self._bad, _STRANGERS)
+        self._good.pop(proof, None)
         if len(known) >= most:
             known.clear()
-        known[digest] = found
+        known[proof] = found
         if caller is not None and caller.key_id is not None:
             self._touch(caller.key_id, asked_at)
         return found
@@ -126,6 +132,10 @@ class Keyring:
             await self._store.touch([key_id])
         except HoldfastError:
             self._used.pop(key_id, None)
+
+
+def _proof_of(secret: str | EventsToken) -> _Proof:
+    return secret if isinstance(secret, EventsToken) else digest_of(secret)
 
 
 class Keys:

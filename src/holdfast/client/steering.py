@@ -13,6 +13,7 @@ from uuid import UUID
 from holdfast.client.client import judge
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
+from holdfast.model.limits import Rate
 from holdfast.model.scope import Control, Drain, Explanation, Kind, Lane, LimitChanges, Queue, Target, Tenant, Type
 from holdfast.store.database import Database
 from holdfast.store.steering import Place, SteeringStore, TargetPage
@@ -74,11 +75,11 @@ class Steering:
         name: str,
         *,
         limit: int | None = None,
-        rate: tuple[int, float] | None = None,
+        rate: Rate | str | None = None,
         by: str,
         by_key: UUID | None = None,
     ) -> bool:
-        """So many jobs of a queue, type or tenant at once, and so many starts (count, seconds); None clears."""
+        """So many jobs of a queue, type or tenant at once, and so many starts per time ("100/min"); None clears."""
         return await self.change_limits(kind, name, {"limit": limit, "rate": rate}, by=by, by_key=by_key)
 
     async def weigh(self, tenant: str, weight: float | None, *, by: str, by_key: UUID | None = None) -> bool:

@@ -139,6 +139,7 @@ class Claim:
     correlation_id: str
     target: str | None
     failures: int
+    max_attempts: int
     ready_at: datetime
     claimed_at: datetime
     lease_seconds: float
@@ -148,3 +149,5 @@ class Claim:
     number: int | None = None
     #: One more lost lease would end or hold the job: it begins once the database knows that this very one does.
     last_chance: bool = False
+    #: The trace that the job belongs to, as in W3C Trace Context.
+    traceparent: str | None = None

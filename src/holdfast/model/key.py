@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
-__all__ = ["SCOPES", "AuditEntry", "Caller", "Key", "Scope", "digest_of", "new_secret", "prefix_of"]
+__all__ = ["SCOPES", "AuditEntry", "Caller", "EventsToken", "Key", "Scope", "digest_of", "new_secret", "prefix_of"]
 
 Scope = Literal["submit", "read", "work", "operate", "metrics", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -22,6 +23,7 @@ _IMPLIED: dict[str, frozenset[str]] = {
 #: Found by scanners of source code and logs.
 _PREFIX = "hf_"
 _SHOWN = 8
+_TOKEN_BYTES = 16 + 8 + 32
 
 
 def new_secret() -> str:
@@ -37,6 +39,32 @@ def digest_of(secret: str) -> bytes:
 def prefix_of(secret: str) -> str:
     """What is shown of a secret, to tell keys apart."""
     return secret[: len(_PREFIX) + _SHOWN]
+
+
+class EventsToken(NamedTuple):
+    """What stands for a key where no header can be sent: for the events of one job, until a second of the epoch."""
+
+    key_id: UUID
+    job_id: UUID
+    till: int
+    seal: bytes
+
+    @classmethod
+    def read(cls, text: str, job_id: UUID) -> EventsToken | None:
+        """The token that a caller has sent; None if it cannot be one."""
+        try:
+            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        except ValueError:
+            return None
+        if len(raw) != _TOKEN_BYTES:
+            return None
+        till = int.from_bytes(raw[16:24], signed=True)
+        return cls(UUID(bytes=raw[:16]), job_id, till, raw[24:])
+
+    @staticmethod
+    def written(raw: bytes) -> str:
+        """The token as callers send it; it can be part of an address."""
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

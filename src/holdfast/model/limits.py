@@ -12,7 +12,9 @@ __all__ = ["Limit", "Rate"]
 
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _UNITS |= {"d": 86_400.0, "day": 86_400.0}
-_RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)")
+#: The units that a rate is written with, the longest first.
+_WRITTEN = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_RATE = re.compile(r"(\d+)\s*/\s*(?:(\d+(?:\.\d+)?)?\s*([a-z]+)|(\d+(?:\.\d+)?))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `count` starts within any `per` seconds. With `key` as in `Limit`."""
+    """At most `count` starts within any `per` seconds; as text `10/s`, `100/min`, `5/30s`. With `key` as in `Limit`."""
 
     count: int
     per: float = 1.0
@@ -50,9 +52,15 @@ class Rate:
         if value is None or isinstance(value, Rate):
             return value
         found = _RATE.fullmatch(value) if isinstance(value, str) else None
-        if found is None or found[3] not in _UNITS:
-            raise InvalidInput(f'a rate looks like "10/s", "100/min", "5/30 s" or Rate(5, per=30), not {shown(value)}')
-        return cls(int(found[1]), float(found[2] or 1) * _UNITS[found[3]])
+        if found is None or (found[4] is None and found[3] not in _UNITS):
+            raise InvalidInput(f'a rate looks like "10/s", "100/min", "5/30s" or Rate(5, per=30), not {shown(value)}')
+        return cls(int(found[1]), float(found[4]) if found[4] else float(found[2] or 1) * _UNITS[found[3]])
+
+    def __str__(self) -> str:
+        """The one way in which it is written; `Rate.of` reads it. The engine writes it alike (`written_rate`)."""
+        unit, name = next(((unit, name) for unit, name in _WRITTEN if self.per % unit == 0), (1.0, "s"))
+        number = repr(float(self.per) / unit).removesuffix(".0")
+        return f"{self.count}/{'' if number == '1' else number}{name}"
 
 
 def _check(what: str, count: object, key: object) -> None:

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict
 from uuid import UUID
 
+from holdfast.model.limits import Rate
+
 __all__ = [
     "Control",
     "Drain",
@@ -25,10 +27,10 @@ Kind = Literal["queue", "type", "lane", "tenant", "everything"]
 
 
 class LimitChanges(TypedDict, total=False):
-    """What is to change, None to clear it: jobs at once, starts (count, seconds), and a tenant's share."""
+    """What is to change, None to clear it: jobs at once, starts per time ("100/min"), and a tenant's share."""
 
     limit: int | None
-    rate: tuple[int, float] | None
+    rate: Rate | str | None
     weight: float | None
 
 
@@ -80,6 +82,11 @@ class Queue(Scope):
     rate_count: int | None
     rate_seconds: float | None
 
+    @property
+    def rate(self) -> Rate | None:
+        """How many may start per time, as operators have set it."""
+        return _rate(self.rate_count, self.rate_seconds, None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type(Queue):
@@ -100,6 +107,11 @@ class Type(Queue):
     closed_at: datetime | None
     closed_by: str | None
     closed_note: str | None
+
+    @property
+    def declared_rate(self) -> Rate | None:
+        """How many may start per time, as the code declares it."""
+        return _rate(self.declared_rate_count, self.declared_rate_seconds, self.declared_rate_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,3 +171,7 @@ class Explanation:
     code: str
     sentence: str
     culprit: dict[str, Any] | None
+
+
+def _rate(count: int | None, seconds: float | None, key: str | None) -> Rate | None:
+    return None if count is None or seconds is None else Rate(count, seconds, key)

@@ -197,6 +197,13 @@ class Client:
                 break
         return found
 
+    async def events_url(self, job_id: JobId, *, seconds: float = 600) -> str:
+        """Where a browser's EventSource listens to this one job without a key, for so many seconds (3600 at most)."""
+        answer = await self._transport.call("POST", f"{_path(job_id)}/events/token", json={"seconds": seconds})
+        # The server tells the path; what it is reached by from here, it does not know.
+        _, _, query = answer.json()["url"].partition("?")
+        return f"{self._arguments['url'].rstrip('/')}{_path(job_id)}/events" + (f"?{query}" if query else "")
+
     async def events(self, job_id: JobId) -> AsyncIterator[RemoteJob]:
         """The job whenever it has changed, until it has ended; the stream is taken up again where it ended or broke."""
         import httpx
@@ -284,6 +291,7 @@ class SyncClient:
     wait = _blocking(Client.wait)
     result = _blocking(Client.result)
     items = _blocking(Client.items)
+    events_url = _blocking(Client.events_url)
     cancel = _blocking(Client.cancel)
     pause = _blocking(Client.pause)
     resume = _blocking(Client.resume)

@@ -38,7 +38,8 @@ to holdfast_worker;
 grant execute on function
   holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs, holdfast.job_result, holdfast.tenant_items,
   holdfast.tenant_items_page, holdfast.payload_limit,
-  holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe
+  holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe,
+  holdfast.issue_events_token, holdfast.find_events_token
 to holdfast_client;
 
 grant execute on function

@@ -1204,7 +1204,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint)
+CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint, traceparent text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -1406,7 +1406,8 @@ begin
             and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
           returning j.id, j.attempt, j.stream, entry.place, j.payload, j.correlation_id, j.target, j.failures,
-            j.max_attempts, j.created_at, times[entry.place] as ready_at,
+            attempts_allowed(j.max_attempts, budgets[entry.kind], default_attempts) as max_attempts,
+            j.created_at, j.traceparent, times[entry.place] as ready_at,
             coalesce(claim_jobs.lease_seconds, terms[entry.kind], default_seconds) as seconds,
             records and next_state(
               'lost', null, null, coalesce(policies[entry.kind], 'retry'),
@@ -1428,7 +1429,7 @@ begin
         )
         select b.id, b.attempt, b.stream, ranks[b.place], seqs[b.place], b.payload, b.correlation_id, b.target, b.failures,
           b.max_attempts, b.created_at, b.ready_at, moment, b.seconds, b.last_chance,
-          case when not b.last_chance then b.number end
+          case when not b.last_chance then b.number end, b.traceparent
         from begun b
         order by b.place;
         get diagnostics started = row_count;
@@ -2560,6 +2561,12 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select sha256(digest || sha256(digest || convert_to('holdfast events', 'UTF8') || uuid_send(job_id) || int8send(till)))
+$$;
+ALTER FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2727,6 +2734,20 @@ CREATE FUNCTION holdfast.failures_after(outcome text, failures integer) RETURNS 
   end
 $$;
 ALTER FUNCTION holdfast.failures_after(outcome text, failures integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (select from api_keys), k.id, k.tenant, k.name, k.scopes, k.requests_per_second, k.max_waiting,
+    least(extract(epoch from k.expires_at - now()), till - extract(epoch from now()))::double precision
+  from (values (true)) as always (row)
+  left join api_keys k
+    on k.id = find_events_token.key_id and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    and till > extract(epoch from now())
+    -- Hashed, so that the time of the comparison tells nothing about the seal.
+    and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
+$$;
+ALTER FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3039,12 +3060,15 @@ CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, t
       where p.gate = gate.gate and p.slot <= gate.capacity and not permit_free(p, gate.seconds)) permit
   )
   select case when u.seconds is null then 'limit' else 'rate' end,
-    format('waits because the %s of its %s %s%s is %s: %s of %s %s', case when u.seconds is null then 'limit' else 'rate' end,
-      u.kind, quoted(u.name), ' for ' || quoted(u.key), case when u.seconds is null then 'reached' else 'used up' end,
-      u.taken, u.capacity, case
-        when u.seconds is null then 'run'
-        else format('starts in %s seconds, the next at %s', u.seconds, moment(u.oldest + make_interval(secs => u.seconds)))
-      end),
+    case
+      when u.seconds is null then
+        format('waits because the limit of its %s %s%s is reached: %s of %s run', u.kind, quoted(u.name),
+          ' for ' || quoted(u.key), u.taken, u.capacity)
+      else
+        format('waits because the rate of its %s %s%s, %s, is used up: the next may start at %s', u.kind, quoted(u.name),
+          ' for ' || quoted(u.key), written_rate(u.capacity, u.seconds),
+          moment(u.oldest + make_interval(secs => u.seconds)))
+    end,
     jsonb_strip_nulls(jsonb_build_object('kind', u.kind, 'name', u.name, 'key', u.key, 'gate', u.gate, 'taken', u.taken,
       'limit', u.capacity, 'seconds', u.seconds))
   from used u
@@ -3417,6 +3441,23 @@ CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
   select json_fault('', value, most, '', '') is null
 $$;
 ALTER FUNCTION holdfast.is_storable(value jsonb, most bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) RETURNS TABLE(token bytea, expires_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if not coalesce(seconds between 1 and 3600, false) then
+    raise exception 'a token is good for 1 to 3600 seconds' using errcode = 'HF002';
+  end if;
+  return query
+  select uuid_send(k.id) || int8send(till.second) || events_seal(k.digest, issue_events_token.job_id, till.second),
+    to_timestamp(till.second)
+  from api_keys k
+  cross join lateral (select ceil(extract(epoch from now() + make_interval(secs => seconds)))::bigint as second) till
+  where k.digest = issue_events_token.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true);
+end
+$$;
+ALTER FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7908,6 +7949,16 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select format('%s/%s%s', count, nullif((seconds / unit.length)::text, '1'), unit.name)
+  from (values (86400, 'd'), (3600, 'h'), (60, 'min'), (1, 's')) as unit (length, name)
+  where unit.length = 1 or mod(seconds::numeric, unit.length) = 0
+  order by unit.length desc
+  limit 1
+$$;
+ALTER FUNCTION holdfast.written_rate(count integer, seconds double precision) OWNER TO holdfast_owner;
 ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.audit_log_id_seq
     START WITH 1
@@ -8400,6 +8451,7 @@ REVOKE ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after big
 GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.execute_requests(max_requests integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.execute_requests(max_requests integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) FROM PUBLIC;
@@ -8408,6 +8460,8 @@ GRANT ALL ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) TO holdfas
 REVOKE ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.failures_after(outcome text, failures integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
@@ -8467,6 +8521,8 @@ REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_worker;
@@ -8737,6 +8793,7 @@ REVOKE ALL ON FUNCTION holdfast.wake_again(streams integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.written_rate(count integer, seconds double precision) FROM PUBLIC;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_operator;

@@ -36,6 +36,8 @@ _READS = frozenset(
         "current_step",
         "find_key",
         "visible_jobs",
+        "find_events_token",
+        "issue_events_token",
         "job_result",
         "tenant_items",
         "waiting_jobs",

@@ -35,7 +35,8 @@ from typing import Self
 from urllib.parse import quote
 
 from holdfast.store import embedded_binaries, embedded_login
-from holdfast.store.embedded_binaries import DATABASE, EmbeddedError, explain
+from holdfast.store.embedded_binaries import DATABASE, explain
+from holdfast.store.embedded_error import EmbeddedError
 from holdfast.store.embedded_keeper import STAY_FILE
 from holdfast.store.embedded_locks import is_locked, open_file, wait_for_lock
 from holdfast.store.embedded_postmaster import (

@@ -26,8 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import HoldfastError
 from holdfast.store import embedded_login
+from holdfast.store.embedded_error import EmbeddedError
 from holdfast.store.embedded_locks import open_file
 
 DATABASE = "holdfast"
@@ -35,12 +35,6 @@ SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
 #: PostgreSQL cuts paths off after 1,023 bytes, and the longest of its own start with this folder.
 FOLDER_PATH_BYTES = 900
 CAPABILITIES = ("dac_read_search", "dac_override")
-
-
-class EmbeddedError(HoldfastError):
-    """The embedded PostgreSQL cannot be used; the message says why, and what to do."""
-
-    code = "embedded-postgres"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

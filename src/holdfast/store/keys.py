@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
-from holdfast.model.key import AuditEntry, Caller, Key
+from holdfast.model.key import AuditEntry, Caller, EventsToken, Key
 from holdfast.model.provenance import provenance
 from holdfast.store.database import Session
 
@@ -22,9 +23,15 @@ class KeyStore:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def find(self, digest: bytes) -> tuple[bool, Caller | None, float | None]:
-        """Whether there is any key at all; who has this one, if it is good; and for how many seconds it still is."""
-        (row,) = await self._session.rows("find_key", digest)
+    async def find(self, proof: bytes | EventsToken) -> tuple[bool, Caller | None, float | None]:
+        """Whether there is any key at all; who has this one, if it is good; and for how many seconds it still is.
+
+        A key is known by its secret's digest, or by a token that stands for it.
+        """
+        if isinstance(proof, EventsToken):
+            (row,) = await self._session.rows("find_events_token", *proof)
+        else:
+            (row,) = await self._session.rows("find_key", proof)
         if row["id"] is None:
             return row["any_key"], None, None
         caller = Caller(
@@ -36,6 +43,11 @@ class KeyStore:
             max_waiting=row["max_waiting"],
         )
         return True, caller, row["seconds_left"]
+
+    async def issue_token(self, digest: bytes, job_id: UUID, seconds: float) -> tuple[str, datetime] | None:
+        """A token for the events of a job, and when it ends; None if the key is not good any more."""
+        rows = await self._session.rows("issue_events_token", digest, job_id, seconds)
+        return (EventsToken.written(rows[0]["token"]), rows[0]["expires_at"]) if rows else None
 
     async def touch(self, key_ids: Sequence[UUID]) -> None:
         """These were used."""

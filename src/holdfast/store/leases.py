@@ -249,12 +249,14 @@ def _claim(row: Iterable[Any], streams: Mapping[int, Stream]) -> Claim:
         correlation_id,
         claim.target,
         claim.failures,
+        claim.max_attempts,
         claim.ready_at,
         claim.claimed_at,
         claim.lease_seconds,
         claim.cursor,
         claim.last_chance,
         claim.number,
+        claim.traceparent,
     ) = row
     claim.stream = streams[stream]
     claim.correlation_id = correlation_id or str(claim.job_id)

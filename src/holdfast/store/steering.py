@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
+from holdfast.errors import InvalidInput
+from holdfast.model.limits import Rate
 from holdfast.model.provenance import provenance
 from holdfast.model.scope import (
     Control,
@@ -68,8 +70,11 @@ class SteeringStore:
 
     async def limit(self, kind: Kind, name: str, changes: LimitChanges, *, by: str, by_key: UUID | None) -> bool:
         """Set or clear limits; whether anything changed."""
-        rate = changes.get("rate") or (None, None)
-        values = (changes.get("limit"), *rate, changes.get("weight"))
+        rate = Rate.of(changes.get("rate"))
+        if rate is not None and rate.key is not None:
+            raise InvalidInput("only the code of a job type declares the key of a rate; operators set the number")
+        starts = (None, None) if rate is None else (rate.count, rate.per)
+        values = (changes.get("limit"), *starts, changes.get("weight"))
         return await self._changed("change_limits", kind, name, list(changes), *values, by, by_key, *provenance.get())
 
     async def close_type(self, name: str, *, by: str, note: str | None, by_key: UUID | None) -> bool:

@@ -115,10 +115,12 @@ class Runner:
             correlation_id=job.correlation_id,
             target=row["target"],
             failures=job.failures,
+            max_attempts=job.max_attempts,
             ready_at=claimed_at,
             claimed_at=claimed_at,
             lease_seconds=(row["lease_expires_at"] - claimed_at).total_seconds(),
             cursor=row["cursor"],
+            traceparent=job.traceparent,
         )
 
     @asynccontextmanager

@@ -1,6 +1,7 @@
 """Who calls, and what they may do: every route names the scope it needs, and gets the caller from here.
 
-1. with keys: `Authorization: Bearer …`, for the key's tenant and scopes;
+1. with keys: `Authorization: Bearer …`, for the key's tenant and scopes; for the events of one job also `?token=…`,
+   because a browser's EventSource sends no header;
 2. without any key in the database: whoever calls from this machine, under a name of its own, for the tenant `default`;
 3. mounted in an application: with keys, or whoever its guard lets pass, for the tenant `default`.
 
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from fastapi import Request
 
 from holdfast.app import Holdfast
-from holdfast.model.key import SCOPES, Caller
+from holdfast.model.key import SCOPES, Caller, EventsToken
 from holdfast.model.provenance import provenance, speaker
 from holdfast.web.limits import Limits
 from holdfast.web.loopback import from_this_machine
@@ -26,7 +28,7 @@ from holdfast.web.problems import Problem
 from holdfast.web.rooms import Rooms
 from holdfast.web.steps import Steps
 
-__all__ = ["LAST_EVENT_ID", "PREFER", "TRACEPARENT", "Gate", "secured"]
+__all__ = ["LAST_EVENT_ID", "PREFER", "TOKEN", "TRACEPARENT", "Gate", "Guarded", "secret_of", "secured"]
 
 
 def _header(name: str, text: str) -> dict[str, Any]:
@@ -36,24 +38,38 @@ def _header(name: str, text: str) -> dict[str, Any]:
 PREFER = _header("Prefer", "`wait=N`: wait up to so many seconds for the job's end")
 TRACEPARENT = _header("traceparent", "the trace that the job belongs to; kept with it")
 LAST_EVENT_ID = _header("Last-Event-ID", "the id of the last event that came")
+TOKEN = {
+    **_header("token", "a token of `POST /jobs/{job_id}/events/token`, where no key can be sent"),
+    "in": "query",
+}
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _EVERYTHING = frozenset(SCOPES)
+#: Stands for no key.
+_NO_TOKEN = EventsToken(UUID(int=0), UUID(int=0), 0, b"")
+
+
+class Guarded(NamedTuple):
+    """What an application that mounted the routes has decided: its guard, and the scopes of all whom that lets pass."""
+
+    name: str
+    scopes: frozenset[str]
 
 
 class Gate:
-    """Lets callers in. With `guarded`, somebody else has done so already, and these are the scopes of all."""
+    """Lets callers in. With `guarded`, somebody else has done so already."""
 
-    def __init__(self, hf: Holdfast, *, guarded: frozenset[str] | None, keys_only: bool) -> None:
+    def __init__(self, hf: Holdfast, *, guarded: Guarded | None, keys_only: bool) -> None:
         self._hf, self._guarded, self._keys_only = hf, guarded, keys_only
         self._limits, self._rooms = Limits(), Rooms()
         self.steps = Steps()
         self._trusted = frozenset(hf.config.trusted_origins)
 
-    def requires(self, scope: str) -> Callable[[Request], Awaitable[Caller]]:
-        """A dependency that gives the caller, if the scope is theirs."""
+    def requires(self, scope: str, *, tokens: bool = False) -> Callable[[Request], Awaitable[Caller]]:
+        """A dependency that gives the caller, if the scope is theirs. With `tokens`, a token of the job's will do."""
 
         async def let_in(request: Request) -> Caller:
+            request.state.tokens = tokens
             caller = await self._caller(request)
             request.state.caller, request.state.rooms = caller, self._rooms
             self.steps.remember(request.scope, caller.tenant)
@@ -61,11 +77,21 @@ class Gate:
             address = None if request.client is None else request.client.host
             provenance.set((address, getattr(request.state, "request_id", None)))
             if not caller.may(scope):
-                raise Problem(403, "scope", f"This needs a key with the scope `{scope}`.")
+                raise Problem(403, "scope", self._advice(scope))
             self._limits.count(caller)
             return caller
 
         return let_in
+
+    def _advice(self, scope: str) -> str:
+        """What is missing. Behind a guard no key would help: whoever mounted these routes has to allow it."""
+        if self._guarded is None:
+            return f"This needs a key with the scope `{scope}`."
+        given = ", ".join(f"`{one}`" for one in SCOPES if one in self._guarded.scopes) or "none"
+        return (
+            f"This needs the scope `{scope}`. Whoever passes the guard `{self._guarded.name}` has {given}: "
+            "add it to `scopes` where the routes are mounted."
+        )
 
     async def look_again(self, request: Request) -> None:
         """A problem if the caller, who was let in some time ago, would be refused now."""
@@ -76,14 +102,14 @@ class Gate:
         if self._guarded is not None:
             await asyncio.Event().wait()
         keyring = (await self._hf.control()).keyring
-        await keyring.ended(None if caller.key_id is None else _secret(request))
+        await keyring.ended(None if caller.key_id is None else _proof(request))
 
     async def _caller(self, request: Request) -> Caller:
         if self._guarded is not None:
             refuse_other_sites(request, own="host", trusted=self._trusted)
-            return Caller(tenant="default", name="application", scopes=self._guarded)
+            return Caller(tenant="default", name="application", scopes=self._guarded.scopes)
         keyring = (await self._hf.control()).keyring
-        secret = _secret(request)
+        secret = _proof(request)
         caller = await keyring.caller(secret) if secret else None
         if caller is not None:
             return caller
@@ -91,13 +117,27 @@ class Gate:
             from_this_machine(request)
             return Caller(tenant="default", name="local", scopes=_EVERYTHING)
         if secret:
-            raise Problem(401, "bad-key", "The key is unknown, revoked or expired.", headers=_CHALLENGE)
+            what = "token" if isinstance(secret, EventsToken) else "key"
+            raise Problem(401, "bad-key", f"The {what} is unknown, revoked or expired.", headers=_CHALLENGE)
         raise Problem(401, "no-key", "Send a key: `Authorization: Bearer …`.", headers=_CHALLENGE)
 
 
-def _secret(request: Request) -> str:
+def secret_of(request: Request) -> str:
+    """The key that a caller has sent, empty if none."""
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if kind.lower() == "bearer" else ""
+
+
+def _proof(request: Request) -> str | EventsToken:
+    """The key, or the token for this very job where one may be sent instead."""
+    secret = secret_of(request)
+    if secret or not getattr(request.state, "tokens", False) or "token" not in request.query_params:
+        return secret
+    try:
+        token = EventsToken.read(request.query_params["token"], UUID(request.path_params["job_id"]))
+    except ValueError:
+        token = None
+    return token or _NO_TOKEN  # a key is not taken for one: it does not belong into an address
 
 
 def secured(scope: str, **extra: Any) -> dict[str, Any]:

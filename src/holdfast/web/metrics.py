@@ -25,6 +25,8 @@ _STATEMENTS = {
     "tenant_request": ("insert", "jobs"),
     "waiting_jobs": ("select", "ready"),
     "find_key": ("select", "api_keys"),
+    "find_events_token": ("select", "api_keys"),
+    "issue_events_token": ("select", "api_keys"),
     "touch_keys": ("update", "api_keys"),
     "search_jobs": ("select", "jobs"),
     "summaries": ("select", "jobs"),

@@ -14,7 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.model.key import SCOPES
 from holdfast.version import __version__
 from holdfast.web.access import Access
-from holdfast.web.auth import Gate
+from holdfast.web.auth import Gate, Guarded
 from holdfast.web.control.events import events_router
 from holdfast.web.control.items import items_router
 from holdfast.web.control.jobs import jobs_router
@@ -60,7 +60,8 @@ def create_app(
     install_problems(app)
     metrics = Metrics()
     hf.observe_control(metrics.queried)
-    gate = Gate(hf, guarded=None if guard is None else frozenset(scopes), keys_only=keys_only)
+    guarded = None if guard is None else Guarded(_name_of(guard), frozenset(scopes))
+    gate = Gate(hf, guarded=guarded, keys_only=keys_only)
     state = app.state.holdfast = State(hf, gate, metrics)
     jobs = jobs_router(state)
     for router in (
@@ -102,6 +103,10 @@ def create_app(
 def _operation_id(route: APIRoute) -> str:
     """What a generated client calls it: `jobs_submit`, `keys_create`."""
     return "_".join([*map(str, route.tags), route.name])
+
+
+def _name_of(guard: Guard) -> str:
+    return str(getattr(guard, "__name__", type(guard).__name__))
 
 
 def _asking(guard: Guard) -> Callable[..., Awaitable[None]]:

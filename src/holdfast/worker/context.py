@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from uuid import UUID
 
 from holdfast.client.client import Client
@@ -23,6 +23,14 @@ from holdfast.store.foreign import is_blocking
 from holdfast.store.transactions import Transactions
 from holdfast.worker.own_attempt import ENDED, OwnAttempt
 from holdfast.worker.transaction import blocking_transaction, transaction
+
+if TYPE_CHECKING:
+    # With a default, so that a plain `Context` stays complete for strict type checkers. Python has that from 3.13 on.
+    import typing_extensions
+
+    R = typing_extensions.TypeVar("R", default=Any)
+else:
+    R = TypeVar("R")
 
 __all__ = ["LOST", "Context", "SendReport", "SyncContext"]
 
@@ -58,14 +66,14 @@ class _JobLogger(logging.LoggerAdapter[logging.Logger]):
                 self._held.kept(f"(a line that could not be logged: {name_of(error)}: {message_of(error)})"[:500])
 
 
-class Context:
-    """The handler's view of its own attempt."""
+class Context(Generic[R]):
+    """The handler's view of its own attempt. `Context[Resources]` tells type checkers what `ctx.resources` is."""
 
     def __init__(
         self,
         held: OwnAttempt,
         client: Client,
-        resources: Any,
+        resources: R,
         transactions: Transactions | None = None,
         *,
         send: SendReport | None = None,
@@ -74,8 +82,8 @@ class Context:
         self._client = client
         self._transactions = transactions
         self._send = send
-        #: What the app's `lifespan` yielded.
-        self.resources = resources
+        #: What the app's `lifespan` yielded, None without one.
+        self.resources: R = resources
 
     @property
     def job_id(self) -> UUID:
@@ -91,6 +99,27 @@ class Context:
     def attempt(self) -> int:
         """The number of this attempt: larger than any before, so it serves as a fence for others, too."""
         return self._held.attempt
+
+    @property
+    def failures(self) -> int:
+        """How many of the job's attempts have failed or were lost before this one; 0 the first time.
+
+        It differs from `attempt - 1` where attempts ended that cost nothing: handed back, snoozed or paused.
+        """
+        return self._held.failures
+
+    @property
+    def max_attempts(self) -> int:
+        """How many failures the job may have: it is in its last try when `failures + 1 == max_attempts`.
+
+        It is what counted when the attempt began: the job's own number, else its type's, else MAX_ATTEMPTS_DEFAULT.
+        """
+        return self._held.max_attempts
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that the job was enqueued with, as in W3C Trace Context; None if with none."""
+        return self._held.traceparent
 
     @property
     def tenant(self) -> str:
@@ -201,14 +230,14 @@ class Context:
         return {**own, **options}
 
 
-class SyncContext(Context):
+class SyncContext(Context[R]):
     """The same for a plain `def` handler: what is awaited elsewhere blocks."""
 
     def __init__(
         self,
         held: OwnAttempt,
         client: Client,
-        resources: Any,
+        resources: R,
         loop: Callable[[], asyncio.AbstractEventLoop],
         transactions: Transactions | None = None,
         *,

@@ -117,6 +117,21 @@ class Held:
         return self.claim.cursor
 
     @property
+    def failures(self) -> int:
+        """How many of the attempts before it counted as failures."""
+        return self.claim.failures
+
+    @property
+    def max_attempts(self) -> int:
+        """How many failures end the job."""
+        return self.claim.max_attempts
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that the job belongs to."""
+        return self.claim.traceparent
+
+    @property
     def excerpt(self) -> str | None:
         """What is kept of the handler's log."""
         return clean("\n".join(self.log), EXCERPT_LIMIT) if self.log else None

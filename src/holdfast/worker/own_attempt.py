@@ -41,6 +41,12 @@ class OwnAttempt(Protocol):
     @property
     def cursor(self) -> str | None: ...  # noqa: D102 - see Held
     @property
+    def failures(self) -> int: ...  # noqa: D102 - see Held
+    @property
+    def max_attempts(self) -> int: ...  # noqa: D102 - see Held
+    @property
+    def traceparent(self) -> str | None: ...  # noqa: D102 - see Held
+    @property
     def running_ms(self) -> int: ...  # noqa: D102 - see Held
     @property
     def excerpt(self) -> str | None: ...  # noqa: D102 - see Held

@@ -46,7 +46,7 @@ create or replace function claim_jobs(
 ) returns table (
   job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
   target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
-  claimed_at timestamptz, lease_seconds_given double precision, last_chance boolean, number bigint)
+  claimed_at timestamptz, lease_seconds_given double precision, last_chance boolean, number bigint, traceparent text)
 language plpgsql security definer
 set search_path from current
 set jit = off
@@ -255,7 +255,8 @@ begin
             and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
           returning j.id, j.attempt, j.stream, entry.place, j.payload, j.correlation_id, j.target, j.failures,
-            j.max_attempts, j.created_at, times[entry.place] as ready_at,
+            attempts_allowed(j.max_attempts, budgets[entry.kind], default_attempts) as max_attempts,
+            j.created_at, j.traceparent, times[entry.place] as ready_at,
             coalesce(claim_jobs.lease_seconds, terms[entry.kind], default_seconds) as seconds,
             records and next_state(
               'lost', null, null, coalesce(policies[entry.kind], 'retry'),
@@ -277,7 +278,7 @@ begin
         )
         select b.id, b.attempt, b.stream, ranks[b.place], seqs[b.place], b.payload, b.correlation_id, b.target, b.failures,
           b.max_attempts, b.created_at, b.ready_at, moment, b.seconds, b.last_chance,
-          case when not b.last_chance then b.number end
+          case when not b.last_chance then b.number end, b.traceparent
         from begun b
         order by b.place;
 

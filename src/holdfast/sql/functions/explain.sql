@@ -236,12 +236,15 @@ as $$
       where p.gate = gate.gate and p.slot <= gate.capacity and not permit_free(p, gate.seconds)) permit
   )
   select case when u.seconds is null then 'limit' else 'rate' end,
-    format('waits because the %s of its %s %s%s is %s: %s of %s %s', case when u.seconds is null then 'limit' else 'rate' end,
-      u.kind, quoted(u.name), ' for ' || quoted(u.key), case when u.seconds is null then 'reached' else 'used up' end,
-      u.taken, u.capacity, case
-        when u.seconds is null then 'run'
-        else format('starts in %s seconds, the next at %s', u.seconds, moment(u.oldest + make_interval(secs => u.seconds)))
-      end),
+    case
+      when u.seconds is null then
+        format('waits because the limit of its %s %s%s is reached: %s of %s run', u.kind, quoted(u.name),
+          ' for ' || quoted(u.key), u.taken, u.capacity)
+      else
+        format('waits because the rate of its %s %s%s, %s, is used up: the next may start at %s', u.kind, quoted(u.name),
+          ' for ' || quoted(u.key), written_rate(u.capacity, u.seconds),
+          moment(u.oldest + make_interval(secs => u.seconds)))
+    end,
     jsonb_strip_nulls(jsonb_build_object('kind', u.kind, 'name', u.name, 'key', u.key, 'gate', u.gate, 'taken', u.taken,
       'limit', u.capacity, 'seconds', u.seconds))
   from used u

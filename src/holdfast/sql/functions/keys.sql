@@ -135,6 +135,52 @@ as $$
     on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
 $$;
 
+-- A browser's EventSource can send no header, so no key: a token stands for the key that has this digest, for the events of
+-- one job and for some seconds. It is not stored. Its last 32 bytes can be made only by those who know the digest, and the
+-- token ends with the key. No row if that is not good now.
+create or replace function issue_events_token(digest bytea, job_id uuid, seconds double precision)
+returns table (token bytea, expires_at timestamptz)
+language plpgsql security definer stable
+set search_path from current
+as $$
+begin
+  if not coalesce(seconds between 1 and 3600, false) then
+    raise exception 'a token is good for 1 to 3600 seconds' using errcode = 'HF002';
+  end if;
+  return query
+  select uuid_send(k.id) || int8send(till.second) || events_seal(k.digest, issue_events_token.job_id, till.second),
+    to_timestamp(till.second)
+  from api_keys k
+  cross join lateral (select ceil(extract(epoch from now() + make_interval(secs => seconds)))::bigint as second) till
+  where k.digest = issue_events_token.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true);
+end
+$$;
+
+-- The key that such a token stands for, as `find_key` tells it, if both are good now and the token is for this job.
+create or replace function find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea)
+returns table (
+  any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer,
+  seconds_left double precision)
+language sql security definer stable
+set search_path from current
+as $$
+  select exists (select from api_keys), k.id, k.tenant, k.name, k.scopes, k.requests_per_second, k.max_waiting,
+    least(extract(epoch from k.expires_at - now()), till - extract(epoch from now()))::double precision
+  from (values (true)) as always (row)
+  left join api_keys k
+    on k.id = find_events_token.key_id and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    and till > extract(epoch from now())
+    -- Hashed, so that the time of the comparison tells nothing about the seal.
+    and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
+$$;
+
+-- What proves that a token is ours. Hashed twice with the secret in front, as in HMAC; all parts have fixed lengths. Pure.
+create or replace function events_seal(digest bytea, job_id uuid, till bigint) returns bytea
+language sql immutable parallel safe
+as $$
+  select sha256(digest || sha256(digest || convert_to('holdfast events', 'UTF8') || uuid_send(job_id) || int8send(till)))
+$$;
+
 -- When keys were last used: told now and then, not with every request.
 create or replace function touch_keys(key_ids uuid[]) returns void
 language sql security definer

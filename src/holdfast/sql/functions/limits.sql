@@ -5,6 +5,17 @@
 -- nobody waits; whose attempt has no lease any more is free. Nothing is given back at the end of an attempt, and
 -- so a crash, wherever it strikes, can neither leak a permit nor give one away twice.
 
+-- A rate as people write it, alike in Python (`Rate.__str__`): 10/s, 100/min, 5/30s. Pure.
+create or replace function written_rate(count integer, seconds double precision) returns text
+language sql immutable parallel safe
+as $$
+  select format('%s/%s%s', count, nullif((seconds / unit.length)::text, '1'), unit.name)
+  from (values (86400, 'd'), (3600, 'h'), (60, 'min'), (1, 's')) as unit (length, name)
+  where unit.length = 1 or mod(seconds::numeric, unit.length) = 0
+  order by unit.length desc
+  limit 1
+$$;
+
 -- The gates of a stream: capacity, and for rates the seconds for which a permit is used up.
 create or replace function gates_of(stream integer) returns table (gate text, capacity integer, seconds real)
 language sql stable

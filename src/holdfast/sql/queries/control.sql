@@ -31,6 +31,15 @@ select holdfast.waiting_jobs($1, $2);
 select any_key, id, tenant, name, scopes, requests_per_second, max_waiting, seconds_left
 from holdfast.find_key($1);
 
+-- name: issue_events_token
+-- A token for the events of one job, in place of the key with this digest.
+select token, expires_at from holdfast.issue_events_token($1, $2, $3);
+
+-- name: find_events_token
+-- The good key that a token stands for, and whether there is any.
+select any_key, id, tenant, name, scopes, requests_per_second, max_waiting, seconds_left
+from holdfast.find_events_token($1, $2, $3, $4);
+
 -- name: touch_keys
 -- These keys were used.
 select holdfast.touch_keys($1::uuid[]);

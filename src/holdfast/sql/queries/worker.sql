@@ -6,9 +6,9 @@ select job_id, attempt, stream, rank, seq,
     when octet_length(payload_text) <= 16384 and coalesce(octet_length(cursor_text) <= 16384, last_cursor is null)
     then payload_text
   end as payload,
-  correlation_id, target, failures,
+  correlation_id, target, failures, max_attempts,
   holdfast.readable(ready_at) as ready_at, claimed_at, lease_seconds_given,
-  cursor_text as cursor, last_chance, number
+  cursor_text as cursor, last_chance, number, left(traceparent, 255) as traceparent
 from (
   select c.*, case when pg_column_size(c.last_cursor) <= 2000 then c.last_cursor::text end as cursor_text
   from (

@@ -1,5 +1,8 @@
 """`GET /jobs/{jobId}/events`: the public fields whenever they change, as server-sent events, until the job has ended.
 
+`POST /jobs/{jobId}/events/token` is for pages: a browser's EventSource can send no key, so whoever has one asks for a
+token, which is good for the events of this one job, for some minutes, and no longer than the key.
+
 Every event is whole and has the moment of the change as its id: who comes back with `Last-Event-ID` gets what
 changed since, and nothing twice. A stream lasts about a minute: then the client comes back. It ends within a second
 when its key has ended.
@@ -18,9 +21,11 @@ from starlette.types import Receive, Scope, Send
 from holdfast.client.control import PublicJob
 from holdfast.errors import HoldfastError
 from holdfast.model.key import Caller
-from holdfast.web.auth import LAST_EVENT_ID, secured
+from holdfast.web.auth import LAST_EVENT_ID, TOKEN, secret_of, secured
+from holdfast.web.bodies import read_optional_body
 from holdfast.web.control.jobs import job_id_of
-from holdfast.web.control.schemas import JobStatus
+from holdfast.web.control.schemas import JobStatus, TokenAnswer, TokenWish
+from holdfast.web.description import body_of
 from holdfast.web.problems import Problem
 from holdfast.web.state import State
 
@@ -34,6 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def events_router(state: State) -> APIRouter:
     """The route, over what an app shares."""
     router = APIRouter(tags=["jobs"])
+    may_listen = Depends(state.gate.requires("read", tokens=True))
     may_read = Depends(state.gate.requires("read"))
 
     @router.get(
@@ -44,15 +50,37 @@ def events_router(state: State) -> APIRouter:
             200: {"content": {"text/event-stream": {}}},
             204: {"description": "The job has ended, as is known"},
         },
-        openapi_extra=secured("read", parameters=[LAST_EVENT_ID]),
+        openapi_extra=secured("read", parameters=[LAST_EVENT_ID, TOKEN]),
     )
-    async def events(request: Request, job_id: str, caller: Caller = may_read) -> Response:
+    async def events(request: Request, job_id: str, caller: Caller = may_listen) -> Response:
         job = await (await state.control()).job(caller, job_id_of(job_id))
         known = request.headers.get("last-event-id", "")
         if job.state.terminal and known == _id(job):
             return Response(status_code=204)  # tells a browser not to come back
         state.begin_to_wait(caller)
         return _Stream(state, request, caller, job, known)
+
+    @router.post(
+        "/jobs/{job_id}/events/token",
+        status_code=201,
+        summary="An address from which a browser can listen to a job, without a key",
+        response_model=TokenAnswer,
+        openapi_extra=secured("read", requestBody=body_of(TokenWish, required=False)),
+    )
+    async def token(request: Request, response: Response, job_id: str, caller: Caller = may_read) -> TokenAnswer:
+        wish = await read_optional_body(request, TokenWish)
+        control = await state.control()
+        job = await control.job(caller, job_id_of(job_id))
+        response.headers["Cache-Control"] = "no-store"
+        url = f"{request.scope.get('root_path', '')}/jobs/{job.id}/events"
+        if caller.key_id is None:
+            return TokenAnswer(url=url, token=None, expiresAt=None)
+        issued = await control.keyring.issue_token(secret_of(request), job.id, wish.seconds)
+        if issued is None:  # it has ended within the second
+            await state.gate.look_again(request)
+            raise Problem(401, "bad-key", "The key is unknown, revoked or expired.")
+        text, expires_at = issued
+        return TokenAnswer(url=f"{url}?token={text}", token=text, expiresAt=expires_at)
 
     return router
 

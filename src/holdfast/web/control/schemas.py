@@ -29,6 +29,8 @@ __all__ = [
     "JobStatus",
     "Reason",
     "Submission",
+    "TokenAnswer",
+    "TokenWish",
 ]
 
 BATCH_LIMIT = 1000
@@ -124,6 +126,20 @@ class Reason(_Model):
     """Why something is asked for; kept in the job's history, and its `message` while it is PAUSED or CANCELED."""
 
     reason: _text(1000) | None = None  # type: ignore[valid-type]
+
+
+class TokenWish(_Model):
+    """For how long a token is wanted."""
+
+    seconds: Annotated[float, Field(ge=1, le=3600)] = 600
+
+
+class TokenAnswer(_Model):
+    """Where a page listens to a job's events, and until when. There is no token where no key is needed."""
+
+    url: str
+    token: str | None
+    expires_at: datetime | None
 
 
 class Accepted(_Model):

@@ -149,8 +149,7 @@ def _add_limits(router: APIRouter, state: State, kind: Kind) -> None:
     async def limit(request: Request, name: str, caller: Caller = may_manage) -> Any:
         wanted = await read_body(request, model)
         ops = await state.operations()
-        rate = None if wanted.rate is None else (wanted.rate.count, wanted.rate.seconds)
-        changes: LimitChanges = {"limit": wanted.limit, "rate": rate}
+        changes: LimitChanges = {"limit": wanted.limit, "rate": wanted.rate}
         if isinstance(wanted, TenantLimits):
             changes["weight"] = wanted.weight
         await ops.change_limits(kind, name, changes, by=caller.name, by_key=caller.key_id)

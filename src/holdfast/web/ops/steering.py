@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from holdfast.errors import InvalidInput
+from holdfast.model.limits import Rate
 from holdfast.model.scope import Drain, Lane, Queue, Tenant, Type
 from holdfast.web.control.schemas import Reason
 
@@ -79,18 +82,31 @@ class Closing(_Model):
         return cls(by=found.closed_by, reason=found.closed_note, since=found.closed_at)
 
 
-class Rate(_Model):
-    """So many starts in so many seconds, 31 days at most."""
+def _read(value: Any) -> Rate:
+    """A rate as callers may send it."""
+    if isinstance(value, Mapping) and set(value) == {"count", "seconds"}:
+        return Rate(value["count"], value["seconds"])
+    if not isinstance(value, str):
+        raise InvalidInput('a rate looks like "100/min"')
+    rate = Rate.of(value)
+    assert rate is not None  # noqa: S101 - which a text cannot be
+    return rate
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    count: Annotated[int, Field(ge=1, le=10_000)]
-    seconds: Annotated[float, Field(ge=0.001, le=2_678_400)]
+def _checked(value: Any) -> Rate:
+    try:
+        return _read(value)
+    except InvalidInput as fault:
+        raise ValueError(str(fault)) from None
 
-    @classmethod
-    def of(cls, count: int | None, seconds: float | None) -> Rate | None:
-        """A rate, if there is one."""
-        return None if count is None or seconds is None else cls(count=count, seconds=seconds)
+
+#: In the description, a part of what is understood: `{"count": 100, "seconds": 60}` is, too, which servers before took.
+_RATE = {
+    "type": "string",
+    "pattern": "^[1-9][0-9]{0,3}/[1-9]?[0-9]?(s|min|h)$",
+    "examples": ["10/s", "100/min", "5/30s"],
+    "description": "So many starts per time, 31 days at most.",
+}
 
 
 class Limits(_Model):
@@ -99,7 +115,8 @@ class Limits(_Model):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     limit: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    rate: Rate | None = None
+    #: A `Rate` once it was checked. Named here, the class would be described as a shape that nobody sends.
+    rate: Annotated[Any, PlainValidator(_checked), WithJsonSchema(_RATE)] | None = None
 
 
 class TenantLimits(Limits):
@@ -122,7 +139,7 @@ class QueueDetails(_ScopeDetails):
     """A queue."""
 
     limit: int | None
-    rate: Rate | None
+    rate: str | None
 
 
 class TypeDetails(QueueDetails):
@@ -133,7 +150,7 @@ class TypeDetails(QueueDetails):
     version: int | None
     declared_limit: int | None
     declared_limit_key: str | None
-    declared_rate: Rate | None
+    declared_rate: str | None
     declared_rate_key: str | None
     workers: int
     closed: Closing | None
@@ -243,10 +260,11 @@ def shown(scope: Queue | Type | Lane | Tenant) -> QueueDetails | TypeDetails | L
     values: dict[str, Any] = {name: getattr(scope, name, None) for name in kind.model_fields}
     values["paused"] = Pause.of(scope)
     if isinstance(scope, Queue):
-        values |= {"limit": scope.limit_count, "rate": Rate.of(scope.rate_count, scope.rate_seconds)}
+        values |= {"limit": scope.limit_count, "rate": None if scope.rate is None else str(scope.rate)}
     if isinstance(scope, Type):
         values["declared_rate"] = Rate.of(scope.declared_rate_count, scope.declared_rate_seconds)
         values["closed"] = Closing.of(scope)
+        values["declared_rate"] = None if scope.declared_rate is None else str(scope.declared_rate)
     return kind(**values)
 
 

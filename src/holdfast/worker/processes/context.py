@@ -93,6 +93,9 @@ class ChildAttempt:
         self.tenant = str(order["tenant"])
         self.correlation_id = str(order["correlation_id"])
         self.cursor: str | None = order["cursor"]
+        self.failures = int(order["failures"])
+        self.max_attempts = int(order["max_attempts"])
+        self.traceparent: str | None = order["traceparent"]
         self.reports = 0
         self.lost = False  # the worker knows, and answers accordingly
         self.result: Any = None
