@@ -62,7 +62,8 @@ async def test_the_figures_of_lanes_are_those_of_all_workers(
     told = (await client.get("/metrics")).text
     for line in (
         'holdfast_lane_slots{lane="general"} 8.0', 'holdfast_lane_running{lane="general"} 1.0',
-        'holdfast_lane_utilisation{lane="general"} 0.125', 'holdfast_lane_slots{lane="fast"} 2.0',
+        'holdfast_lane_used{lane="general"} 1.0', 'holdfast_lane_utilisation{lane="general"} 0.125',
+        'holdfast_lane_slots{lane="fast"} 2.0',
     ):  # fmt: skip
         assert line in told
 

@@ -343,6 +343,17 @@ CREATE FUNCTION holdfast.beat(id text, draining boolean) RETURNS boolean
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 ALTER FUNCTION holdfast.beat(id text, draining boolean) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select check_lanes(used);
+  update workers w
+  set heartbeat_at = now(), draining = beat_with_slots.draining, used = beat_with_slots.used
+  where w.id = beat_with_slots.id
+  returning true
+$$;
+ALTER FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.begin_limit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3552,6 +3563,37 @@ CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
   select (number >> 48)::integer
 $$;
 ALTER FUNCTION holdfast.lane_of(number bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lane_slots(only_tenant text DEFAULT NULL::text) RETURNS TABLE(lane text, slots bigint, used bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  with host as (
+    select w.id, coalesce((w.lanes ->> 'fast')::integer, 0) as fast, coalesce((w.lanes ->> 'general')::integer, 0) as general,
+      case when only_tenant is null then w.used end as used
+    from live_workers() w
+    where not w.draining
+  ), held as (
+    select l.worker, count(*) filter (where t.lane = 'fast') as fast, count(*) as jobs
+    from leases l
+    join streams s on s.id = l.stream
+    left join job_types t on t.name = s.type
+    where l.worker in (select host.id from host where host.used is null)
+      and (only_tenant is null or s.tenant = only_tenant)
+    group by l.worker
+  ), busy as (
+    select host.fast, host.general,
+      least(host.fast, coalesce((host.used ->> 'fast')::integer, held.fast, 0)) as fast_used,
+      least(host.general, coalesce((host.used ->> 'general')::integer, held.jobs - least(host.fast, held.fast), 0))
+        as general_used
+    from host
+    left join held on held.worker = host.id
+  )
+  select 'fast', coalesce(sum(busy.fast), 0), coalesce(sum(busy.fast_used), 0) from busy
+  union all
+  select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
+$$;
+ALTER FUNCTION holdfast.lane_slots(only_tenant text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3693,11 +3735,10 @@ CREATE FUNCTION holdfast.list_lanes(only_tenant text DEFAULT NULL::text, only_na
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, offered.slots,
-    round(f.running::numeric / nullif(offered.slots, 0), 3)::double precision
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, coalesce(offered.slots, 0),
+    round(offered.used::numeric / nullif(offered.slots, 0), 3)::double precision
   from scope_figures('lane', only_tenant, only_name, null, 100) f
-  cross join lateral (
-    select coalesce(sum((w.lanes ->> f.name)::integer), 0) as slots from live_workers() w where not w.draining) offered
+  left join lane_slots(only_tenant) offered on offered.lane = f.name
   order by f.name
 $$;
 ALTER FUNCTION holdfast.list_lanes(only_tenant text, only_name text) OWNER TO holdfast_owner;
@@ -3812,7 +3853,8 @@ CREATE TABLE holdfast.workers (
     lanes jsonb NOT NULL,
     types text[] NOT NULL,
     queues text[],
-    tenants text[]
+    tenants text[],
+    used jsonb
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
@@ -8163,6 +8205,8 @@ GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.begin_limit() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.bounds() FROM PUBLIC;
@@ -8347,6 +8391,8 @@ REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_key
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.known_clock_steps() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lane_of(number bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lane_slots(only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.lane_slots(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.last_cursor(job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.last_cursor(job_id uuid) TO holdfast_worker;

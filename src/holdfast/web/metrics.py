@@ -52,8 +52,9 @@ class Metrics:
             "db_query_error_total", "Total number of DB query errors", (*query, "error_code")
         )
         self._slots = self._gauge("holdfast_lane_slots", "Slots of live workers")
-        self._running = self._gauge("holdfast_lane_running", "Jobs that run")
-        self._utilisation = self._gauge("holdfast_lane_utilisation", "Jobs that run, divided by slots")
+        self._running = self._gauge("holdfast_lane_running", "Jobs of the lane's types that run")
+        self._used = self._gauge("holdfast_lane_used", "Slots of live workers that are in use")
+        self._utilisation = self._gauge("holdfast_lane_utilisation", "Slots in use, divided by slots")
         external = ("service", "operation")
         self._histogram("external_duration_seconds", "Duration of external service calls", external, _SECONDS)
         self._counter("external_error_total", "Total number of external service errors", (*external, "error_code"))
@@ -73,6 +74,7 @@ class Metrics:
         for lane in lanes:
             self._slots.labels(lane.name).set(lane.slots)
             self._running.labels(lane.name).set(lane.running)
+            self._used.labels(lane.name).set(lane.used)
             self._utilisation.labels(lane.name).set(lane.utilisation or 0.0)
 
     def uploaded(self, mime_type: str, size: int) -> None:

@@ -160,6 +160,7 @@ class Worker:
                 self._config,
                 self.id,
                 self._held,
+                self._slots,
                 self._bus,
                 blockage=self._blockage,
                 on_wake=self._on_wake,

@@ -96,6 +96,18 @@ as $$
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 
+-- The same, with how many slots of each lane are in use.
+create or replace function beat_with_slots(id text, draining boolean, used jsonb) returns boolean
+language sql security definer
+set search_path from current
+as $$
+  select check_lanes(used);
+  update workers w
+  set heartbeat_at = now(), draining = beat_with_slots.draining, used = beat_with_slots.used
+  where w.id = beat_with_slots.id
+  returning true
+$$;
+
 create or replace function unregister_worker(id text) returns void
 language sql security definer
 set search_path from current
