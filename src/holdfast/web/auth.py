@@ -17,6 +17,7 @@ from typing import Any
 from fastapi import Request
 
 from holdfast.app import Holdfast
+from holdfast.errors import DatabaseUnavailable
 from holdfast.model.key import SCOPES, Caller
 from holdfast.model.provenance import provenance
 from holdfast.web.limits import Limits
@@ -38,6 +39,8 @@ LAST_EVENT_ID = _header("Last-Event-ID", "the id of the last event that came")
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _EVERYTHING = frozenset(SCOPES)
+#: How long the database is asked for a caller who may be let in without it.
+_PATIENCE_SECONDS = 2.0
 
 
 class Gate:
@@ -48,11 +51,15 @@ class Gate:
         self._limits, self._rooms = Limits(), Rooms()
         self._trusted = frozenset(hf.config.trusted_origins)
 
-    def requires(self, scope: str) -> Callable[[Request], Awaitable[Caller]]:
-        """A dependency that gives the caller, if the scope is theirs."""
+    def requires(self, scope: str, *, lately: bool = False) -> Callable[[Request], Awaitable[Caller]]:
+        """A dependency that gives the caller, if the scope is theirs.
+
+        With `lately`, while the database is away (then `request.state.database_away` is set), who was good in the last
+        minutes still is: only for what is read without the database.
+        """
 
         async def let_in(request: Request) -> Caller:
-            caller = await self._caller(request)
+            caller = await (self._caller_now_or_lately(request) if lately else self._caller(request))
             request.state.caller, request.state.rooms = caller, self._rooms
             address = None if request.client is None else request.client.host
             provenance.set((address, getattr(request.state, "request_id", None)))
@@ -84,11 +91,30 @@ class Gate:
         if caller is not None:
             return caller
         if not self._keys_only and not await keyring.any_key():
-            from_this_machine(request)
-            return Caller(tenant="default", name="local", scopes=_EVERYTHING)
+            return _local(request)
         if secret:
             raise Problem(401, "bad-key", "The key is unknown, revoked or expired.", headers=_CHALLENGE)
         raise Problem(401, "no-key", "Send a key: `Authorization: Bearer …`.", headers=_CHALLENGE)
+
+    async def _caller_now_or_lately(self, request: Request) -> Caller:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await self._caller(request)
+        except (DatabaseUnavailable, TimeoutError) as fault:
+            caller, no_keys = (await self._hf.control()).keyring.lately(_secret(request))
+            if caller is None and no_keys and not self._keys_only:
+                caller = _local(request)
+            if caller is not None:
+                request.state.database_away = True
+                return caller
+            if isinstance(fault, TimeoutError):
+                raise DatabaseUnavailable("the database does not answer", reason="slow") from fault
+            raise
+
+
+def _local(request: Request) -> Caller:
+    from_this_machine(request)
+    return Caller(tenant="default", name="local", scopes=_EVERYTHING)
 
 
 def _secret(request: Request) -> str:
