@@ -10,9 +10,10 @@ import re
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["functions", "kit_queries", "migrations", "queries", "script"]
+__all__ = ["functions", "grants", "kit_queries", "migrations", "queries", "script"]
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_GRANT = re.compile(r"^grant (?:execute on function|select on)\s+(.*?)\s+to\s+(.*?);", re.MULTILINE | re.DOTALL)
 
 
 @cache
@@ -41,6 +42,17 @@ def script(name: str, schema: str) -> str:
     """A file that stands alone (`bootstrap`, `roles`, `rights`), for one schema."""
     text = files("holdfast.sql").joinpath(f"{name}.sql").read_text("utf-8")
     return text if schema == "holdfast" else re.sub(r"holdfast(?=[._])|(?<=schema )holdfast\b", schema, text)
+
+
+def grants(schema: str) -> list[tuple[str, str]]:
+    """(name, role) of every function that a role may call, and of every table that it may read: what `rights` says."""
+    found = {
+        (name.rpartition(".")[2], role)
+        for names, roles in _GRANT.findall(script("rights", schema))
+        for name in re.split(r",\s*", names)
+        for role in re.split(r",\s*", roles)
+    }
+    return sorted(found)
 
 
 def _named(folder: str, schema: str) -> dict[str, str]:
