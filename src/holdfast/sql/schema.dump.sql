@@ -415,7 +415,6 @@ CREATE TABLE holdfast.jobs (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='33');
 ALTER TABLE holdfast.jobs OWNER TO holdfast_owner;
-COMMENT ON COLUMN holdfast.jobs.fingerprint IS 'Not used since step 6; see idempotency_keys.';
 CREATE FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -563,7 +562,9 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
   select j.id, case j.state
     when 'queued' then 'queued-without-ready'
     when 'running' then 'running-without-lease'
-    else 'waiting-without-due'
+    when 'scheduled' then 'waiting-without-due'
+    when 'retry' then 'waiting-without-due'
+    else 'ended-by-hand'
   end
   from jobs j
   where j.id = any (ids)
@@ -594,7 +595,7 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
       when 'retry' then
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
-      else false
+      else j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
     end
 $$;
 ALTER FUNCTION holdfast.broken_among(ids uuid[]) OWNER TO holdfast_owner;
@@ -4058,6 +4059,10 @@ begin
     insert into due (run_at, job_id) values (job.run_at, job.id) on conflict do nothing;
     return true;
   end if;
+  if fault = 'ended-by-hand' then
+    update jobs j set finished_at = coalesce(j.finished_at, now()), updated_at = now(), dedup_key = null where j.id = job.id;
+    return true;
+  end if;
   if fault = 'running-without-lease' then
     -- It gets the lease that it lacks, and is settled as any other attempt that was lost.
     insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
@@ -4345,7 +4350,9 @@ CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RET
     from jobs j
     where j.ctid >= format('(%s,0)', least(first_page, 4294967295))::tid
       and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
-      and j.state in ('queued', 'running', 'scheduled', 'retry'))
+      and (
+        j.state in ('queued', 'running', 'scheduled', 'retry')
+        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 ALTER FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
