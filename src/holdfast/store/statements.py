@@ -13,6 +13,9 @@ from importlib.resources import files
 __all__ = ["functions", "grants", "kit_queries", "migrations", "queries", "script"]
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_DEFINITION = re.compile(r"((?:^--[^\n]*\n)+)^create or replace (function|view) (\w+)", re.MULTILINE)
+#: How a sentence begins that says nothing without what stands before it.
+_DEPENDENT = ("The same", "Moves:", "Roles:")
 _GRANT = re.compile(r"^grant (?:execute on function|select on)\s+(.*?)\s+to\s+(.*?);", re.MULTILINE | re.DOTALL)
 
 
@@ -34,8 +37,11 @@ def migrations() -> list[tuple[int, str, str]]:
 
 
 def functions() -> dict[str, str]:
-    """Function files by name, in the order they are applied."""
-    return {name.removesuffix(".sql"): sql for name, sql in sorted(_read("functions").items())}
+    """Function files by name, in the order they are applied.
+
+    The first sentence above each function or view becomes its comment in the database: it is written once.
+    """
+    return {name.removesuffix(".sql"): sql + _comments(sql) for name, sql in sorted(_read("functions").items())}
 
 
 def script(name: str, schema: str) -> str:
@@ -53,6 +59,17 @@ def grants(schema: str) -> list[tuple[str, str]]:
         for role in re.split(r",\s*", roles)
     }
     return sorted(found)
+
+
+def _comments(sql: str) -> str:
+    told = []
+    for lines, kind, name in _DEFINITION.findall(sql):
+        text = " ".join(line.removeprefix("--").strip() for line in lines.splitlines())
+        sentence = re.split(r"(?<=\.)\s", text, maxsplit=1)[0].replace("'", "''")
+        if not sentence.startswith(_DEPENDENT):
+            told.append(f"('{kind}', '{name}', '{sentence}')")
+    template = files("holdfast.sql").joinpath("comments.sql").read_text("utf-8")
+    return "\n" + template.replace(":comments", ",\n      ".join(told)) if told else ""
 
 
 def _named(folder: str, schema: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 -- Counts of what waits end at 10 000 and then say so: a flood must not make the answer dear. They count what stands in
 -- line for a worker; jobs behind the head of their target are counted with the target.
 
--- What was decided and still holds.
+-- What operators have decided and still holds.
 create or replace function list_controls() returns setof controls
 language sql security definer stable
 set search_path from current
@@ -106,6 +106,7 @@ as $$
     limit up_to) counted
 $$;
 
+-- Queues by name: what waits and runs there, pauses and limits.
 create or replace function list_queues(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (
@@ -119,7 +120,8 @@ as $$
   from scope_figures('queue', only_tenant, only_name, after, max_names) f
 $$;
 
--- With what the workers published of a type, and how many live ones know it.
+-- Job types by name: what waits and runs, pauses and limits. With what the workers published of a type, and how many
+-- live ones know it.
 create or replace function list_types(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (
@@ -174,7 +176,8 @@ as $$
   select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
 $$;
 
--- Jobs count for the lane of their type; `utilisation` is the part of the lane's own slots that is in use.
+-- The lanes: what waits and runs, pauses, slots and how many of them are in use. Jobs count for the lane of their type;
+-- `utilisation` is the part of the lane's own slots that is in use.
 create or replace function list_lanes(only_tenant text default null, only_name text default null)
 returns table (
   name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
@@ -189,6 +192,7 @@ as $$
   order by f.name
 $$;
 
+-- Tenants by name: what waits and runs, pauses, limits and weights.
 create or replace function list_tenants(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (
