@@ -37,6 +37,7 @@ class Line:
             yield self
         finally:
             server.close()
+            self.thaw()  # what is frozen would not end
             self.cut()
             for task in self._tasks:
                 task.cancel()

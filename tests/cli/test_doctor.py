@@ -182,3 +182,13 @@ async def test_what_holdfast_overrules_is_named_with_its_origin(cli: Cli, conn: 
     finally:
         await conn.execute(f"alter database {database} reset all")
         await conn.execute(f"alter role holdfast_api in database {database} reset all")
+
+
+async def test_rights_that_a_restore_lost_are_named_and_mended_by_migrate(cli: Cli, conn: asyncpg.Connection) -> None:
+    await conn.execute("revoke execute on function claim_jobs from holdfast_worker")
+    found = (await diagnosis(cli))["rights"]
+    assert (found["level"], found["detail"]) == ("fail", "holdfast_worker may not call claim_jobs")
+    assert "holdfast migrate" in found["advice"]
+    assert "holdfast_worker may not call claim_jobs" in (await cli("migrate", "--check", code=1)).stderr
+    assert "rights that were missing" in (await cli("migrate")).stdout
+    assert (await diagnosis(cli))["rights"]["level"] == "ok"

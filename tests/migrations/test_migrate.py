@@ -149,3 +149,34 @@ async def test_a_database_that_takes_any_bytes_for_text_is_refused(
 
 def _named(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
+
+
+async def test_rights_and_owners_that_a_restore_lost_are_named_and_given_again(database_url: str) -> None:
+    conn = await asyncpg.connect(database_url)
+    before = await listing(database_url)
+    try:
+        # As pg_restore --no-privileges leaves it: nothing was granted, and everybody may call every function.
+        roles = ", ".join(f"holdfast_{role}" for role in module.ROLES if role != "owner")
+        for what in ("all functions in schema holdfast", "schema holdfast", "holdfast.schema_steps"):
+            await conn.execute(f"revoke all on {what} from {roles}")
+        await conn.execute("grant execute on all functions in schema holdfast to public")
+        found = await plan(config_of(database_url))
+        assert not found.current
+        assert "holdfast_worker may not read schema_steps" in found.missing_rights
+        assert "holdfast_client may not use the schema" in found.missing_rights
+        assert any(told.startswith("holdfast_worker may not call admit, ") for told in found.missing_rights)
+        assert any(told.startswith("everybody may call ") for told in found.missing_rights)
+        done = await migrate(config_of(database_url))
+        assert done.missing_rights == found.missing_rights
+        assert await listing(database_url) == before
+
+        # As pg_restore --no-owner leaves it.
+        login = await conn.fetchval("select current_user")
+        await conn.execute(f'reassign owned by holdfast_owner to "{login}"')
+        found = await plan(config_of(database_url))
+        assert any(told.startswith(f"{login} owns ") for told in found.missing_rights)
+        await migrate(config_of(database_url))
+        assert await listing(database_url) == before
+        assert (await plan(config_of(database_url))).current
+    finally:
+        await conn.close()

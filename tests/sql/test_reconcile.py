@@ -178,6 +178,24 @@ async def test_stray_entries_are_dropped_though_nobody_comes_by(conn: asyncpg.Co
     await ends(conn, elsewhere)
 
 
+@pytest.mark.parametrize("state", ["canceled", "paused"])
+@pytest.mark.parametrize("target", [None, "t"])
+async def test_a_queued_job_that_was_moved_by_hand_is_neither_counted_nor_claimed(
+    conn: asyncpg.Connection, state: str, target: str | None
+) -> None:
+    moved, other = await enqueue(conn, target=target, dedup_key="d"), await enqueue(conn)
+    await elect(conn)
+    await conn.execute("update jobs set state = $2 where id = $1", moved, state)
+    await conn.execute("select from drop_stray_entries(); select from reconcile_pages(); select from replace_heads()")
+    assert await offences(conn) == []
+    assert await conn.fetchval("select array_agg(waiting) from list_queues()") == [1]
+    assert await conn.fetchval("select count from backlog() where measure = 'ready'") == 1
+    assert [lease.job_id for lease in await claim(conn, limit=10)] == [other]
+    # What has ended gives its dedup key to the next one, and is retired some day.
+    again = await enqueue(conn, dedup_key="d")
+    assert (again != moved, (await job_row(conn, moved))["finished_at"] is not None) == (state == "canceled",) * 2
+
+
 async def test_stray_due_entries_are_dropped_long_before_their_time(conn: asyncpg.Connection) -> None:
     gone, ended, waiting = uuid4(), await job_in(conn, "success"), await job_in(conn, "scheduled")
     for job_id in (gone, ended, waiting):

@@ -21,7 +21,7 @@ WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
     "release_unknown", "release_unheard", "claim_mark",
     "stop", "eligible_streams", "open_streams", "ready_streams", "work_left", "register_worker",
-    "enlist_worker", "beat", "unregister_worker", "admit", "forget_permits",
+    "enlist_worker", "beat", "beat_with_slots", "unregister_worker", "admit", "forget_permits",
     "publish_types", "lead", "preside", "unheard", "recover", "ended_attempts", "review_leases", "clamp_leases",
     "clamp_rates", "clamp_backoff", "resign",
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
@@ -39,7 +39,8 @@ OPERATORS = EVERYBODY | {
     "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
     "operator_request_as", "close_type", "open_type", "list_closed_types",
     "as_caller", "list_controls",
-    "list_queues", "list_types", "list_lanes", "list_tenants", "drain_state", "list_targets", "show_targets", "explain",
+    "list_queues", "list_types", "list_lanes", "lane_slots", "list_tenants", "drain_state",
+    "list_targets", "show_targets", "explain",
 }  # fmt: skip
 CLIENTS = {
     "submit", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items", "tenant_items_page",

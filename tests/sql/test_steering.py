@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
+    claim,
     elect,
     enqueue,
     enqueue_copies,
@@ -315,6 +316,32 @@ async def test_lists_tell_what_waits_runs_and_is_decided(conn: asyncpg.Connectio
     first = await rows(conn, "list_tenants(max_names => 1)")
     second = await rows(conn, "list_tenants(after => $1)", first[0]["name"])
     assert [row["name"] for row in (*first, *second)] == ["acme", "default"]
+
+
+async def test_a_used_slot_counts_for_the_lane_that_it_belongs_to(conn: asyncpg.Connection) -> None:
+    async def lanes(tenant: str | None = None) -> list[tuple[int, float]]:
+        return [(row["slots"], row["utilisation"]) for row in await rows(conn, "list_lanes($1)", tenant)]
+
+    await publish(conn, "mail", lane="fast")
+    await register(conn, "w1", "mail", lanes={"fast": 3, "general": 5})
+    await enqueue_copies(conn, 12, "mail")
+    assert len(await claim(conn, "mail", limit=8)) == 8
+    # What does not tell is estimated, and what it has claimed ahead uses no slots.
+    assert await lanes() == [(3, 1.0), (5, 1.0)]
+    assert len(await claim(conn, "mail", limit=4)) == 4
+    assert await lanes() == [(3, 1.0), (5, 1.0)]
+
+    assert await conn.fetchval("""select beat_with_slots('w1', false, '{"fast": 0, "general": 4}')""")
+    assert await lanes() == [(3, 0.0), (5, 0.8)]
+    assert await rows(conn, "lane_slots()") == [
+        {"lane": "fast", "slots": 3, "used": 0}, {"lane": "general", "slots": 5, "used": 4},
+    ]  # fmt: skip
+    # How busy others are is not for a tenant.
+    assert await lanes("acme") == [(3, 0.0), (5, 0.0)]
+    assert await conn.fetchval("""select beat_with_slots('unknown', false, '{}')""") is None
+    with pytest.raises(asyncpg.PostgresError, match="the slots of lane fast must be") as raised:
+        await conn.fetchval("""select beat_with_slots('w1', false, '{"fast": "many"}')""")
+    assert raised.value.sqlstate == "HF002"
 
 
 async def test_counts_end_at_ten_thousand_and_say_so(conn: asyncpg.Connection) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import AsyncExitStack
+
 import asyncpg
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Holdfast
+from holdfast.client import keyring
 from holdfast.telemetry.events import RequestServed
+from holdfast.web import auth, figures
+from holdfast.web.server import create_app
+from tests.lines import Line, over_lines
 from tests.web.conftest import KeyMaker
 
 SECONDS = ["0.1", "0.3", "0.5", "1.0", "2.0", "5.0", "10.0", "+Inf"]
@@ -62,9 +70,57 @@ async def test_the_figures_of_lanes_are_those_of_all_workers(
     told = (await client.get("/metrics")).text
     for line in (
         'holdfast_lane_slots{lane="general"} 8.0', 'holdfast_lane_running{lane="general"} 1.0',
-        'holdfast_lane_utilisation{lane="general"} 0.125', 'holdfast_lane_slots{lane="fast"} 2.0',
+        'holdfast_lane_used{lane="general"} 1.0', 'holdfast_lane_utilisation{lane="general"} 0.125',
+        'holdfast_lane_slots{lane="fast"} 2.0',
     ):  # fmt: skip
         assert line in told
+
+
+async def test_figures_are_answered_while_the_database_is_away_for_keys_that_were_good_lately(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "_REMEMBER_SECONDS", 0.0)
+    async with AsyncExitStack() as stack, AsyncExitStack() as line_alone:
+        line = await line_alone.enter_async_context(Line(database_url).running())
+        hf = await stack.enter_async_context(Holdfast(over_lines(database_url, line.port)))
+        transport = httpx.ASGITransport(create_app(hf))
+        client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
+
+        async def told(headers: dict[str, str]) -> tuple[int, str]:
+            answer = await client.get("/metrics", headers=headers)
+            return answer.status_code, answer.text
+
+        assert (await told({}))[0] == 200
+        keys = (await hf.operations()).keys
+        _, secret = await keys.create("a scraper", scopes=["metrics"], by="a test")
+        _, unseen = await keys.create("another", scopes=["metrics"], by="a test")
+        good, other = ({"Authorization": f"Bearer {name}"} for name in (secret, unseen))
+        status, page = await told(good)
+        assert status == 200
+        assert "holdfast_database_up 1.0" in page
+        assert 'holdfast_lane_slots{lane="fast"}' in page
+        assert (await told({}))[0] == 401
+
+        monkeypatch.setattr(auth, "_PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(figures, "_LANES_PATIENCE", 0.1)
+        line.freeze()
+        status, page = await told(good)
+        assert (status, "holdfast_database_up 0.0" in page) == (200, True)
+        line.thaw()
+        await line_alone.aclose()
+        status, page = await told(good)
+        assert (status, "holdfast_database_up 0.0" in page) == (200, True)
+        assert "http_requests_total{" in page
+        assert "holdfast_lane_slots{" not in page
+        assert re.search(
+            r'db_query_error_total{error_code="Connection\w+Error",operation="select",table="api_keys"}', page
+        )
+        for headers in (other, {}):
+            assert (await told(headers))[0] == 503
+        assert (await client.get("/ops/jobs", headers=good)).status_code == 503
+        ring = (await hf.control()).keyring
+        ring._good = {digest: found._replace(lately=found.lately - 600) for digest, found in ring._good.items()}
+        assert (await told(good))[0] == 503
 
 
 async def test_events_tell_who_and_what_and_nothing_that_is_secret(

@@ -6,7 +6,8 @@ import asyncio
 
 from holdfast import Context, Holdfast
 from holdfast.model.scope import Kind
-from holdfast.testing.inprocess import working
+from holdfast.testing.harness import until
+from holdfast.testing.inprocess import reached, working
 
 SCOPES: dict[Kind, str] = {"queue": "post", "type": "mail", "lane": "general", "tenant": "acme", "everything": ""}
 
@@ -80,3 +81,37 @@ async def test_a_job_of_a_tenant_that_nobody_serves_says_so(hf: Holdfast) -> Non
             while (await ops.explain(job.id)).code == "no-worker":
                 await asyncio.sleep(0.02)
         assert (await ops.explain(job.id)).code == "tenant-unserved"
+
+
+async def test_a_worker_tells_which_slots_it_uses_by_the_lane_that_they_belong_to(hf: Holdfast) -> None:
+    begun, go_on = asyncio.Semaphore(0), [asyncio.Event(), asyncio.Event()]
+
+    @hf.job("quick", lane="fast")
+    async def quick(ctx: Context, number: int) -> None:
+        begun.release()
+        await go_on[number].wait()
+
+    ops = await hf.operations()
+    first = await quick.enqueue(number=0)
+    async with working(hf, lanes="fast=1,general=1", maintenance=False) as worker:
+        async with asyncio.timeout(30):
+            await begun.acquire()
+            await quick.enqueue(number=1)
+            await begun.acquire()
+
+        async def used() -> list[int]:
+            worker._keeper.look()
+            return [lane.used for lane in await ops.lanes()]
+
+        async def both() -> bool:
+            return await used() == [1, 1]
+
+        async def general() -> bool:
+            return await used() == [0, 1]
+
+        await until(both, what="both slots are used")
+        go_on[0].set()
+        await reached(hf, first, "success")
+        await until(general, what="the fast slot is free")
+        assert [lane.utilisation for lane in await ops.lanes()] == [0.0, 1.0]
+        go_on[1].set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -78,8 +78,9 @@ async def examine(config: Config) -> AsyncIterator[Finding]:
         yield Finding(check="database", level="fail", detail=str(fault), advice=advice)
         return
     schema = await _schema(config)
-    yield schema
-    if schema.level == "fail":
+    for finding in schema:
+        yield finding
+    if any(finding.level == "fail" for finding in schema):
         return
     try:
         async with examination(config, role="owner") as look:
@@ -167,24 +168,32 @@ async def _notifications(look: Examination, config: Config) -> Finding:
     return _judged("notifications", seconds is None, detail, advice)
 
 
-async def _schema(config: Config) -> Finding:
+async def _schema(config: Config) -> list[Finding]:
     try:
         found = await plan(config)
     except HoldfastError as fault:
-        return Finding(check="schema", level="fail", detail=str(fault), advice="see the message")
+        async with examination(config) as look:
+            missing = await look.rights()
+        told = Finding(check="schema", level="fail", detail=str(fault), advice="see the message")
+        return [told, _rights(missing)] if missing else [told]
     if not found.applied:
-        return Finding(
-            check="schema", level="fail", detail=f"{config.schema} is not there yet", advice="run `holdfast migrate`"
-        )
+        detail = f"{config.schema} is not there yet"
+        return [Finding(check="schema", level="fail", detail=detail, advice="run `holdfast migrate`")]
     if found.pending:
         names = ", ".join(name for _, name in found.pending)
-        return Finding(check="schema", level="fail", detail=f"lacks {names}", advice="run `holdfast migrate`")
+        return [Finding(check="schema", level="fail", detail=f"lacks {names}", advice="run `holdfast migrate`")]
     if found.newer_release is not None:
         detail = f"migrated by the newer release {found.newer_release}"
-        return Finding(check="schema", level="warn", detail=detail, advice="upgrade this process soon")
+        return [Finding(check="schema", level="warn", detail=detail, advice="upgrade this process soon")]
     changed = ", ".join(found.changed_functions)
     detail = f"functions of another build: {changed}" if changed else "current"
-    return _judged("schema", bool(changed), detail, "run `holdfast migrate`")
+    return [_judged("schema", bool(changed), detail, "run `holdfast migrate`"), _rights(found.missing_rights)]
+
+
+def _rights(missing: Sequence[str]) -> Finding:
+    """What the roles lack: a restore may lose rights and owners."""
+    advice = "run `holdfast migrate`, as a superuser or the owner of the schema: it gives the rights again"
+    return _judged("rights", bool(missing), "; ".join(missing) or "as they should be", advice, "fail")
 
 
 async def _engine(look: Examination) -> AsyncIterator[Finding]:

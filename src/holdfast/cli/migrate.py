@@ -58,7 +58,8 @@ async def _plan(*, carry_out: bool) -> Plan:
 def _missing(found: Plan) -> str:
     steps = [name for _, name in found.pending]
     functions = [f"{len(found.changed_functions)} function files"] if found.changed_functions else []
-    return ", ".join([*steps, *functions])
+    rights = [f"rights that were missing ({'; '.join(found.missing_rights)})"] if found.missing_rights else []
+    return ", ".join([*steps, *functions, *rights])
 
 
 def _print_status(found: Plan, output: str) -> None:
@@ -66,5 +67,7 @@ def _print_status(found: Plan, output: str) -> None:
     records += [{"name": name, "state": "pending"} for _, name in found.pending]
     records += [{"name": f"functions/{name}", "state": "changed"} for name in found.changed_functions]
     print_records(records, {"name": "NAME", "state": "STATE"}, output)
+    for missing in found.missing_rights:
+        echo(f"rights are missing: {missing}", err=True)
     if found.newer_release is not None:
         echo(f"migrated by the newer release {found.newer_release}: this one changes nothing", err=True)

@@ -180,7 +180,7 @@ queues = _group("queue", _COUNTS | _LIMITED | _PAUSED)
 types = _group(
     "type", _COUNTS | {"queue": "QUEUE", "lane": "LANE", "workers": "WORKERS"} | _LIMITED | _PAUSED | _CLOSED
 )
-lanes = _group("lane", _COUNTS | {"slots": "SLOTS", "utilisation": "USED"} | _PAUSED)
+lanes = _group("lane", _COUNTS | {"slots": "SLOTS", "used": "USED", "utilisation": "UTILISATION"} | _PAUSED)
 tenants = _group("tenant", _COUNTS | {"limit_count": "SLOTS", "weight": "WEIGHT", "rate": "RATE"} | _PAUSED)
 
 _limits(queues, "queue", "limit", "Limit how many jobs of a queue run at once, and start per time.")

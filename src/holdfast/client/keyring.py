@@ -1,7 +1,7 @@
 """API keys: make, rotate and revoke them, and tell whose a secret is.
 
 What was found is remembered for a second: a revoked key is refused a second later at most, and those who wait with it
-are told then. While the database is away nobody is let in.
+are told then. While the database is away nobody is let in, but to figures that need no database (`lately`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ __all__ = ["Keyring", "Keys"]
 
 _REMEMBER_SECONDS = 1.0
 _REMEMBERED, _STRANGERS = 10_000, 1_000
+#: For how long a key that was good counts as good for `lately`: a revoked key may be taken for good for that long.
+_LATELY_SECONDS = 600.0
 #: A key about to expire is remembered for no time at all: it is not asked for more often than this.
 _SHORTEST_SECONDS = 0.05
 #: How exactly it is known when a key was last used.
@@ -37,6 +39,8 @@ class _Found(NamedTuple):
     caller: Caller | None
     any_key: bool
     until: float
+    #: Until when it is good for `lately`.
+    lately: float
 
 
 class Keyring:
@@ -63,6 +67,18 @@ class Keyring:
     async def any_key(self) -> bool:
         """Whether there has ever been a key, so that those without one are refused."""
         return (await self._look(_NOBODY)).any_key
+
+    def lately(self, secret: str) -> tuple[Caller | None, bool]:
+        """Who had this secret in the last minutes, and whether there was no key at all: asks nobody.
+
+        Only for what can be read while the database is away.
+        """
+        now = time.monotonic()
+        caller, nobody = self._good.get(digest_of(secret)), self._good.get(_NOBODY)
+        return (
+            caller.caller if secret and caller is not None and now < caller.lately else None,
+            nobody is not None and not nobody.any_key and now < nobody.lately,
+        )
 
     async def ended(self, secret: str | EventsToken | None) -> None:
         """Return once nobody has this secret any more; without one, once there is any key.
@@ -102,13 +118,16 @@ class Keyring:
         if task is None:
             task = self._asked[proof] = asyncio.get_running_loop().create_task(self._ask(proof))
             task.add_done_callback(lambda _: self._asked.pop(proof, None))
+            # Whoever asked may be gone before the database fails.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
     async def _ask(self, proof: _Proof) -> _Found:
         asked_at = time.monotonic()
         any_key, caller, seconds_left = await self._store.find(proof)
         good_for = _REMEMBER_SECONDS if seconds_left is None else min(_REMEMBER_SECONDS, seconds_left)
-        found = _Found(caller, any_key, asked_at + good_for)
+        lately = _LATELY_SECONDS if seconds_left is None else min(_LATELY_SECONDS, seconds_left)
+        found = _Found(caller, any_key, asked_at + good_for, asked_at + lately)
         # What strangers send must not push out what is good.
         known, most = (self._good, _REMEMBERED) if caller or proof == _NOBODY else (self._bad, _STRANGERS)
         self._good.pop(proof, None)

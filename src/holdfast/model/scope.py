@@ -116,9 +116,13 @@ class Type(Queue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane(Scope):
-    """A lane, with the slots of live workers; `utilisation` is `running` divided by them, None without slots."""
+    """A lane, with the slots of live workers; `utilisation` is the part of them that is used, None without slots.
+
+    `running` counts jobs of the lane's types, `used` the lane's own slots: general slots run fast jobs, too.
+    """
 
     slots: int
+    used: int
     utilisation: float | None
 
 

@@ -21,7 +21,7 @@ grant execute on function
   holdfast.release_unheard, holdfast.claim_mark,
   holdfast.report, holdfast.last_cursor, holdfast.result_limit,
   holdfast.eligible_streams, holdfast.open_streams, holdfast.ready_streams, holdfast.work_left,
-  holdfast.register_worker, holdfast.enlist_worker, holdfast.beat,
+  holdfast.register_worker, holdfast.enlist_worker, holdfast.beat, holdfast.beat_with_slots,
   holdfast.unregister_worker, holdfast.publish_types,
   holdfast.lead, holdfast.preside, holdfast.resign, holdfast.unheard, holdfast.recover, holdfast.ended_attempts, holdfast.review_leases,
   holdfast.clamp_leases, holdfast.clamp_rates, holdfast.clamp_backoff, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
@@ -52,7 +52,7 @@ to holdfast_operator;
 grant execute on function
   holdfast.pause_scope, holdfast.resume_scope, holdfast.pause_scope_as, holdfast.resume_scope_as, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
   holdfast.operator_request, holdfast.operator_request_as, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
-  holdfast.list_lanes, holdfast.list_tenants, holdfast.close_type, holdfast.open_type, holdfast.list_closed_types,
+  holdfast.list_lanes, holdfast.lane_slots, holdfast.list_tenants, holdfast.close_type, holdfast.open_type, holdfast.list_closed_types,
   holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
 

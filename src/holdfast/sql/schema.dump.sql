@@ -56,6 +56,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.admit(after text, max_gates integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.admit(after text, max_gates integer) IS 'Bring back what was parked and has room: a permit fell free with time, or unnoticed, or the limit was changed.';
 CREATE FUNCTION holdfast.adopt(gate text, capacity integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -79,6 +80,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.adopt(gate text, capacity integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.adopt(gate text, capacity integer) IS 'What runs already when a limit is set counts: it gets permits beyond those of the limit.';
 CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -107,6 +109,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.age(max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.age(max_jobs integer) IS 'Let jobs that have waited for long go first: the whole walk in one call, for leaders of older releases and for tests.';
 CREATE FUNCTION holdfast.age_from(after_stream integer DEFAULT 0, after_rank integer DEFAULT 0, max_lines integer DEFAULT 2000, max_jobs integer DEFAULT 500, mixed boolean DEFAULT false, shared boolean DEFAULT false) RETURNS TABLE(aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer, first_tenant text, last_tenant text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -115,6 +118,7 @@ CREATE FUNCTION holdfast.age_from(after_stream integer DEFAULT 0, after_rank int
   from age_lines(after_stream, after_rank, max_lines, max_jobs, mixed) a
 $$;
 ALTER FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) IS 'Let jobs that have waited for long go first, for leaders of the release before, which also learn whether there are several tenants; it makes no difference.';
 CREATE FUNCTION holdfast.age_lines(after_stream integer DEFAULT 0, after_rank integer DEFAULT 0, max_lines integer DEFAULT 2000, max_jobs integer DEFAULT 500, mixed boolean DEFAULT false) RETURNS TABLE(aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -203,6 +207,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) IS 'Let jobs that have waited for long go first.';
 CREATE FUNCTION holdfast.all_open(ids integer[]) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -214,6 +219,7 @@ CREATE FUNCTION holdfast.all_open(ids integer[]) RETURNS boolean
     where not exists (select from streams s where s.id = asked.id and s.closed_in is null))
 $$;
 ALTER FUNCTION holdfast.all_open(ids integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.all_open(ids integer[]) IS 'Whether all of these streams are offered to workers.';
 CREATE FUNCTION holdfast.as_caller(by text, address text, request_id text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -224,6 +230,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.as_caller(by text, address text, request_id text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.as_caller(by text, address text, request_id text) IS 'Say from where the caller of another function speaks, for what that writes down: `by` as it was given, to be handed to that function.';
 CREATE TABLE holdfast.job_attempts (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -241,6 +248,7 @@ CREATE TABLE holdfast.job_attempts (
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.5');
 ALTER TABLE holdfast.job_attempts OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.job_attempts IS 'A row for each attempt that has ended, with its outcome, duration and log excerpt.';
 CREATE FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) RETURNS SETOF holdfast.job_attempts
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -254,12 +262,14 @@ CREATE FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer
   limit attempts_after.max_attempts
 $$;
 ALTER FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) IS 'A page of the ended attempts of a job, oldest first, behind the given number.';
 CREATE FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select coalesce(of_job, of_type, by_default)
 $$;
 ALTER FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) IS 'How many failures end a job: its own number, else that of its type, else the default.';
 CREATE FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) RETURNS TABLE(job_id uuid, attempt integer, started_at timestamp with time zone, finished_at timestamp with time zone, queue_ms integer, duration_ms integer, outcome text, worker text, error_type text, error_message text, traceback text, log_excerpt text, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -300,6 +310,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) IS 'Ended attempts, oldest first, behind the given number.';
 CREATE FUNCTION holdfast.await_claims() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -330,12 +341,14 @@ CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
   union all select 'repairs', coalesce(sum(r.count), 0)::bigint from repairs r
 $$;
 ALTER FUNCTION holdfast.backlog() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.backlog() IS 'How much is ready, running, due, waiting and dead, from the small tables: cheap at any number of ended jobs.';
 CREATE FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) RETURNS double precision
     LANGUAGE sql PARALLEL SAFE
     AS $$
   select least(max, base * power(factor, least(failures - 1, 100))) * (1 + random() * jitter)
 $$;
 ALTER FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) IS 'The delay before the next attempt: min(max, base × factor^(failures - 1)), plus up to `jitter` of it.';
 CREATE FUNCTION holdfast.beat(id text, draining boolean) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -343,6 +356,19 @@ CREATE FUNCTION holdfast.beat(id text, draining boolean) RETURNS boolean
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 ALTER FUNCTION holdfast.beat(id text, draining boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.beat(id text, draining boolean) IS 'Say that a worker is alive; no row if it is unknown.';
+CREATE FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select check_lanes(used);
+  update workers w
+  set heartbeat_at = now(), draining = beat_with_slots.draining, used = beat_with_slots.used
+  where w.id = beat_with_slots.id
+  returning true
+$$;
+ALTER FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) IS 'Say that a worker is alive, and how many slots of each lane it uses.';
 CREATE FUNCTION holdfast.begin_limit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -366,6 +392,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.begin_limit() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.begin_limit() IS 'A limit that is set, or lowered, where claims are under way: these do not see it, and nobody sees what they take.';
 CREATE TABLE holdfast.jobs (
     id uuid NOT NULL,
     seq bigint NOT NULL,
@@ -404,6 +431,7 @@ CREATE TABLE holdfast.jobs (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='33');
 ALTER TABLE holdfast.jobs OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.jobs IS 'Every job: identity, intent, state and attempt; use the functions of this schema to change it.';
 COMMENT ON COLUMN holdfast.jobs.fingerprint IS 'Not used since step 6; see idempotency_keys.';
 CREATE FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
@@ -501,6 +529,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) IS 'Whether the workers that could run the job are busy, and how many jobs of its tenant and lane stand before it, counted up to 10 000; what is paused or at a limit is in nobody''s way.';
 CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high numeric, whole boolean)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -542,6 +571,7 @@ CREATE FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) RETU
   where b.name = bound and not (value between b.low and b.high and (not b.whole or value % 1 = 0))
 $$;
 ALTER FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) IS 'What is wrong with a number, in words; null if nothing is, or if there is none.';
 CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -552,7 +582,9 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
   select j.id, case j.state
     when 'queued' then 'queued-without-ready'
     when 'running' then 'running-without-lease'
-    else 'waiting-without-due'
+    when 'scheduled' then 'waiting-without-due'
+    when 'retry' then 'waiting-without-due'
+    else 'ended-by-hand'
   end
   from jobs j
   where j.id = any (ids)
@@ -583,10 +615,11 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
       when 'retry' then
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
-      else false
+      else j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
     end
 $$;
 ALTER FUNCTION holdfast.broken_among(ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.broken_among(ids uuid[]) IS 'Those of the given jobs that are open and lack their side row, or have ended and do not know when or keep a dedup key.';
 CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -598,6 +631,7 @@ CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id
     where j.id >= first and j.id <= last and j.state in ('queued', 'running', 'scheduled', 'retry'))) b
 $$;
 ALTER FUNCTION holdfast.broken_jobs(first uuid, last uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) IS 'Open jobs whose side row is missing, from the first id to the last.';
 CREATE FUNCTION holdfast.budget_of(job holdfast.jobs) RETURNS integer
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -656,6 +690,8 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) IS 'One request on one job.';
 CREATE FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -694,6 +730,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) IS 'Set or clear (null) what `changes` names of `limit`, `rate` and, for a tenant, `weight`; the rest stays as it is, whoever changes it at the same time.';
 CREATE FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -704,6 +741,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) IS 'A tenant''s operators decide about their own tenant alone.';
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -780,6 +818,7 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) IS 'Refuse what is wrong before anything is written, and say what to do.';
 CREATE FUNCTION holdfast.check_lanes(lanes jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -808,6 +847,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_lanes(lanes jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_lanes(lanes jsonb) IS 'Refuse slots that are not counts: whoever adds up the slots of all workers would fail.';
 CREATE FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -836,6 +876,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) IS 'Raise unless these limits can be set.';
 CREATE FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -864,6 +905,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) IS 'Refuse payloads that cannot be stored.';
 CREATE FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -924,6 +966,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) IS 'A cursor, and the data of an item, may be as large as a result; all items of a report 64 MiB.';
 CREATE FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -946,6 +989,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) IS 'A result is measured like a payload: see sizes.sql.';
 CREATE FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -968,6 +1012,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) IS 'Raise unless there can be such a scope.';
 CREATE FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -986,6 +1031,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) IS 'Refuse numbers of seconds that are out of bounds.';
 CREATE FUNCTION holdfast.check_texts(who text, reason text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -998,6 +1044,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_texts(who text, reason text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_texts(who text, reason text) IS 'Refuse names of callers and workers, and reasons, that are too long to be kept with every job that they concern.';
 CREATE FUNCTION holdfast.check_types(definitions jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1074,6 +1121,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_types(definitions jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_types(definitions jsonb) IS 'Refuse a declaration that is not complete, or whose numbers or texts are out of bounds, and name it.';
 CREATE FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1103,6 +1151,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) IS 'Refuse what nobody could list: `holdfast workers` and the dashboard show all workers at once.';
 CREATE FUNCTION holdfast.claim(worker text, types text[], max_jobs integer DEFAULT 1, queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[], lease_seconds double precision DEFAULT NULL::double precision) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1119,12 +1168,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) IS 'Claim jobs by type, queue and tenant, for callers that keep no hints.';
 CREATE FUNCTION holdfast.claim_barrier() RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select hashtextextended(current_schema() || '.claims', 0)
 $$;
 ALTER FUNCTION holdfast.claim_barrier() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claim_barrier() IS 'The key of the lock that every claim shares until it has ended.';
 CREATE FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision DEFAULT NULL::double precision, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1190,6 +1241,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision, only_tenant text) IS 'Claim one job by its id: when queued (and head of its target), when its retry is due, or when its lease has lapsed.';
 CREATE FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1205,6 +1257,8 @@ end
 $$;
 ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint, traceparent text)
+COMMENT ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) IS 'Claim as `claim_jobs` does, for a worker that numbers nothing: whatever it claims counts as begun.';
+CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -1477,6 +1531,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) IS 'Claim up to so many jobs from ranges of streams, for workers that remember how far they have come.';
 CREATE FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) RETURNS record
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1484,6 +1539,7 @@ CREATE FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, 
   select now(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 $$;
 ALTER FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) IS 'A mark: whatever is claimed after this call is younger than it.';
 CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1496,6 +1552,7 @@ CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs 
     array_fill(2147483647, array[cardinality(streams)]))
 $$;
 ALTER FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) IS 'Claim from whole streams.';
 CREATE FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, payload text, cursor text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1510,6 +1567,7 @@ CREATE FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts 
   join jobs j on j.id = l.job_id
 $$;
 ALTER FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) IS 'Payloads, and where the attempts before had come to, of jobs that this worker holds; no row for what it does not hold any more.';
 CREATE FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, after_job uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_run_at timestamp with time zone, reached_job uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1574,6 +1632,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) IS 'A job that failed, was snoozed, or was enqueued with a delay waits for as long as it was told to then: from `updated_at` to `run_at`.';
 CREATE FUNCTION holdfast.clamp_leases(after uuid DEFAULT NULL::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(job_id uuid, attempt integer, lease_seconds double precision, was timestamp with time zone, expires_at timestamp with time zone, reached uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1583,6 +1642,7 @@ CREATE FUNCTION holdfast.clamp_leases(after uuid DEFAULT NULL::uuid, max_rows in
   where r.was is distinct from r.expires_at or r.job_id is null
 $$;
 ALTER FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) IS 'Bring the ends of leases nearer as `review_leases` does, but answer only the leases that were changed.';
 CREATE FUNCTION holdfast.clamp_rates(after_gate text DEFAULT 'rate'::text, after_slot integer DEFAULT 0, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_gate text, reached_slot integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1645,6 +1705,7 @@ CREATE FUNCTION holdfast.client_message(state text, outcome text, kind text, err
   end
 $$;
 ALTER FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) IS 'Let no permit of a rate count as granted later than now.';
 CREATE FUNCTION holdfast.clock_is_known() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1653,6 +1714,7 @@ CREATE FUNCTION holdfast.clock_is_known() RETURNS boolean
     select from leaders l where l.name = 'maintenance' and l.renewed_at > clock_timestamp() + interval '0.5 seconds')
 $$;
 ALTER FUNCTION holdfast.clock_is_known() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clock_is_known() IS 'Whether no step back is waiting to be noted.';
 CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1685,6 +1747,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clock_lead(within interval) IS 'By how much at most the age of something is overstated because the clock was set ahead within this time.';
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1761,6 +1824,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) IS 'Record that attempts have succeeded, with their results.';
 CREATE FUNCTION holdfast.condition_at(tree jsonb, place text[]) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1838,6 +1902,7 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.condition_at(tree jsonb, place text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) IS 'The condition of the part of a tree that stands at `place` in the whole tree.';
 CREATE FUNCTION holdfast.count_ready(streams integer[], up_to integer) RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1856,6 +1921,7 @@ CREATE FUNCTION holdfast.count_ready(streams integer[], up_to integer) RETURNS b
     limit up_to) counted
 $$;
 ALTER FUNCTION holdfast.count_ready(streams integer[], up_to integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) IS 'How many entries stand in these streams, those that wait for a permit of their key too, counted no further than asked.';
 CREATE FUNCTION holdfast.counted_with(counted int8multirange, seq integer) RETURNS int8multirange
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -1870,6 +1936,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.counted_with(counted int8multirange, seq integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) IS 'The reports that have counted, with one more.';
 CREATE TABLE holdfast.api_keys (
     id uuid NOT NULL,
     tenant text NOT NULL,
@@ -1893,6 +1960,7 @@ CREATE TABLE holdfast.api_keys (
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.api_keys OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.api_keys IS 'Who may use the control plane: a key is known by the hash of its secret.';
 CREATE FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1930,12 +1998,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) IS 'A new key.';
 CREATE FUNCTION holdfast.data_hash(data jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
   select encode(sha256(convert_to(data::text, 'UTF8')), 'hex')
 $$;
 ALTER FUNCTION holdfast.data_hash(data jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.data_hash(data jsonb) IS 'What an item without a key is known by: jsonb has one text for equal values.';
 CREATE FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2038,6 +2108,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) IS 'Which heads a claim takes from, and how much.';
 CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2050,6 +2121,7 @@ CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURN
   cross join lateral shown_pause(c, only_tenant) shown
 $$;
 ALTER FUNCTION holdfast.drain_state(only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drain_state(only_tenant text) IS 'Whether claiming is stopped everywhere, and how many jobs still run.';
 CREATE FUNCTION holdfast.drop_entries(entries tid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2063,6 +2135,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_entries(entries tid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_entries(entries tid[]) IS 'Drop what is left of entries: their jobs do not fit.';
 CREATE FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer DEFAULT 10000) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2079,6 +2152,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) IS 'Delete items of jobs, so many at a time; whether none is left.';
 CREATE FUNCTION holdfast.drop_stray_due(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2115,6 +2189,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) IS 'Drop entries of `due` whose job does not wait for that moment.';
 CREATE FUNCTION holdfast.drop_stray_entries(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2150,6 +2225,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) IS 'Drop entries of `ready` whose job is gone, or not queued, or stands elsewhere.';
 CREATE FUNCTION holdfast.drop_stray_leases(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2184,6 +2260,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) IS 'Drop leases of jobs that do not run, or that run another attempt.';
 CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2220,6 +2297,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_strays(max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_strays(max_rows integer) IS 'Drop side rows whose job does not fit: whole walks in one call, for leaders of older releases and for tests.';
 CREATE FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2230,6 +2308,7 @@ CREATE FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) 
     select from jobs j where j.id = due_fits.job_id and j.run_at = due_fits.run_at and j.state in ('scheduled', 'retry'))
 $$;
 ALTER FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) IS 'Whether the job of an entry waits for that moment.';
 CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2241,6 +2320,7 @@ CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text
   end
 $$;
 ALTER FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) IS 'What is to happen at a time; or should have happened.';
 CREATE FUNCTION holdfast.elect(max_targets integer DEFAULT 500) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2248,6 +2328,7 @@ CREATE FUNCTION holdfast.elect(max_targets integer DEFAULT 500) RETURNS integer
   select e.called from elect_from(0, max_targets) e
 $$;
 ALTER FUNCTION holdfast.elect(max_targets integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.elect(max_targets integer) IS 'Seat the heads of targets that enqueueing called for, in one call.';
 CREATE FUNCTION holdfast.elect_from(after bigint DEFAULT 0, max_targets integer DEFAULT 500) RETURNS TABLE(called integer, reached bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2282,6 +2363,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.elect_from(after bigint, max_targets integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) IS 'Seat the heads of targets that enqueueing called for.';
 CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2295,6 +2377,7 @@ CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NU
     and (tenants is null or s.tenant = any (tenants))
 $$;
 ALTER FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) IS 'The streams a worker may take from.';
 CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer, duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text, error_type text, error_message text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2313,6 +2396,7 @@ CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETU
   join jobs j on j.id = named.job_id
 $$;
 ALTER FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) IS 'Attempts that have ended, each named with its job, for the log of whoever settled them in place of their worker.';
 CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2325,6 +2409,7 @@ CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version 
   where w.id = enlist_worker.id and w.tenants is distinct from enlist_worker.tenants
 $$;
 ALTER FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) IS 'Make a worker known as `register_worker` does, with the tenants that it serves; null for all.';
 CREATE FUNCTION holdfast.enqueue(type text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay double precision DEFAULT NULL::double precision, idempotency_key text DEFAULT NULL::text, dedup_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, max_attempts integer DEFAULT NULL::integer, target text DEFAULT NULL::text, queue text DEFAULT NULL::text, hold boolean DEFAULT NULL::boolean, target_count bigint DEFAULT NULL::bigint, tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, state text, outcome text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2341,6 +2426,7 @@ CREATE FUNCTION holdfast.enqueue(type text, payload jsonb DEFAULT '{}'::jsonb, p
     enqueue.tenant, enqueue.created_by) e
 $$;
 ALTER FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) IS 'Record a job, in the caller''s own transaction; its id, and whether it is new.';
 CREATE FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[] DEFAULT NULL::jsonb[], tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text, ids uuid[] DEFAULT NULL::uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2352,6 +2438,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) IS 'Record many jobs at once; a row for each, by position.';
 CREATE FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text, alone boolean DEFAULT false) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2453,6 +2540,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) IS 'The shortest way in, for jobs of one type with no options but, perhaps, a queue.';
 CREATE FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2481,6 +2569,7 @@ CREATE FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, jo
             or entry_fits.rank not in (0, ready_rank(j.priority, true), ready_rank(j.priority, false)))))
 $$;
 ALTER FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) IS 'Whether an entry stands where its job belongs, and is the only one or the first of them there.';
 CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2500,6 +2589,7 @@ CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
   where not exists (select from job_events e where e.job_id = erase.id and e.event = 'erased');
 $$;
 ALTER FUNCTION holdfast.erase(id uuid, by text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.erase(id uuid, by text) IS 'Forget what an ended job was about, and keep its tombstone.';
 CREATE TABLE holdfast.job_events (
     id bigint NOT NULL,
     job_id uuid NOT NULL,
@@ -2510,6 +2600,7 @@ CREATE TABLE holdfast.job_events (
     message text
 );
 ALTER TABLE holdfast.job_events OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.job_events IS 'The rarer moves of jobs, with who made them and why.';
 CREATE FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) RETURNS SETOF holdfast.job_events
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2523,6 +2614,7 @@ CREATE FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, m
   limit max_events
 $$;
 ALTER FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) IS 'A page of the rarer moves of a job, oldest first, behind the first so many: an event''s own number would tell how much happens to the jobs of others.';
 CREATE FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) RETURNS TABLE(job_id uuid, at timestamp with time zone, event text, by text, note text, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2567,6 +2659,7 @@ CREATE FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) RET
   select sha256(digest || sha256(digest || convert_to('holdfast events', 'UTF8') || uuid_send(job_id) || int8send(till)))
 $$;
 ALTER FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) IS 'The rarer moves, oldest first, behind the first so many: an event''s own number would tell how much happens to the jobs of others.';
 CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2612,6 +2705,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.execute_requests(max_requests integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.execute_requests(max_requests integer) IS 'Execute recorded requests.';
 CREATE FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) RETURNS TABLE(job_id uuid, state text, outcome text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2670,6 +2764,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) IS 'The job that answers an intent whose key was taken, or that stood in the way of its insert.';
 CREATE FUNCTION holdfast.explain(job_id uuid, only_tenant text DEFAULT NULL::text) RETURNS TABLE(code text, sentence text, culprit jsonb)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2708,6 +2803,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.explain(job_id uuid, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) IS 'Why a job does not run, or how it stands.';
 CREATE FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[] DEFAULT NULL::text[], error_types text[] DEFAULT NULL::text[], error_messages text[] DEFAULT NULL::text[], tracebacks text[] DEFAULT NULL::text[], log_excerpts text[] DEFAULT NULL::text[], delays double precision[] DEFAULT NULL::double precision[], outcomes text[] DEFAULT NULL::text[], durations_ms integer[] DEFAULT NULL::integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2725,6 +2821,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], outcomes text[], durations_ms integer[]) IS 'Record failures of all kinds.';
 CREATE FUNCTION holdfast.failures_after(outcome text, failures integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2748,6 +2845,7 @@ CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint
     and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
 $$;
 ALTER FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.failures_after(outcome text, failures integer) IS 'How many failures a job has once its attempt has ended like that.';
 CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2759,6 +2857,7 @@ CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, i
     on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
 $$;
 ALTER FUNCTION holdfast.find_key(digest bytea) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.find_key(digest bytea) IS 'The key with this digest, if it is good now; and whether there is any key at all, good or not.';
 CREATE FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) RETURNS TABLE(rank integer, seq bigint)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2787,6 +2886,7 @@ CREATE FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq 
     limit 1) first on true
 $$;
 ALTER FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) IS 'The first entry from a place on whose job can be had, among the next ten thousand; else the end of the range, so that a claim goes on elsewhere.';
 CREATE FUNCTION holdfast.first_id(moment timestamp with time zone) RETURNS uuid
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -2794,6 +2894,8 @@ CREATE FUNCTION holdfast.first_id(moment timestamp with time zone) RETURNS uuid
 $$;
 ALTER FUNCTION holdfast.first_id(moment timestamp with time zone) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) RETURNS integer
+COMMENT ON FUNCTION holdfast.first_id(moment timestamp with time zone) IS 'The smallest id that a job of this time can have.';
+CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -2813,6 +2915,8 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) IS 'Ask the worker that runs a job to stop.';
 CREATE FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2880,6 +2984,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) IS 'One step for each of these streams that was not used since the walk began, nor for long before; what stands in one keeps it as it is.';
 CREATE FUNCTION holdfast.forget_idle_permits(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2918,6 +3023,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) IS 'Permits of keys that nobody has used for an hour, or for longer than any rate lasts, are forgotten.';
 CREATE FUNCTION holdfast.forget_permits(max_permits integer DEFAULT 1000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2937,6 +3043,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_permits(max_permits integer) IS 'Forget permits of keys that nobody uses, in one call.';
 CREATE FUNCTION holdfast.forget_streams(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2981,6 +3088,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forget_streams(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) IS 'Forget streams that are idle.';
 CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2996,6 +3104,7 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
   select count(*)::integer from gone
 $$;
 ALTER FUNCTION holdfast.forget_workers() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_workers() IS 'Forget workers that have been silent for a day, a thousand at a time.';
 CREATE FUNCTION holdfast.forgotten(id uuid, by text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3009,6 +3118,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forgotten(id uuid, by text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forgotten(id uuid, by text) IS 'Erase a job, or as many of its items as one call may; whether it is done.';
 CREATE FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) RETURNS record
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3029,6 +3139,7 @@ CREATE FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uui
     order by r.rank, r.seq, r.job_id) r
 $$;
 ALTER FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) IS 'Of the entries that a claim has locked, those whose jobs are locked by us from now on, and those without a job.';
 CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3077,6 +3188,7 @@ CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, t
   limit 1
 $$;
 ALTER FUNCTION holdfast.full_gate(job holdfast.jobs) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.full_gate(job holdfast.jobs) IS 'The first limit or rate that has no permit left for the job; no row if there is none.';
 CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capacity integer, seconds real)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3100,6 +3212,7 @@ CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capac
   where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
 $$;
 ALTER FUNCTION holdfast.gates_of(stream integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.gates_of(stream integer) IS 'The gates of a stream: capacity, and for rates the seconds for which a permit is used up.';
 CREATE FUNCTION holdfast.get_attempts(id uuid, only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_attempts
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3111,6 +3224,7 @@ CREATE FUNCTION holdfast.get_attempts(id uuid, only_tenant text DEFAULT NULL::te
   order by t.attempt
 $$;
 ALTER FUNCTION holdfast.get_attempts(id uuid, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) IS 'The ended attempts of a job, oldest first.';
 CREATE FUNCTION holdfast.get_events(id uuid, only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_events
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3122,6 +3236,7 @@ CREATE FUNCTION holdfast.get_events(id uuid, only_tenant text DEFAULT NULL::text
   order by e.id
 $$;
 ALTER FUNCTION holdfast.get_events(id uuid, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.get_events(id uuid, only_tenant text) IS 'The rarer moves of a job, oldest first.';
 CREATE FUNCTION holdfast.get_items(job_id uuid, after bigint DEFAULT NULL::bigint, max_items integer DEFAULT 100, only_tenant text DEFAULT NULL::text) RETURNS TABLE(id bigint, collection text, key text, data jsonb, created_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3137,12 +3252,14 @@ CREATE FUNCTION holdfast.get_items(job_id uuid, after bigint DEFAULT NULL::bigin
   limit max_items
 $$;
 ALTER FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) IS 'What a job has stored, in the order in which it did; `after` is the last id of the page before.';
 CREATE FUNCTION holdfast.readable(moment timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select case when moment is not null then least(greatest(moment, '0002-01-01 00:00+00'), '9999-12-30 00:00+00') end
 $$;
 ALTER FUNCTION holdfast.readable(moment timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.readable(moment timestamp with time zone) IS 'A moment that every client can read, whatever hand-written SQL has stored.';
 CREATE FUNCTION holdfast.setting(name text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3153,12 +3270,14 @@ CREATE FUNCTION holdfast.setting(name text) RETURNS text
   where s.name = setting.name
 $$;
 ALTER FUNCTION holdfast.setting(name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.setting(name text) IS 'The value in force of a setting: the row, else the session''s environment, else the default.';
 CREATE FUNCTION holdfast.told_interrupt(interrupt text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select case interrupt when 'resolve' then 'cancel' else interrupt end
 $$;
 ALTER FUNCTION holdfast.told_interrupt(interrupt text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.told_interrupt(interrupt text) IS 'What a worker is told of a wish: to resolve a job is to cancel it, and workers know cancel and pause.';
 CREATE TABLE holdfast.job_types (
     name text NOT NULL COLLATE pg_catalog."C",
     queue text DEFAULT 'default'::text NOT NULL,
@@ -3186,6 +3305,7 @@ CREATE TABLE holdfast.job_types (
     CONSTRAINT job_types_rate_whole_check CHECK ((num_nulls(rate_count, rate_seconds) <> 1))
 );
 ALTER TABLE holdfast.job_types OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.job_types IS 'What workers publish about the job types that they can run.';
 CREATE TABLE holdfast.leases (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -3205,6 +3325,7 @@ CREATE TABLE holdfast.leases (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.leases OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.leases IS 'Which worker runs which attempt, and until when.';
 CREATE VIEW holdfast.job_details AS
  SELECT j.id,
     j.type,
@@ -3242,6 +3363,7 @@ CREATE VIEW holdfast.job_details AS
      LEFT JOIN holdfast.job_types t ON ((t.name = j.type)))
      LEFT JOIN holdfast.leases l ON (((l.job_id = j.id) AND (l.attempt = j.attempt))));
 ALTER VIEW holdfast.job_details OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast.job_details IS 'Jobs as they may be read, with the lane of their type.';
 CREATE FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_details
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3251,6 +3373,7 @@ CREATE FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text DEFAULT NULL:
   where d.id = any (job_ids) and (only_tenant is null or d.tenant = only_tenant)
 $$;
 ALTER FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) IS 'Jobs by their ids, with payload and result.';
 CREATE FUNCTION holdfast.get_progress(job_ids uuid[]) RETURNS TABLE(job_id uuid, progress_count bigint, result_count bigint, cursor jsonb, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3262,6 +3385,7 @@ CREATE FUNCTION holdfast.get_progress(job_ids uuid[]) RETURNS TABLE(job_id uuid,
   where p.job_id = any (job_ids)
 $$;
 ALTER FUNCTION holdfast.get_progress(job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.get_progress(job_ids uuid[]) IS 'What jobs have reported, those that have.';
 CREATE FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) RETURNS integer[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3322,6 +3446,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) IS 'Lock up to so many free permits of a gate, besides those that are ours already.';
 CREATE FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3337,6 +3462,7 @@ CREATE FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[])
   where p.gate = given.gate and p.slot = given.slot
 $$;
 ALTER FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) IS 'Attempts that have begun get the permits that were locked for them.';
 CREATE FUNCTION holdfast.has_keys(stream integer) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3367,6 +3493,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.headless_targets(max_targets integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.headless_targets(max_targets integer) IS 'Seat targets that have a line but no head, in one call.';
 CREATE FUNCTION holdfast.held_outside(gate text, capacity integer) RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3380,6 +3507,7 @@ CREATE FUNCTION holdfast.held_outside(gate text, capacity integer) RETURNS bigin
   where p.gate = held_outside.gate and p.slot > capacity
 $$;
 ALTER FUNCTION holdfast.held_outside(gate text, capacity integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.held_outside(gate text, capacity integer) IS 'How many attempts run with a permit that the limit does not have any more, or never had.';
 CREATE FUNCTION holdfast.highest(bound text) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3400,6 +3528,7 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
   where l.worker = interrupted.worker and l.interrupt is not null
 $$;
 ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) IS 'Which of a worker''s jobs somebody wants to interrupt; the cheap look between renewals.';
 CREATE FUNCTION holdfast.is_maintained() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3407,6 +3536,7 @@ CREATE FUNCTION holdfast.is_maintained() RETURNS boolean
   select exists (select from leaders l where l.expires_at > now())
 $$;
 ALTER FUNCTION holdfast.is_maintained() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_maintained() IS 'Whether some process leads, and so promotes, sweeps and carries out requests.';
 CREATE FUNCTION holdfast.is_moment(value text) RETURNS boolean
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     AS $$
@@ -3418,6 +3548,7 @@ exception
 end
 $$;
 ALTER FUNCTION holdfast.is_moment(value text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_moment(value text) IS 'Whether a text (or none) is a time that every client can read back.';
 CREATE FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3428,12 +3559,14 @@ CREATE FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole
   end
 $$;
 ALTER FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) IS 'Whether a JSON value is a number (or absent) within bounds.';
 CREATE FUNCTION holdfast.is_small(value jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select octet_length(value::text) <= 1024 and pg_column_size(value) <= 1500
 $$;
 ALTER FUNCTION holdfast.is_small(value jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_small(value jsonb) IS 'Whether a payload is so small that nothing can be wrong with it: no limit is lower than 1024 bytes of text, and a level of nesting takes 8 bytes.';
 CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3458,6 +3591,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_storable(value jsonb, most bigint) IS 'Whether a JSON value can be stored: as large as it may be, and such that everybody can read it.';
 CREATE FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3496,12 +3630,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) IS 'What a job has stored, in the order in which it did, behind the item with that id.';
 CREATE FUNCTION holdfast.job_fingerprint(type text, payload jsonb) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select sha256(convert_to(type || ' ' || payload::text, 'UTF8'))
 $$;
 ALTER FUNCTION holdfast.job_fingerprint(type text, payload jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) IS 'What makes two intents the same: type and payload.';
 CREATE FUNCTION holdfast.job_result(tenant text, job_id uuid) RETURNS TABLE(id uuid, state text, result jsonb, error_type text, error_message text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3524,6 +3660,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.job_result(tenant text, job_id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.job_result(tenant text, job_id uuid) IS 'How a job ended: its result, and the error of its last attempt.';
 CREATE FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone, progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3533,6 +3670,7 @@ CREATE FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) RETURNS T
   from visible_jobs(tenants, job_ids) v
 $$;
 ALTER FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) IS 'The public fields of jobs, with what the jobs have reported; a report is a change.';
 CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RETURNS TABLE(tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3549,6 +3687,7 @@ CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RET
   order by s.tenant, s.queue, s.type
 $$;
 ALTER FUNCTION holdfast.job_statistics(only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.job_statistics(only_tenant text) IS 'What is ready and running, per tenant, queue and type.';
 CREATE FUNCTION holdfast.job_totals(only_tenant text DEFAULT NULL::text) RETURNS TABLE(due bigint, waiting bigint, dead bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3561,6 +3700,7 @@ CREATE FUNCTION holdfast.job_totals(only_tenant text DEFAULT NULL::text) RETURNS
      where d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant))
 $$;
 ALTER FUNCTION holdfast.job_totals(only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.job_totals(only_tenant text) IS 'How many jobs are scheduled or retrying, wait behind a target''s head, and are dead and not acknowledged.';
 CREATE FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3578,6 +3718,7 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) IS 'What is wrong with a JSON value, in words; null if nothing is.';
 CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RETURNS TABLE(gate text, capacity integer, seconds real)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3595,6 +3736,7 @@ CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RE
   where t.name = job_type and g.path is not null and g.capacity is not null
 $$;
 ALTER FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) IS 'The gates of a job whose type is limited per value of a field of its payload.';
 CREATE FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) RETURNS SETOF holdfast.api_keys
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3608,6 +3750,7 @@ CREATE FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integ
   limit max_keys
 $$;
 ALTER FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) IS 'A page of keys, oldest first, behind the given one.';
 CREATE FUNCTION holdfast.known_clock_steps() RETURNS TABLE(id bigint, seconds_ago double precision, lead double precision)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3618,12 +3761,45 @@ CREATE FUNCTION holdfast.known_clock_steps() RETURNS TABLE(id bigint, seconds_ag
   window later as (order by s.id desc)
 $$;
 ALTER FUNCTION holdfast.known_clock_steps() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.known_clock_steps() IS 'The steps of the clock, with the time that has really passed since each (`seconds_ago`: the later steps do not count) and with what all steps from this one on add up to (`lead`).';
 CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select (number >> 48)::integer
 $$;
 ALTER FUNCTION holdfast.lane_of(number bigint) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.lane_slots(only_tenant text DEFAULT NULL::text) RETURNS TABLE(lane text, slots bigint, used bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  with host as (
+    select w.id, coalesce((w.lanes ->> 'fast')::integer, 0) as fast, coalesce((w.lanes ->> 'general')::integer, 0) as general,
+      case when only_tenant is null then w.used end as used
+    from live_workers() w
+    where not w.draining
+  ), held as (
+    select l.worker, count(*) filter (where t.lane = 'fast') as fast, count(*) as jobs
+    from leases l
+    join streams s on s.id = l.stream
+    left join job_types t on t.name = s.type
+    where l.worker in (select host.id from host where host.used is null)
+      and (only_tenant is null or s.tenant = only_tenant)
+    group by l.worker
+  ), busy as (
+    select host.fast, host.general,
+      least(host.fast, coalesce((host.used ->> 'fast')::integer, held.fast, 0)) as fast_used,
+      least(host.general, coalesce((host.used ->> 'general')::integer, held.jobs - least(host.fast, held.fast), 0))
+        as general_used
+    from host
+    left join held on held.worker = host.id
+  )
+  select 'fast', coalesce(sum(busy.fast), 0), coalesce(sum(busy.fast_used), 0) from busy
+  union all
+  select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
+$$;
+ALTER FUNCTION holdfast.lane_slots(only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lane_slots(only_tenant text) IS 'The slots of each lane of the workers that live and do not drain, and how many of them are in use: by the lane that a slot belongs to, because general slots run fast jobs, too.';
 CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3646,6 +3822,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) IS 'Close lapsed leases among the given jobs, whoever held them; without a `patience` of the caller''s own, as the leader would judge them.';
 CREATE FUNCTION holdfast.last_cursor(job_id uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3656,6 +3833,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.last_cursor(job_id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.last_cursor(job_id uuid) IS 'Where the attempts before this one had come to.';
 CREATE FUNCTION holdfast.lead(name text, candidate text, seconds double precision) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3663,6 +3841,7 @@ CREATE FUNCTION holdfast.lead(name text, candidate text, seconds double precisio
   select p.leads from preside(lead.name, lead.candidate, lead.seconds) p
 $$;
 ALTER FUNCTION holdfast.lead(name text, candidate text, seconds double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) IS 'Become or stay the leader, for leaders of older releases.';
 CREATE FUNCTION holdfast.leader_patience() RETURNS double precision
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3673,12 +3852,14 @@ CREATE FUNCTION holdfast.leader_patience() RETURNS double precision
     and l.renewed_at between clock_timestamp() - interval '4 seconds' and clock_timestamp() + interval '1 second'
 $$;
 ALTER FUNCTION holdfast.leader_patience() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.leader_patience() IS 'For how long the leader has been in touch with the database; 0 while there is none, or while its last word does not fit the clock.';
 CREATE FUNCTION holdfast.lease_length(seconds double precision) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select least(greatest(seconds, 0.1), 604800)
 $$;
 ALTER FUNCTION holdfast.lease_length(seconds double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lease_length(seconds double precision) IS 'The length of a lease as it is used, whatever a setting says.';
 CREATE FUNCTION holdfast.like_escaped(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3698,6 +3879,7 @@ CREATE TABLE holdfast.audit_log (
     request_id text
 );
 ALTER TABLE holdfast.audit_log OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.audit_log IS 'What operators and keys did; it is only ever added to.';
 CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before bigint DEFAULT NULL::bigint, max_entries integer DEFAULT 50) RETURNS SETOF holdfast.audit_log
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3725,6 +3907,7 @@ CREATE FUNCTION holdfast.list_closed_types() RETURNS SETOF holdfast.closed_types
   select c.* from closed_types c order by c.name
 $$;
 ALTER FUNCTION holdfast.list_closed_types() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) IS 'What operators and keys did, newest first; `before` is the last id of the page before.';
 CREATE TABLE holdfast.controls (
     kind text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -3746,6 +3929,7 @@ CREATE TABLE holdfast.controls (
     CONSTRAINT controls_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000)::double precision)))
 );
 ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.controls IS 'What operators paused, limited or weighted.';
 CREATE FUNCTION holdfast.list_controls() RETURNS SETOF holdfast.controls
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3753,6 +3937,7 @@ CREATE FUNCTION holdfast.list_controls() RETURNS SETOF holdfast.controls
   select c.* from controls c order by c.kind, c.name
 $$;
 ALTER FUNCTION holdfast.list_controls() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_controls() IS 'What operators have decided and still holds.';
 CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types text[] DEFAULT NULL::text[], queues text[] DEFAULT NULL::text[], only_tenant text DEFAULT NULL::text, only_target text DEFAULT NULL::text, correlation text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 200000) RETURNS SETOF holdfast.job_details
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3768,6 +3953,7 @@ CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types tex
   order by d.id desc
 $$;
 ALTER FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) IS 'Jobs, newest first, for programs that read few of them in psql or in their own statements: with payloads and results, however large they are.';
 CREATE FUNCTION holdfast.list_keys(only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.api_keys
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3775,18 +3961,19 @@ CREATE FUNCTION holdfast.list_keys(only_tenant text DEFAULT NULL::text) RETURNS 
   select k.* from api_keys k where only_tenant is null or k.tenant = only_tenant order by k.created_at, k.id
 $$;
 ALTER FUNCTION holdfast.list_keys(only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_keys(only_tenant text) IS 'All keys, or those of one tenant, oldest first.';
 CREATE FUNCTION holdfast.list_lanes(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, slots bigint, utilisation double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, offered.slots,
-    round(f.running::numeric / nullif(offered.slots, 0), 3)::double precision
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, coalesce(offered.slots, 0),
+    round(offered.used::numeric / nullif(offered.slots, 0), 3)::double precision
   from scope_figures('lane', only_tenant, only_name, null, 100) f
-  cross join lateral (
-    select coalesce(sum((w.lanes ->> f.name)::integer), 0) as slots from live_workers() w where not w.draining) offered
+  left join lane_slots(only_tenant) offered on offered.lane = f.name
   order by f.name
 $$;
 ALTER FUNCTION holdfast.list_lanes(only_tenant text, only_name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) IS 'The lanes: what waits and runs, pauses, slots and how many of them are in use.';
 CREATE FUNCTION holdfast.list_queues(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3796,6 +3983,7 @@ CREATE FUNCTION holdfast.list_queues(only_tenant text DEFAULT NULL::text, only_n
   from scope_figures('queue', only_tenant, only_name, after, max_names) f
 $$;
 ALTER FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) IS 'Queues by name: what waits and runs there, pauses and limits.';
 CREATE FUNCTION holdfast.list_targets(only_tenant text DEFAULT NULL::text, only_blocked boolean DEFAULT false, after_tenant text DEFAULT NULL::text, after_target text DEFAULT NULL::text, max_targets integer DEFAULT 50, max_visited integer DEFAULT 10000) RETURNS TABLE(tenants text[], targets text[], reached_tenant text, reached_target text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3841,6 +4029,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) IS 'The names of one page, by tenant and target, among the `max_visited` targets behind (after_tenant, after_target) that have open jobs.';
 CREATE FUNCTION holdfast.list_tenants(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3850,6 +4039,7 @@ CREATE FUNCTION holdfast.list_tenants(only_tenant text DEFAULT NULL::text, only_
   from scope_figures('tenant', only_tenant, only_name, after, max_names) f
 $$;
 ALTER FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) IS 'Tenants by name: what waits and runs, pauses, limits and weights.';
 CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, queue text, lane text, version integer, declared_limit integer, declared_limit_key text, declared_rate_count integer, declared_rate_seconds real, declared_rate_key text, workers bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3863,6 +4053,7 @@ CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_na
   order by f.name
 $$;
 ALTER FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) IS 'Job types by name: what waits and runs, pauses and limits.';
 CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer DEFAULT 200000) RETURNS uuid[]
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3887,6 +4078,7 @@ CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], 
     limit max_jobs)
 $$;
 ALTER FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) IS 'The ids of a list, newest first; `before` is the last id of the page before.';
 CREATE TABLE holdfast.workers (
     id text NOT NULL COLLATE pg_catalog."C",
     host text NOT NULL,
@@ -3898,10 +4090,12 @@ CREATE TABLE holdfast.workers (
     lanes jsonb NOT NULL,
     types text[] NOT NULL,
     queues text[],
-    tenants text[]
+    tenants text[],
+    used jsonb
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.workers IS 'Workers, with their slots, job types and last heartbeat.';
 CREATE FUNCTION holdfast.live_workers() RETURNS SETOF holdfast.workers
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3909,6 +4103,7 @@ CREATE FUNCTION holdfast.live_workers() RETURNS SETOF holdfast.workers
   select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 ALTER FUNCTION holdfast.live_workers() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.live_workers() IS 'Workers that were heard of within the last 15 seconds.';
 CREATE FUNCTION holdfast.lock_head(tenant text, target text, patience integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3925,6 +4120,7 @@ exception
 end
 $$;
 ALTER FUNCTION holdfast.lock_head(tenant text, target text, patience integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lock_head(tenant text, target text, patience integer) IS 'Lock the row of a target that somebody else has: null if that takes longer than so many milliseconds, false if the row has gone meanwhile.';
 CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3962,6 +4158,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.lose(job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lose(job_ids uuid[]) IS 'Close the attempts of these jobs as lost, or as released where they never began (see beginnings.sql).';
 CREATE FUNCTION holdfast.lose_each(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3995,6 +4192,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.lose_each(job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lose_each(job_ids uuid[]) IS 'Close the attempts of these jobs, all at once, or one by one where that fails: a row that cannot be settled must not keep the others.';
 CREATE FUNCTION holdfast.make_room(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4039,6 +4237,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.make_room(job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.make_room(job_ids uuid[]) IS 'Attempts have ended: as many of those that are parked for their keys come back, in every queue of theirs: which of them is served, nobody knows here.';
 CREATE FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4072,6 +4271,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) IS 'Make streams for new jobs of a tenant.';
 CREATE FUNCTION holdfast.may_begin(worker text, numbers bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4084,6 +4284,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.may_begin(worker text, numbers bigint[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) IS 'Record that jobs up to these numbers, one per lane, are about to begin.';
 CREATE FUNCTION holdfast.mend(id uuid, fault text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4100,6 +4301,10 @@ begin
   end if;
   if fault = 'waiting-without-due' then
     insert into due (run_at, job_id) values (job.run_at, job.id) on conflict do nothing;
+    return true;
+  end if;
+  if fault = 'ended-by-hand' then
+    update jobs j set finished_at = coalesce(j.finished_at, now()), updated_at = now(), dedup_key = null where j.id = job.id;
     return true;
   end if;
   if fault = 'running-without-lease' then
@@ -4131,6 +4336,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.mend(id uuid, fault text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.mend(id uuid, fault text) IS 'Give one job back what it lacks, if it still lacks it once its row is ours.';
 CREATE FUNCTION holdfast.milliseconds(length interval) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4235,12 +4441,15 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) IS 'Move a job that is not running.';
 CREATE FUNCTION holdfast.named(worker text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select coalesce(worker, '')
 $$;
 ALTER FUNCTION holdfast.named(worker text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.named(worker text) IS 'A worker as it calls itself.';
 CREATE FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4262,6 +4471,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) IS 'Whether an attempt never began, and may come back for nothing.';
 CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4280,6 +4490,7 @@ CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_
   end
 $$;
 ALTER FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) IS 'What becomes of a running job, given what happened to its attempt.';
 CREATE FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb DEFAULT NULL::jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4291,6 +4502,7 @@ CREATE FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action
     nullif(current_setting('holdfast.caller_request_id', true), ''))
 $$;
 ALTER FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) IS 'Write down what somebody did.';
 CREATE FUNCTION holdfast.note_clock_step(seconds double precision, place bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4302,6 +4514,7 @@ CREATE FUNCTION holdfast.note_clock_step(seconds double precision, place bigint 
   where k.id = s.id and k.seconds_ago > extract(epoch from greatest(retention_of(true), retention_of(false)))
 $$;
 ALTER FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) IS 'Record by how many seconds the clock jumped between two renewals of leadership (negative: it was set back), and the place of the first of them; forget the steps that are longer ago than any job is kept.';
 CREATE FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4316,6 +4529,7 @@ CREATE FUNCTION holdfast.note_control(kind text, name text, verb text, by text, 
   select pg_notify(current_schema() || '.ready', '');
 $$;
 ALTER FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) IS 'What every change ends with.';
 CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4327,6 +4541,7 @@ CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     set count = r.count + excluded.count, last_at = now()
 $$;
 ALTER FUNCTION holdfast.note_repair(kind text, times bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_repair(kind text, times bigint) IS 'Count what was found inconsistent, if anything was.';
 CREATE FUNCTION holdfast.number_in_lane(number bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4346,6 +4561,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) IS 'The streams a worker may take from, for one that says from which of them it has claimed since it last asked: they are in use, though whoever looks may find them empty every time.';
 CREATE FUNCTION holdfast.oldest_transaction() RETURNS xid8
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4374,6 +4590,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.oldest_transaction() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.oldest_transaction() IS 'The oldest transaction that others in this database are in, or do not see the end of; if there are none, the next one.';
 CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RETURNS uuid[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4389,9 +4606,12 @@ CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RET
     from jobs j
     where j.ctid >= format('(%s,0)', least(first_page, 4294967295))::tid
       and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
-      and j.state in ('queued', 'running', 'scheduled', 'retry'))
+      and (
+        j.state in ('queued', 'running', 'scheduled', 'retry')
+        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 ALTER FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) IS 'The open jobs on so many pages of the table, and those that somebody ended by hand without the rest: nothing would ever retire them, and they would keep their dedup key.';
 CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4432,6 +4652,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) IS 'The streams a worker may take from, without what is paused, and whether somebody limited them.';
 CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, runs_as uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4466,12 +4687,15 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask for something in an operator''s name, as `request` and `release_held` do, and write down who did.';
 CREATE FUNCTION holdfast.page_bytes() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select 1048576
 $$;
 ALTER FUNCTION holdfast.page_bytes() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.page_bytes() IS 'How many bytes of text one read of many rows returns; behind that it ends, after at least one row.';
 CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4494,6 +4718,7 @@ CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
   on conflict (stream, rank, seq) do update set gate = excluded.gate
 $$;
 ALTER FUNCTION holdfast.park(entries tid[], gates text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.park(entries tid[], gates text[]) IS 'Put entries of `ready` where no claim looks.';
 CREATE FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4580,6 +4805,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) IS 'Of the jobs that a claim has locked, those that may start, with the permits for each.';
 CREATE FUNCTION holdfast.pause_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4588,6 +4814,7 @@ CREATE FUNCTION holdfast.pause_scope(kind text, name text, by text, note text DE
     pause_scope.kind, pause_scope.name, by, note, by_key, tenant_of_key(pause_scope.kind, pause_scope.name, by_key), false)
 $$;
 ALTER FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) IS 'Stop claims in a queue, type, lane or tenant, or everywhere, for the installation''s operators, and for servers of older releases.';
 CREATE FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4621,6 +4848,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) IS 'Stop claims in a queue, type, lane or tenant, or everywhere.';
 CREATE FUNCTION holdfast.payload_limit() RETURNS bigint
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4628,6 +4856,7 @@ CREATE FUNCTION holdfast.payload_limit() RETURNS bigint
   select setting('PAYLOAD_MAX_BYTES')::bigint
 $$;
 ALTER FUNCTION holdfast.payload_limit() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.payload_limit() IS 'How large a payload may be, in bytes.';
 CREATE TABLE holdfast.permits (
     gate text NOT NULL COLLATE pg_catalog."C",
     slot integer NOT NULL,
@@ -4638,6 +4867,7 @@ CREATE TABLE holdfast.permits (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.permits OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.permits IS 'The permits of limits and rates, held by attempts.';
 CREATE FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) RETURNS boolean
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4649,6 +4879,7 @@ CREATE FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) RETU
   end
 $$;
 ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) IS 'Whether a permit is free.';
 CREATE FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) RETURNS TABLE(turn bigint, number integer, part double precision, tenant text)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4674,6 +4905,7 @@ CREATE FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) RETURN
   where not t.again or parties is not null
 $$;
 ALTER FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) IS 'In which order streams ask for permits.';
 CREATE FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) RETURNS integer
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4688,6 +4920,7 @@ CREATE FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) RETURN
   where j.tenant = permits_of.tenant and not permit_free(row(p.*)::permits, seconds)
 $$;
 ALTER FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) IS 'How many permits of a gate a tenant holds; of rates, how many it has used up.';
 CREATE FUNCTION holdfast.place_after_steps() RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4695,6 +4928,7 @@ CREATE FUNCTION holdfast.place_after_steps() RETURNS bigint
   select coalesce(max(s.place), 0) + 1 from clock_steps s
 $$;
 ALTER FUNCTION holdfast.place_after_steps() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.place_after_steps() IS 'The place of what takes all steps into account that were noted.';
 CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision DEFAULT 0, report jsonb DEFAULT NULL::jsonb, seen_renewals bigint DEFAULT NULL::bigint, seen_seconds double precision DEFAULT 0) RETURNS TABLE(leads boolean, clock timestamp with time zone, server_started timestamp with time zone, unheard boolean, renewals bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4769,6 +5003,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) IS 'Become, stay or learn the leader: one row with holder, term and expiry, on the database''s clock.';
 CREATE FUNCTION holdfast.probe() RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4794,6 +5029,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.probe() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.probe() IS 'Whether a job could be recorded now.';
 CREATE FUNCTION holdfast.promote(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4806,6 +5042,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) IS 'Queue scheduled and retrying jobs whose time has come, in one call.';
 CREATE FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, from_job_id uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, passed text[] DEFAULT '{}'::text[], max_jobs integer DEFAULT 500, max_looked integer DEFAULT 10000) RETURNS TABLE(promoted integer, ended boolean, reached_run_at timestamp with time zone, reached_job_id uuid, left_tenants text[], left_run_at timestamp with time zone[], left_job_ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4870,6 +5107,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) IS 'Promote what others have due behind the backlog of some tenants.';
 CREATE FUNCTION holdfast.promote_due(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4918,6 +5156,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp with time zone) IS 'Queue scheduled and retrying jobs whose time has come.';
 CREATE FUNCTION holdfast.promote_jobs(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5003,6 +5242,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) IS 'The public fields of jobs, each asked for in the name of a tenant.';
 CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5045,6 +5285,7 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     and excluded.version >= t.version
 $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.publish_types(definitions jsonb) IS 'Make known what the code of a worker declares about its job types.';
 CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5052,6 +5293,7 @@ CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
   select condition_at(tree, '{}')
 $$;
 ALTER FUNCTION holdfast.query_condition(tree jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.query_condition(tree jsonb) IS 'A query''s tree (see holdfast.model.query) as a condition on `jobs j`.';
 CREATE FUNCTION holdfast.quoted(value text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5074,6 +5316,7 @@ CREATE FUNCTION holdfast.ready_rank(priority integer, returned boolean) RETURNS 
   select 2 * priority + case when returned then 1 else 2 end
 $$;
 ALTER FUNCTION holdfast.ready_rank(priority integer, returned boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) IS 'Where a job stands within its stream: before it only aged jobs (0) and those of lower priority number.';
 CREATE FUNCTION holdfast.ready_streams(streams integer[]) RETURNS TABLE(id integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5085,6 +5328,7 @@ CREATE FUNCTION holdfast.ready_streams(streams integer[]) RETURNS TABLE(id integ
   cross join lateral (select from ready r where r.stream = line.id limit 1) entry
 $$;
 ALTER FUNCTION holdfast.ready_streams(streams integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.ready_streams(streams integer[]) IS 'Those of the streams in which something is ready.';
 CREATE FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5156,6 +5400,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) IS 'Why a queued job, which is the head of its target if it has one, was not claimed yet: the first of all that apply.';
 CREATE FUNCTION holdfast.recalled_turns() RETURNS jsonb
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5182,6 +5427,7 @@ exception
 end
 $$;
 ALTER FUNCTION holdfast.recalled_turns() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.recalled_turns() IS 'What this session remembers of the last minute.';
 CREATE FUNCTION holdfast.reconcile(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 1000) RETURNS TABLE(job_id uuid, repair text, last uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5212,6 +5458,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.reconcile(after uuid, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.reconcile(after uuid, max_jobs integer) IS 'Mend inconsistent jobs by id, a bounded number a call; for leaders of older releases.';
 CREATE FUNCTION holdfast.reconcile_pages(first_page bigint DEFAULT 0, max_pages integer DEFAULT 1000, max_repairs integer DEFAULT 500) RETURNS TABLE(job_id uuid, repair text, reached bigint, open_jobs integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5237,6 +5484,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.reconcile_pages(first_page bigint, max_pages integer, max_repairs integer) IS 'Mend what hand-written SQL or a bug left inconsistent.';
 CREATE FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, recorded boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5262,6 +5510,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) IS 'Record that these jobs, each of them at its last chance, are about to begin.';
 CREATE FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5434,6 +5683,8 @@ end
 $$;
 ALTER FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
+COMMENT ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) IS 'The recording itself, for callers that were checked.';
+CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -5496,6 +5747,8 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) OWNER TO holdfast_owner;
+ALTER FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) IS 'Record requests.';
 CREATE FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer DEFAULT 200) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text, expires_at timestamp with time zone, lease_seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5550,6 +5803,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) IS 'Take back lapsed leases, for a leader that knows which of them may be judged.';
 CREATE FUNCTION holdfast.refuse_audit_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -5657,6 +5911,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_renaming() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refuse_renaming() IS 'Whose job it is, of which type and queue, is known to side tables by its stream.';
 CREATE FUNCTION holdfast.refuse_setting() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5686,6 +5941,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_stream() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refuse_stream() IS 'A stream is made once for all jobs of its tenant, queue and type: whoever enqueues to a known one pays nothing.';
 CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5697,6 +5953,7 @@ CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, versio
   on conflict on constraint workers_pkey do update set heartbeat_at = now()
 $$;
 ALTER FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) IS 'Make a worker known, with its slots per lane, its job types and its queues.';
 CREATE FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5706,6 +5963,7 @@ CREATE FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[]
     null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
 $$;
 ALTER FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) IS 'Hand back what was not run, or not to its end.';
 CREATE FUNCTION holdfast.release_held(job_ids uuid[], by text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5779,6 +6037,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) IS 'Release held jobs.';
 CREATE FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5801,6 +6060,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) IS 'Hand back what a worker was given without hearing of it.';
 CREATE FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5808,6 +6068,7 @@ CREATE FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) RETURNS in
   select release_unheard(worker, job_ids, 'infinity', null)
 $$;
 ALTER FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) IS 'Hand back what a worker does not hold, for workers of 0.2.0, which have no mark.';
 CREATE FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5850,6 +6111,7 @@ CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) 
   where l.job_id not in (select p.job_id from prolonged p)
 $$;
 ALTER FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) IS 'Prolong a worker''s leases, all in one statement, and tell which of them somebody wants to interrupt.';
 CREATE FUNCTION holdfast.replace_heads(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5885,6 +6147,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.replace_heads(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) IS 'Targets whose head has ended or is gone get another.';
 CREATE FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb DEFAULT NULL::jsonb, collection text DEFAULT NULL::text, cursor jsonb DEFAULT NULL::jsonb, progress bigint DEFAULT 0, done_reason text DEFAULT NULL::text, ends text DEFAULT 'later'::text, result jsonb DEFAULT NULL::jsonb, log_excerpt text DEFAULT NULL::text) RETURNS TABLE(state text, duplicate boolean, progress_count bigint, result_count bigint, target_count bigint, target_reached boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5962,6 +6225,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) IS 'What an attempt says of its job before it ends: items, where to go on from, how far it has come.';
 CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL::text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, at_once boolean DEFAULT true) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5970,6 +6234,7 @@ CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL
   from record_requests(verb, job_ids, by, note, null, only_tenant, at_once, false) r
 $$;
 ALTER FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) IS 'Ask that jobs be canceled, paused, resumed, retried or deleted.';
 CREATE FUNCTION holdfast.request_streams() RETURNS integer[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5983,12 +6248,14 @@ CREATE FUNCTION holdfast.request_streams() RETURNS integer[]
       and s.closed_in is null)
 $$;
 ALTER FUNCTION holdfast.request_streams() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.request_streams() IS 'The streams in which requests stand, found by their types: most of a large system''s streams have none.';
 CREATE FUNCTION holdfast.request_verbs() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select array['cancel', 'pause', 'resume', 'delete', 'retry']
 $$;
 ALTER FUNCTION holdfast.request_verbs() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.request_verbs() IS 'What may be asked for.';
 CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5997,6 +6264,7 @@ CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
   select pg_notify(current_schema() || '.duty', '');
 $$;
 ALTER FUNCTION holdfast.resign(name text, candidate text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.resign(name text, candidate text) IS 'Give leadership up, so that another process can have it at once.';
 CREATE FUNCTION holdfast.resolve_job(id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6004,6 +6272,7 @@ CREATE FUNCTION holdfast.resolve_job(id uuid, by text, note text DEFAULT NULL::t
   select r.outcome from operator_request_as('resolve', resolve_job.id, by, note, only_tenant, by_key, false) r
 $$;
 ALTER FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask that a job be canceled because a person has dealt with what it was about, and write down who did.';
 CREATE FUNCTION holdfast.result_limit() RETURNS bigint
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6011,6 +6280,7 @@ CREATE FUNCTION holdfast.result_limit() RETURNS bigint
   select setting('RESULT_MAX_BYTES')::bigint
 $$;
 ALTER FUNCTION holdfast.result_limit() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.result_limit() IS 'How large a result may be, in bytes.';
 CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, only_by text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6022,6 +6292,7 @@ CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text D
   end
 $$;
 ALTER FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) IS 'Let claims go on in a queue, type, lane or tenant, or everywhere.';
 CREATE FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6053,6 +6324,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) IS 'Let claims go on in a queue, type, lane or tenant, or everywhere.';
 CREATE FUNCTION holdfast.retention_of(dead boolean) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6062,6 +6334,7 @@ CREATE FUNCTION holdfast.retention_of(dead boolean) RETURNS interval
     highest('retention_days')))
 $$;
 ALTER FUNCTION holdfast.retention_of(dead boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.retention_of(dead boolean) IS 'How long ended jobs are kept; dead ones after they were acknowledged.';
 CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 500) RETURNS TABLE(deleted integer, reached uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6069,6 +6342,7 @@ CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer 
   select r.deleted, r.reached from retire_from(retire.after, retire.max_jobs, retire.max_jobs) r
 $$;
 ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.retire(after uuid, max_jobs integer) IS 'Delete ended jobs whose time is over, for leaders of older releases.';
 CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6076,6 +6350,7 @@ CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs int
   select * from retire_known(null, retire_from.after, retire_from.max_jobs, retire_from.max_visited)
 $$;
 ALTER FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose time is over, for leaders of older releases, which do not tell when they looked at the clock.';
 CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6143,6 +6418,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose time is over, with all that belongs to them.';
 CREATE FUNCTION holdfast.review_leases(after uuid DEFAULT NULL::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(job_id uuid, attempt integer, lease_seconds double precision, was timestamp with time zone, expires_at timestamp with time zone, reached uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6184,6 +6460,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.review_leases(after uuid, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.review_leases(after uuid, max_rows integer) IS 'Let no lease end later than its length from now.';
 CREATE FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6203,6 +6480,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) IS 'End a key now.';
 CREATE FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6237,6 +6515,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) IS 'A key in place of another one, which stays good for a while.';
 CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6251,6 +6530,7 @@ CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     job.tenant, coalesce(by, job.created_by), null) r
 $$;
 ALTER FUNCTION holdfast.run_again(job holdfast.jobs, by text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) IS 'A new job with the intent of one that has ended.';
 CREATE FUNCTION holdfast.running_jobs(memory jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6281,6 +6561,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.running_jobs(memory jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.running_jobs(memory jsonb) IS 'How many jobs each tenant runs, by the leases of all workers.';
 CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6337,6 +6618,7 @@ CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name te
   order by page.name
 $$;
 ALTER FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) IS 'One kind of scope by name, page by page; of one tenant only what concerns its jobs.';
 CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 100000) RETURNS TABLE(ids uuid[], reached uuid, reached_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6422,12 +6704,14 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) IS 'Jobs that fit, newest first, among the `max_visited` before `before`.';
 CREATE FUNCTION holdfast.search_limit(what text, usual numeric) RETURNS numeric
     LANGUAGE sql STABLE
     AS $$
   select coalesce(nullif(current_setting('holdfast.search_' || what, true), '')::numeric, usual)
 $$;
 ALTER FUNCTION holdfast.search_limit(what text, usual numeric) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.search_limit(what text, usual numeric) IS 'How much one page of a search may take, where nothing else is set for the session (`holdfast.search_seconds`).';
 CREATE FUNCTION holdfast.seat(tenants text[], targets text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6528,6 +6812,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat_headless(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) IS 'Targets with a line but no head, which a lost call could leave, get one.';
 CREATE FUNCTION holdfast.seat_one(tenant text, target text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6608,6 +6893,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat_one(tenant text, target text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.seat_one(tenant text, target text) IS 'One target, whose row in `heads` is locked.';
 CREATE FUNCTION holdfast.secure_commit() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -6620,6 +6906,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.secure_commit() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.secure_commit() IS 'Run by the commit.';
 CREATE FUNCTION holdfast.serve_ready(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6658,6 +6945,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.serve_ready(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.serve_ready(after text[], max_rows integer) IS 'Bring back the streams in which something stands, walking from one to the next; those of parked entries come first.';
 CREATE FUNCTION holdfast.serve_streams(ids integer[], examples uuid[] DEFAULT NULL::uuid[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6724,6 +7012,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.serve_streams(ids integer[], examples uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.serve_streams(ids integer[], examples uuid[]) IS 'Jobs stand or run in these streams: those that were closed are opened, those that are gone are made again, under their old numbers, and all of them count as used.';
 CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6731,6 +7020,7 @@ CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, ra
   select change_limits(kind, name, '{limit,rate}', limit_count, rate_count, rate_seconds, null, by, by_key)
 $$;
 ALTER FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) IS 'Set how many jobs may run at once, and start per time; null for no limit.';
 CREATE FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6738,6 +7028,7 @@ CREATE FUNCTION holdfast.set_weight(tenant text, weight double precision, by tex
   select change_limits('tenant', tenant, '{weight}', null, null, null, weight, by, by_key)
 $$;
 ALTER FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) IS 'Set a tenant''s share where tenants compete; null for the usual one, which is 1.';
 CREATE FUNCTION holdfast.setting_fault(name text, value text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6765,6 +7056,7 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.setting_fault(name text, value text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.setting_fault(name text, value text) IS 'What is wrong with a setting, in words; null if nothing is.';
 CREATE FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6913,6 +7205,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) IS 'All endings but success, for callers that were checked: lock and drop the leases, decide, move, log.';
 CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6935,6 +7228,7 @@ CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 ALTER FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) IS 'The state of each attempt that was settled now.';
 CREATE FUNCTION holdfast.several_tenants() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6943,6 +7237,7 @@ CREATE FUNCTION holdfast.several_tenants() RETURNS boolean
     < (select s.tenant from streams s order by s.tenant desc limit 1)
 $$;
 ALTER FUNCTION holdfast.several_tenants() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.several_tenants() IS 'Whether there are several tenants at all.';
 CREATE FUNCTION holdfast.show_hidden(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6990,6 +7285,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.show_hidden(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) IS 'What is hidden from claims without being parked comes back.';
 CREATE FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text DEFAULT NULL::text, max_line integer DEFAULT 0) RETURNS TABLE(tenant text, target text, blocked boolean, job_id uuid, type text, state text, since timestamp with time zone, run_at timestamp with time zone, worker text, by text, note text, last_error text, waiting bigint, waiting_more boolean, line uuid[])
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7027,6 +7323,7 @@ CREATE FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenan
   order by asked.tenant, asked.target
 $$;
 ALTER FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) IS 'What is known of targets by name; no row where nothing is open.';
 CREATE FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) RETURNS TABLE(by text, note text)
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -7034,6 +7331,7 @@ CREATE FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) 
   from (select only_tenant is null or coalesce(pause.paused_tenant = only_tenant, false)) as own (known)
 $$;
 ALTER FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) IS 'Who paused something and why, as far as whoever asks may know it.';
 CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7093,6 +7391,7 @@ CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
     where s.id is null or (shut.kind is not null and not starts_with(s.type, 'holdfast.')))
 $$;
 ALTER FUNCTION holdfast.shut_streams(asked integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.shut_streams(asked integer[]) IS 'Which of the streams are shut: paused, or at a limit or rate.';
 CREATE FUNCTION holdfast.single_line(value text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -7100,6 +7399,7 @@ CREATE FUNCTION holdfast.single_line(value text) RETURNS text
   from split_part(btrim(replace(value, e'\r', '')), e'\n', 1) as line
 $$;
 ALTER FUNCTION holdfast.single_line(value text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.single_line(value text) IS 'Enough of a text for a sentence.';
 CREATE FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7187,6 +7487,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) IS 'What a job does or waits for, as the rest of a sentence about it.';
 CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7197,12 +7498,14 @@ CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[],
     null, null, notes, null, null, delays, null)
 $$;
 ALTER FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) IS 'Put jobs off until later, without costing an attempt.';
 CREATE FUNCTION holdfast.stands_alone() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select statement_timestamp() - transaction_timestamp() < interval '50 microseconds'
 $$;
 ALTER FUNCTION holdfast.stands_alone() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.stands_alone() IS 'Whether this statement is, in all likelihood, a transaction of its own: the two began within microseconds.';
 CREATE FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7216,6 +7519,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) IS 'Record that handlers ended because they were told to.';
 CREATE FUNCTION holdfast.stream_idle() RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7223,6 +7527,7 @@ CREATE FUNCTION holdfast.stream_idle() RETURNS interval
   select make_interval(secs => least(setting('STREAM_IDLE_SECONDS')::double precision, highest('stream_idle')))
 $$;
 ALTER FUNCTION holdfast.stream_idle() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.stream_idle() IS 'How long a stream must have been idle.';
 CREATE FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7259,6 +7564,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) IS 'Record the intents of many callers at once: one commit for all of them, and each in its own tenant''s name.';
 CREATE FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS TABLE(id uuid, type text, queue text, lane text, tenant text, state text, reason text, priority integer, attempt integer, failures integer, max_attempts integer, target text, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, retry_of uuid, created_by text, created_at timestamp with time zone, updated_at timestamp with time zone, run_at timestamp with time zone, started_at timestamp with time zone, finished_at timestamp with time zone, last_error text, last_error_at timestamp with time zone, target_count bigint, lease_owner text, lease_expires_at timestamp with time zone, interrupt text, traceparent text, progress_count bigint, result_count bigint, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7284,6 +7590,7 @@ CREATE FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text DEFAULT NULL
   where only_tenant is null or j.tenant = only_tenant
 $$;
 ALTER FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) IS 'What lists say of jobs: everything but payload, result and cursor, and no text that is longer than it may be.';
 CREATE FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer DEFAULT 200, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7310,6 +7617,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) IS 'Take back the leases of attempts whose time is over.';
 CREATE FUNCTION holdfast.take_away(ids uuid[]) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7334,6 +7642,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.take_away(ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.take_away(ids uuid[]) IS 'Delete ended jobs with all that belongs to them; false while there are items left.';
 CREATE FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7402,6 +7711,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) IS 'Lock permits for a share of each stream.';
 CREATE FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) RETURNS integer[]
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7431,6 +7741,7 @@ CREATE FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options json
   where not exists (select from recorded r where r.key = wish.key and r.job_id = wish.id)
 $$;
 ALTER FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) IS 'Record the idempotency keys of a batch for the ids of their jobs-to-be, in the order of the keys, so that no two batches wait for each other.';
 CREATE FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data jsonb, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7443,6 +7754,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) IS 'What a job has stored, page by page.';
 CREATE FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7455,6 +7767,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) IS 'What a job has stored, page by page, bounded in bytes: see `items_page`.';
 CREATE FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7467,6 +7780,7 @@ CREATE FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) RETURN
     and 'admin' <> all (k.scopes)
 $$;
 ALTER FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) IS 'The tenant whose operators a key that pauses this scope stands for; null for the installation''s operators.';
 CREATE FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7495,12 +7809,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) IS 'Ask for something, as `request` does, and write down who did.';
 CREATE FUNCTION holdfast.term_at(place text[]) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $_$
   select format('($7 #>> %L)', place)
 $_$;
 ALTER FUNCTION holdfast.term_at(place text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.term_at(place text[]) IS 'A value of the tree, as a text.';
 CREATE FUNCTION holdfast.told(by text, at timestamp with time zone, note text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7509,6 +7825,7 @@ CREATE FUNCTION holdfast.told(by text, at timestamp with time zone, note text) R
     || coalesce(' (' || quoted(nullif(note, '')) || ')', '')
 $$;
 ALTER FUNCTION holdfast.told(by text, at timestamp with time zone, note text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) IS 'Who did something, when and why, as far as it is known.';
 CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7519,6 +7836,7 @@ CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
   where k.id = mine.id
 $$;
 ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.touch_keys(key_ids uuid[]) IS 'Record when keys were last used: told now and then, not with every request.';
 CREATE FUNCTION holdfast.unheard(channel text DEFAULT 'duty'::text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7533,6 +7851,7 @@ CREATE FUNCTION holdfast.unheard(channel text DEFAULT 'duty'::text) RETURNS bool
       and l.objsubid = 2)
 $$;
 ALTER FUNCTION holdfast.unheard(channel text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.unheard(channel text) IS 'Whether a transaction is under way that has something for the leader and may have sent no notification.';
 CREATE FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7574,6 +7893,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) IS 'Bring back parked jobs, so many of each gate in each stream, the first ones first; what has gone since is only forgotten.';
 CREATE FUNCTION holdfast.unprintable(name text) RETURNS boolean
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
@@ -7589,6 +7909,7 @@ CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
   delete from workers w where w.id = unregister_worker.id
 $$;
 ALTER FUNCTION holdfast.unregister_worker(id text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.unregister_worker(id text) IS 'Say that a worker has gone, in good order.';
 CREATE FUNCTION holdfast.unserved(job holdfast.jobs, lane text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7631,6 +7952,7 @@ CREATE FUNCTION holdfast.unserved(job holdfast.jobs, lane text) RETURNS TABLE(co
   limit 1
 $$;
 ALTER FUNCTION holdfast.unserved(job holdfast.jobs, lane text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) IS 'No row if some live worker could run the job, whatever it does now.';
 CREATE FUNCTION holdfast.usable_slots(lanes jsonb, lane text) RETURNS integer
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -7638,6 +7960,7 @@ CREATE FUNCTION holdfast.usable_slots(lanes jsonb, lane text) RETURNS integer
     + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
 $$;
 ALTER FUNCTION holdfast.usable_slots(lanes jsonb, lane text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) IS 'General slots run anything, fast ones only types declared fast.';
 CREATE FUNCTION holdfast.uuid_v7() RETURNS uuid
     LANGUAGE plpgsql PARALLEL SAFE
     AS $$
@@ -7652,6 +7975,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.uuid_v7() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.uuid_v7() IS 'A UUID of version 7: milliseconds since the epoch, then a fraction of them, then random bits.';
 CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(invariant text, job_id uuid, detail text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7813,6 +8137,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.verify(max_offences integer) IS 'Check the invariants over the live tables; a row for each offence.';
 CREATE FUNCTION holdfast.vouch() RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -7824,6 +8149,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.vouch() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.vouch() IS 'Let the commit of this transaction vouch for what is visible to it, although it may write nothing itself.';
 CREATE FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) RETURNS double precision
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7832,6 +8158,7 @@ CREATE FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered 
     select sum(s.seconds) from clock_steps s where s.place >= coalesce(waited_seconds.entered, 0))))
 $$;
 ALTER FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) IS 'For how many seconds something has really waited that began at this moment, or was entered at this place if that is known better: steps back since then are added.';
 CREATE FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7852,6 +8179,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) IS 'How many jobs of a tenant wait, for a worker or behind another of their target, counted no further than asked: a flood must not make the answer dear.';
 CREATE FUNCTION holdfast.wake(channel text, topics integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7886,6 +8214,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.wake(channel text, topics integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.wake(channel text, topics integer[]) IS 'A notification is a hint: nothing depends on its arrival.';
 CREATE FUNCTION holdfast.wake_again(streams integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7900,6 +8229,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.wake_again(streams integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.wake_again(streams integer[]) IS 'Jobs have come back to these streams, which may have been forgotten: they are served, and workers are told.';
 CREATE FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) RETURNS jsonb[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7934,6 +8264,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) IS 'Options of children: where none is given, the correlation id is the parent''s.';
 CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7959,6 +8290,7 @@ CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) R
   limit 1
 $$;
 ALTER FUNCTION holdfast.written_rate(count integer, seconds double precision) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.work_left(streams integer[]) IS 'Whether anything is left that a worker for these streams could still do: something ready, running, retrying or snoozed (among the next thousand that are due), a target to be seated, or a request.';
 ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.audit_log_id_seq
     START WITH 1
@@ -7974,12 +8306,14 @@ CREATE TABLE holdfast.beginnings (
 )
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
 ALTER TABLE holdfast.beginnings OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.beginnings IS 'Which of the jobs that a worker claimed ahead have begun.';
 CREATE TABLE holdfast.calls (
     id bigint NOT NULL,
     tenant text NOT NULL,
     target text NOT NULL
 );
 ALTER TABLE holdfast.calls OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.calls IS 'Targets whose head is to be looked at, written by enqueueing.';
 ALTER TABLE holdfast.calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.calls_id_seq
     START WITH 1
@@ -7996,6 +8330,7 @@ CREATE TABLE holdfast.clock_steps (
     CONSTRAINT clock_steps_seconds_check CHECK (((seconds >= ('-1000000000000'::numeric)::double precision) AND (seconds <= ('1000000000000'::numeric)::double precision)))
 );
 ALTER TABLE holdfast.clock_steps OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.clock_steps IS 'By how much the clock of the database jumped, and when.';
 ALTER TABLE holdfast.clock_steps ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.clock_steps_id_seq
     START WITH 1
@@ -8015,6 +8350,7 @@ CREATE TABLE holdfast.dead_letters (
     acknowledged_by text
 );
 ALTER TABLE holdfast.dead_letters OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.dead_letters IS 'A row for each dead job, until somebody has acknowledged it and retention deletes it.';
 CREATE SEQUENCE holdfast.places
     START WITH 1
     INCREMENT BY 1
@@ -8030,6 +8366,7 @@ CREATE TABLE holdfast.due (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.due OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.due IS 'Scheduled and retrying jobs, by the moment at which they become eligible.';
 CREATE TABLE holdfast.heads (
     tenant text NOT NULL COLLATE pg_catalog."C",
     target text NOT NULL COLLATE pg_catalog."C",
@@ -8039,6 +8376,7 @@ CREATE TABLE holdfast.heads (
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.heads OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.heads IS 'The one job per target that may be ready, run, retry or block the others.';
 CREATE TABLE holdfast.idempotency_keys (
     tenant text NOT NULL COLLATE pg_catalog."C",
     key text NOT NULL COLLATE pg_catalog."C",
@@ -8047,6 +8385,7 @@ CREATE TABLE holdfast.idempotency_keys (
 )
 WITH (fillfactor='90', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.idempotency_keys OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.idempotency_keys IS 'Every idempotency key of a tenant, with its job and the fingerprint of the request.';
 ALTER TABLE holdfast.job_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.job_events_id_seq
     START WITH 1
@@ -8066,6 +8405,7 @@ CREATE TABLE holdfast.job_items (
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.5');
 ALTER TABLE holdfast.job_items OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.job_items IS 'What jobs found, once per key of a collection.';
 CREATE TABLE holdfast.job_progress (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -8079,6 +8419,7 @@ CREATE TABLE holdfast.job_progress (
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.job_progress OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.job_progress IS 'How far jobs have come, for those that report it.';
 CREATE TABLE holdfast.leaders (
     name text NOT NULL COLLATE pg_catalog."C",
     holder text NOT NULL,
@@ -8092,6 +8433,7 @@ CREATE TABLE holdfast.leaders (
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.leaders OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.leaders IS 'Which process does maintenance, and until when.';
 CREATE TABLE holdfast.parked (
     stream integer NOT NULL,
     rank integer NOT NULL,
@@ -8100,6 +8442,7 @@ CREATE TABLE holdfast.parked (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.parked OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.parked IS 'Ready jobs that wait for a permit of their key.';
 CREATE TABLE holdfast.ready (
     stream integer NOT NULL,
     rank integer NOT NULL,
@@ -8109,6 +8452,7 @@ CREATE TABLE holdfast.ready (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.ready OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.ready IS 'Jobs that can be claimed now, in the order of their stream.';
 CREATE TABLE holdfast.repairs (
     kind text NOT NULL COLLATE pg_catalog."C",
     count bigint NOT NULL,
@@ -8116,6 +8460,7 @@ CREATE TABLE holdfast.repairs (
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.repairs OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.repairs IS 'What was found inconsistent and mended, by kind; anything but zero is worth a look.';
 CREATE TABLE holdfast.schema_functions (
     name text NOT NULL COLLATE pg_catalog."C",
     checksum text NOT NULL,
@@ -8123,6 +8468,7 @@ CREATE TABLE holdfast.schema_functions (
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 ALTER TABLE holdfast.schema_functions OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.schema_functions IS 'Which function files were applied, with their checksums.';
 CREATE TABLE holdfast.schema_steps (
     step integer NOT NULL,
     name text NOT NULL,
@@ -8130,6 +8476,7 @@ CREATE TABLE holdfast.schema_steps (
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 ALTER TABLE holdfast.schema_steps OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.schema_steps IS 'Which migrations were applied.';
 CREATE TABLE holdfast.settings (
     name text NOT NULL COLLATE pg_catalog."C",
     default_value text NOT NULL,
@@ -8139,6 +8486,7 @@ CREATE TABLE holdfast.settings (
     updated_by text
 );
 ALTER TABLE holdfast.settings OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.settings IS 'Settings that can be changed at run time, with their defaults.';
 CREATE TABLE holdfast.streams (
     id integer NOT NULL,
     tenant text NOT NULL COLLATE pg_catalog."C",
@@ -8150,6 +8498,7 @@ CREATE TABLE holdfast.streams (
     unseen_in xid8
 );
 ALTER TABLE holdfast.streams OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.streams IS 'The jobs of one type, in one queue, of one tenant: the unit that workers choose by.';
 ALTER TABLE holdfast.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.streams_id_seq
     START WITH 1
@@ -8166,6 +8515,7 @@ CREATE TABLE holdfast.waiting (
     job_id uuid NOT NULL
 );
 ALTER TABLE holdfast.waiting OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.waiting IS 'The line behind each target.';
 ALTER TABLE ONLY holdfast.api_keys
     ADD CONSTRAINT api_keys_digest_key UNIQUE (digest);
 ALTER TABLE ONLY holdfast.api_keys
@@ -8350,6 +8700,8 @@ GRANT ALL ON FUNCTION holdfast.backlog() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.beat(id text, draining boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.beat(id text, draining boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.begin_limit() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.bounds() FROM PUBLIC;
@@ -8542,6 +8894,8 @@ REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_key
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.known_clock_steps() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lane_of(number bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lane_slots(only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.lane_slots(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.last_cursor(job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.last_cursor(job_id uuid) TO holdfast_worker;

@@ -247,16 +247,19 @@ class Database:
     async def _run_once(
         self, connections: Connections, method: str, statement: str, arguments: Sequence[Any], end: float
     ) -> Any:
-        conn = await connections.take(max(0.001, end - time.monotonic()))
+        began = time.monotonic()
+        try:
+            conn = await connections.take(max(0.001, end - began))
+        except DatabaseUnavailable as fault:
+            self._observe(statement, began, fault.__cause__ or fault)
+            raise
         began = time.monotonic()
         try:
             if self.disk.is_due(statement):
                 await self._ask_for_disk(conn, end - began)
             answer = await getattr(conn, method)(self._sql[statement], *arguments, timeout=max(0.001, end - began))
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
-            if self.observe is not None:
-                code = getattr(fault, "sqlstate", None) or type(fault).__name__
-                self.observe(statement, time.monotonic() - began, code)
+            self._observe(statement, began, fault)
             doubtful = isinstance(fault, asyncpg.ReadOnlySQLTransactionError) and connections.doubt(conn)
             if isinstance(fault, CONNECTION_FAULTS) and not isinstance(fault, ANSWERED):
                 connections.drop(conn)
@@ -273,11 +276,15 @@ class Database:
             raise
         confirmed = not connections.confirmation.missing(conn)
         connections.give(conn)
-        if self.observe is not None:
-            self.observe(statement, time.monotonic() - began, None)
+        self._observe(statement, began, None)
         if not confirmed:
             raise unconfirmed()
         return answer
+
+    def _observe(self, statement: str, began: float, fault: BaseException | None) -> None:
+        if self.observe is not None:
+            code = None if fault is None else getattr(fault, "sqlstate", None) or type(fault).__name__
+            self.observe(statement, time.monotonic() - began, code)
 
     async def _ask_for_disk(self, conn: asyncpg.Connection, seconds: float) -> None:
         sql = self._sql["forgets_unasked"]

@@ -13,7 +13,7 @@ import asyncpg
 from holdfast.config import Config
 from holdfast.store.database import connect
 from holdfast.store.faults import CONNECTION_FAULTS, translated
-from holdfast.store.migrate import ROLES
+from holdfast.store.migrate import ROLES, missing_rights
 from holdfast.store.servers import retire
 from holdfast.store.statements import queries
 
@@ -63,6 +63,13 @@ class Examination:
     async def roles(self) -> list[dict[str, Any]]:
         """The engine's roles: name, exists, member."""
         return await self._rows("roles", [f"{self._config.schema}_{role}" for role in ROLES])
+
+    async def rights(self) -> tuple[str, ...]:
+        """What the engine's roles lack, in words."""
+        try:
+            return await missing_rights(self._conn, self._config)
+        except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
+            raise translated(fault) from fault
 
     async def names(self) -> dict[str, Any]:
         """Whether bare names lead this login to the engine's tables, and tables of others among the engine's."""

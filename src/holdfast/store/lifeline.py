@@ -6,7 +6,8 @@ It is a single connection outside the pool, past any pooler, used from one event
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 import asyncpg
@@ -84,9 +85,9 @@ class Lifeline:
         rows = await self._rows("interrupted", self._worker, list(job_ids), list(attempts))
         return {(row[0], row[1]): row[2] for row in rows}
 
-    async def beat(self, *, draining: bool) -> bool:
-        """Say that the worker is alive; False if the database does not know it (any more)."""
-        ((known,),) = await self._rows("beat", self._worker, draining)
+    async def beat(self, *, draining: bool, used: Mapping[str, int]) -> bool:
+        """Say that the worker lives, and its used slots per lane; False if the database does not know it (any more)."""
+        ((known,),) = await self._rows("beat", self._worker, draining, json.dumps(used))
         return known is True
 
     async def close(self) -> None:

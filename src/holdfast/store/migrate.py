@@ -3,8 +3,9 @@
 All of it happens in one transaction under one lock, so that ten processes may start at once and a failure
 leaves nothing half done. Clients and workers go on meanwhile: the transaction is repeated if it cannot have the tables,
 because somebody has held them for long or because both wait for each other. A process
-older than the database's release changes nothing. Everything belongs to
-`<schema>_owner`; where the login may not create roles, the statements for an administrator are given.
+older than the database's release changes nothing. Rights and owners that a restore has lost are given back, also where
+nothing else is to be done. Everything belongs to `<schema>_owner`; where the login may not create roles, the statements
+for an administrator are given.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hashlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import asyncpg
 
@@ -24,10 +25,10 @@ from holdfast.store.database import connect, refuse_testing_schema
 from holdfast.store.disk import refuse_forgetful_server
 from holdfast.store.faults import CONNECTION_FAULTS, REPEATABLE, translated
 from holdfast.store.servers import retire
-from holdfast.store.statements import functions, migrations, queries, script
+from holdfast.store.statements import functions, grants, migrations, queries, script
 from holdfast.version import __version__
 
-__all__ = ["ROLES", "Plan", "migrate", "migration_sql", "plan"]
+__all__ = ["ROLES", "Plan", "migrate", "migration_sql", "missing_rights", "plan"]
 
 ROLES = ("owner", "api", "worker", "operator", "client")
 
@@ -38,6 +39,9 @@ ROLES = ("owner", "api", "worker", "operator", "client")
 LOCK_TIMEOUTS = ("300ms",) * 25 + ("4s",) * 3
 #: How long others can go on between two tries, in seconds, at least and at most.
 _PAUSE_SECONDS = 0.1, 0.5
+
+#: How many names of those that lack a right are shown.
+_SHOWN = 3
 
 #: Function files that have triggers need the tables, too.
 _TRIGGER = "create or replace trigger"
@@ -51,11 +55,13 @@ class Plan:
     pending: tuple[tuple[int, str], ...]
     changed_functions: tuple[str, ...]
     newer_release: str | None
+    #: What a schema lacks that is current otherwise: "holdfast_worker may not call claim, complete".
+    missing_rights: tuple[str, ...] = ()
 
     @property
     def current(self) -> bool:
         """Whether nothing is to be done."""
-        return not self.pending and not self.changed_functions
+        return not self.pending and not self.changed_functions and not self.missing_rights
 
 
 async def plan(config: Config) -> Plan:
@@ -92,6 +98,7 @@ async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None, 
         if not before.applied:
             await _refuse_encoding(conn)
         await _roles(conn, config)
+        await conn.execute(script("ownership", config.schema))
         await conn.execute(f'create schema if not exists "{config.schema}" authorization "{config.schema}_owner"')
         await conn.execute(f'set local role "{config.schema}_owner"')
         await conn.execute(f'set local search_path = "{config.schema}", pg_catalog, pg_temp')
@@ -156,12 +163,31 @@ async def _plan(conn: asyncpg.Connection, config: Config) -> Plan:
         checksums = {row["name"]: row["checksum"] for row in await conn.fetch(sql["function_checksums"])}
         releases = [row["release"] for row in await conn.fetch(sql["newest_release"])]
     newest = max(releases, key=_release, default=__version__)
-    return Plan(
+    found = Plan(
         applied=tuple(applied),
         pending=tuple((s, n) for s, n, _ in migrations() if s not in {step for step, _ in applied}),
         changed_functions=tuple(n for n, text in functions().items() if checksums.get(n) != _checksum(text)),
         newer_release=newest if _release(newest) > _release(__version__) else None,
     )
+    # What another release needs is not known here, and a migration gives the rights anyway.
+    if found.current and found.newer_release is None:
+        return replace(found, missing_rights=await missing_rights(conn, config))
+    return found
+
+
+async def missing_rights(conn: asyncpg.Connection, config: Config) -> tuple[str, ...]:
+    """What a schema of this release lacks, in words, as far as everybody may know it."""
+    names, roles = zip(*grants(config.schema), strict=True)
+    rows = await conn.fetch(queries(config.schema)["missing_rights"], config.schema, names, roles)
+    faults: dict[str, list[str]] = {}
+    for row in rows:
+        faults.setdefault(row["fault"], []).append(row["name"])
+    return tuple(f"{fault} {_some(names)}" for fault, names in faults.items())
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 async def _roles(conn: asyncpg.Connection, config: Config) -> None:

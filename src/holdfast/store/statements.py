@@ -10,9 +10,13 @@ import re
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["functions", "kit_queries", "migrations", "queries", "script"]
+__all__ = ["functions", "grants", "kit_queries", "migrations", "queries", "script"]
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_DEFINITION = re.compile(r"((?:^--[^\n]*\n)+)^create or replace (function|view) (\w+)", re.MULTILINE)
+#: How a sentence begins that says nothing without what stands before it.
+_DEPENDENT = ("The same", "Moves:", "Roles:")
+_GRANT = re.compile(r"^grant (?:execute on function|select on)\s+(.*?)\s+to\s+(.*?);", re.MULTILINE | re.DOTALL)
 
 
 @cache
@@ -33,14 +37,39 @@ def migrations() -> list[tuple[int, str, str]]:
 
 
 def functions() -> dict[str, str]:
-    """Function files by name, in the order they are applied."""
-    return {name.removesuffix(".sql"): sql for name, sql in sorted(_read("functions").items())}
+    """Function files by name, in the order they are applied.
+
+    The first sentence above each function or view becomes its comment in the database: it is written once.
+    """
+    return {name.removesuffix(".sql"): sql + _comments(sql) for name, sql in sorted(_read("functions").items())}
 
 
 def script(name: str, schema: str) -> str:
     """A file that stands alone (`bootstrap`, `roles`, `rights`), for one schema."""
     text = files("holdfast.sql").joinpath(f"{name}.sql").read_text("utf-8")
     return text if schema == "holdfast" else re.sub(r"holdfast(?=[._])|(?<=schema )holdfast\b", schema, text)
+
+
+def grants(schema: str) -> list[tuple[str, str]]:
+    """(name, role) of every function that a role may call, and of every table that it may read: what `rights` says."""
+    found = {
+        (name.rpartition(".")[2], role)
+        for names, roles in _GRANT.findall(script("rights", schema))
+        for name in re.split(r",\s*", names)
+        for role in re.split(r",\s*", roles)
+    }
+    return sorted(found)
+
+
+def _comments(sql: str) -> str:
+    told = []
+    for lines, kind, name in _DEFINITION.findall(sql):
+        text = " ".join(line.removeprefix("--").strip() for line in lines.splitlines())
+        sentence = re.split(r"(?<=\.)\s", text, maxsplit=1)[0].replace("'", "''")
+        if not sentence.startswith(_DEPENDENT):
+            told.append(f"('{kind}', '{name}', '{sentence}')")
+    template = files("holdfast.sql").joinpath("comments.sql").read_text("utf-8")
+    return "\n" + template.replace(":comments", ",\n      ".join(told)) if told else ""
 
 
 def _named(folder: str, schema: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from uuid import UUID
 from fastapi import Request
 
 from holdfast.app import Holdfast
+from holdfast.errors import DatabaseUnavailable
 from holdfast.model.key import SCOPES, Caller, EventsToken
 from holdfast.model.provenance import provenance, speaker
 from holdfast.web.limits import Limits
@@ -45,6 +46,8 @@ TOKEN = {
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _EVERYTHING = frozenset(SCOPES)
+#: How long the database is asked for a caller who may be let in without it.
+_PATIENCE_SECONDS = 2.0
 #: Stands for no key.
 _NO_TOKEN = EventsToken(UUID(int=0), UUID(int=0), 0, b"")
 
@@ -65,12 +68,18 @@ class Gate:
         self.steps = Steps()
         self._trusted = frozenset(hf.config.trusted_origins)
 
-    def requires(self, scope: str, *, tokens: bool = False) -> Callable[[Request], Awaitable[Caller]]:
-        """A dependency that gives the caller, if the scope is theirs. With `tokens`, a token of the job's will do."""
+    def requires(
+        self, scope: str, *, tokens: bool = False, lately: bool = False
+    ) -> Callable[[Request], Awaitable[Caller]]:
+        """A dependency that gives the caller, if the scope is theirs. With `tokens`, a token of the job's will do.
+
+        With `lately`, while the database is away (then `request.state.database_away` is set), who was good in the last
+        minutes still is: only for what is read without the database.
+        """
 
         async def let_in(request: Request) -> Caller:
             request.state.tokens = tokens
-            caller = await self._caller(request)
+            caller = await (self._caller_now_or_lately(request) if lately else self._caller(request))
             request.state.caller, request.state.rooms = caller, self._rooms
             self.steps.remember(request.scope, caller.tenant)
             speaker.set(caller.tenant)
@@ -114,12 +123,31 @@ class Gate:
         if caller is not None:
             return caller
         if not self._keys_only and not await keyring.any_key():
-            from_this_machine(request)
-            return Caller(tenant="default", name="local", scopes=_EVERYTHING)
+            return _local(request)
         if secret:
             what = "token" if isinstance(secret, EventsToken) else "key"
             raise Problem(401, "bad-key", f"The {what} is unknown, revoked or expired.", headers=_CHALLENGE)
         raise Problem(401, "no-key", "Send a key: `Authorization: Bearer …`.", headers=_CHALLENGE)
+
+    async def _caller_now_or_lately(self, request: Request) -> Caller:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await self._caller(request)
+        except (DatabaseUnavailable, TimeoutError) as fault:
+            caller, no_keys = (await self._hf.control()).keyring.lately(secret_of(request))
+            if caller is None and no_keys and not self._keys_only:
+                caller = _local(request)
+            if caller is not None:
+                request.state.database_away = True
+                return caller
+            if isinstance(fault, TimeoutError):
+                raise DatabaseUnavailable("the database does not answer", reason="slow") from fault
+            raise
+
+
+def _local(request: Request) -> Caller:
+    from_this_machine(request)
+    return Caller(tenant="default", name="local", scopes=_EVERYTHING)
 
 
 def secret_of(request: Request) -> str:

@@ -1,15 +1,15 @@
 """`/metrics`: the figures of this process, and how busy the lanes of the whole installation are.
 
-They tell of all tenants, and so they are not for a tenant's operators.
+They tell of all tenants, and so they are not for a tenant's operators. While the database is away, the page has what
+the process knows itself, for callers whose key was good lately: an outage is when the figures are wanted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast.errors import HoldfastError
@@ -26,7 +26,7 @@ _LANES_SECONDS, _LANES_PATIENCE = 5.0, 2.0
 def metrics_router(state: State) -> APIRouter:
     """The page."""
     router = APIRouter(tags=["health"])
-    may_measure = Depends(state.gate.requires("metrics"))
+    may_measure = Depends(state.gate.requires("metrics", lately=True))
     asked_at = float("-inf")
 
     @router.get(
@@ -36,14 +36,19 @@ def metrics_router(state: State) -> APIRouter:
         openapi_extra=secured("metrics"),
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
-    async def page(_caller: Caller = may_measure) -> Response:
+    async def page(request: Request, _caller: Caller = may_measure) -> Response:
         nonlocal asked_at
-        if time.monotonic() - asked_at > _LANES_SECONDS:
+        if getattr(request.state, "database_away", False):
+            state.metrics.lanes(None)
+            asked_at = float("-inf")
+        elif time.monotonic() - asked_at > _LANES_SECONDS:
             asked_at = time.monotonic()
-            # Without the database, the figures that this process has itself are worth all the more.
-            with contextlib.suppress(HoldfastError, TimeoutError):
+            try:
                 async with asyncio.timeout(_LANES_PATIENCE):
                     state.metrics.lanes(await (await state.operations()).lanes())
+            except (HoldfastError, TimeoutError):
+                state.metrics.lanes(None)
+                asked_at = float("-inf")
         return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

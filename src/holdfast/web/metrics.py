@@ -54,8 +54,12 @@ class Metrics:
             "db_query_error_total", "Total number of DB query errors", (*query, "error_code")
         )
         self._slots = self._gauge("holdfast_lane_slots", "Slots of live workers")
-        self._running = self._gauge("holdfast_lane_running", "Jobs that run")
-        self._utilisation = self._gauge("holdfast_lane_utilisation", "Jobs that run, divided by slots")
+        self._running = self._gauge("holdfast_lane_running", "Jobs of the lane's types that run")
+        self._used = self._gauge("holdfast_lane_used", "Slots of live workers that are in use")
+        self._utilisation = self._gauge("holdfast_lane_utilisation", "Slots in use, divided by slots")
+        self._database_up = Gauge(
+            "holdfast_database_up", "Whether the database answers (1) or not (0)", registry=self.registry
+        )
         external = ("service", "operation")
         self._histogram("external_duration_seconds", "Duration of external service calls", external, _SECONDS)
         self._counter("external_error_total", "Total number of external service errors", (*external, "error_code"))
@@ -70,11 +74,18 @@ class Metrics:
         found[0].inc()
         found[1].observe(seconds)
 
-    def lanes(self, lanes: Sequence[Lane]) -> None:
-        """How busy the workers of the whole installation are."""
-        for lane in lanes:
+    def lanes(self, lanes: Sequence[Lane] | None) -> None:
+        """How busy the workers of the whole installation are; None if the database did not say.
+
+        Then the figures are left out: old ones would pass for new.
+        """
+        self._database_up.set(lanes is not None)
+        for gauge in (self._slots, self._running, self._used, self._utilisation):
+            gauge.clear()
+        for lane in lanes or ():
             self._slots.labels(lane.name).set(lane.slots)
             self._running.labels(lane.name).set(lane.running)
+            self._used.labels(lane.name).set(lane.used)
             self._utilisation.labels(lane.name).set(lane.utilisation or 0.0)
 
     def uploaded(self, mime_type: str, size: int) -> None:

@@ -2,7 +2,7 @@
 
 1. renews all leases in one statement, once the first of them has less than half left;
 2. between renewals looks for wishes to interrupt, every heartbeat;
-3. says every heartbeat that the worker lives;
+3. says every heartbeat that the worker lives, and how many slots of each lane it uses;
 4. listens for wake-ups and interruptions, and hands them to the worker's event loop;
 5. watches whether the worker's event loop answers, and does not beat for one that was given up (`blockage`);
 6. reconnects for ever: at once where a connection was cut, with growing pauses where the database refuses. Where it
@@ -30,6 +30,7 @@ from holdfast.store.lifeline import Lifeline
 from holdfast.telemetry.aside import Aside
 from holdfast.worker.blockage import Blockage
 from holdfast.worker.held import Held, HeldAttempts, Interrupt
+from holdfast.worker.slots import Slots
 
 __all__ = ["LeaseKeeper"]
 
@@ -47,6 +48,7 @@ class LeaseKeeper:
         config: Config,
         worker: str,
         held: HeldAttempts,
+        slots: Slots,
         aside: Aside,
         *,
         blockage: Blockage,
@@ -54,7 +56,7 @@ class LeaseKeeper:
         on_lost: Callable[[Held], None],
         on_unknown: Callable[[], None],
     ) -> None:
-        self._config, self._worker, self._held = config, worker, held
+        self._config, self._worker, self._held, self._slots = config, worker, held, slots
         self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
         self._blockage = blockage
         self._outage = Outage("lease keeper", aside)
@@ -168,8 +170,10 @@ class LeaseKeeper:
             wishes = await lifeline.interrupted([h.job_id for h in held], [h.attempt for h in held])
             for h in held:
                 self._interrupt(h, wishes.get((h.claim.job_id, h.claim.attempt)))
-        if not self._blockage.given_up and not await lifeline.beat(draining=self.draining):
-            self._tell(self._on_unknown)
+        if not self._blockage.given_up:
+            known = await lifeline.beat(draining=self.draining, used=self._slots.used_per_lane)
+            if not known:
+                self._tell(self._on_unknown)
 
     def _kept(self) -> list[Held]:
         return [h for h in self._held.all() if not h.lost and not h.completed]

@@ -42,6 +42,11 @@ class Slots:
         self._used[lane] -= 1
 
     @property
+    def used_per_lane(self) -> dict[str, int]:
+        """How many run in each lane; a copy, for any thread."""
+        return dict(self._used)
+
+    @property
     def used(self) -> int:
         """How many run."""
         return sum(self._used.values())

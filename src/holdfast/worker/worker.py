@@ -164,6 +164,7 @@ class Worker:
                 self._config,
                 self.id,
                 self._held,
+                self._slots,
                 aside,
                 blockage=self._blockage,
                 on_wake=self._on_wake,

@@ -21,7 +21,7 @@ as $$
   select (number >> 48)::integer
 $$;
 
--- Jobs up to these numbers, one per lane, are about to begin. As durable as a settlement. Roles: worker.
+-- Record that jobs up to these numbers, one per lane, are about to begin. As durable as a settlement. Roles: worker.
 create or replace function may_begin(worker text, numbers bigint[]) returns void
 language plpgsql security definer
 set search_path from current
@@ -34,9 +34,9 @@ begin
 end
 $$;
 
--- These jobs, each of them at its last chance, are about to begin. As durable as a settlement. A row per lease still held:
--- whether its beginning is recorded, or somebody has locked it, so that it must not begin yet. What is missing was lost.
--- Repeating it does no harm. Moves: none. Roles: worker.
+-- Record that these jobs, each of them at its last chance, are about to begin. As durable as a settlement. A row per
+-- lease still held: whether its beginning is recorded, or somebody has locked it, so that it must not begin yet. What
+-- is missing was lost. Repeating it does no harm. Moves: none. Roles: worker.
 create or replace function record_beginnings(worker text, job_ids uuid[], attempts integer[])
 returns table (job_id uuid, recorded boolean)
 language plpgsql security definer

@@ -234,7 +234,7 @@ as $$
   limit max_events
 $$;
 
--- What stands where, per tenant, queue and type.
+-- What is ready and running, per tenant, queue and type.
 create or replace function job_statistics(only_tenant text default null)
 returns table (tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamptz)
 language sql security definer stable

@@ -32,6 +32,7 @@
 -- `records` beginnings, a job that one more lost lease would end or hold (`last_chance`) has the number 0 in its lease
 -- instead, wherever it stands: it has not begun until the worker says so.
 
+-- Claim up to so many jobs from ranges of streams, for workers that remember how far they have come.
 create or replace function claim_jobs(
   worker        text,
   max_jobs      integer,
@@ -329,7 +330,7 @@ begin
 end
 $$;
 
--- The same for a worker that numbers nothing: whatever it claims counts as begun.
+-- Claim as `claim_jobs` does, for a worker that numbers nothing: whatever it claims counts as begun.
 create or replace function claim_from(
   worker        text,
   max_jobs      integer,
@@ -355,7 +356,7 @@ begin
 end
 $$;
 
--- Claim by names, for callers that keep no hints. Null queues or tenants mean all of them.
+-- Claim jobs by type, queue and tenant, for callers that keep no hints. Null queues or tenants mean all of them.
 create or replace function claim(
   worker        text,
   types         text[],

@@ -2,9 +2,9 @@
 -- and is brought nearer, by the steps that were noted since. Each function looks at a bounded number of rows behind the place that it is told, answers where
 -- it has come to, and null once there are no more. Moves: none. Roles: worker.
 
--- Leases end at most their length from now. Answers every lease that was looked at, with what it said before and what it
--- says now, and one row without a job for the place that was reached. The leader keeps watch of them all: under a clock that
--- is set back by as much as passes, a lease that nobody renews neither lapses nor lies too far ahead.
+-- Let no lease end later than its length from now. Answers every lease that was looked at, with what it said before and
+-- what it says now, and one row without a job for the place that was reached. The leader keeps watch of them all: under
+-- a clock that is set back by as much as passes, a lease that nobody renews neither lapses nor lies too far ahead.
 create or replace function review_leases(after uuid default null, max_rows integer default 1000)
 returns table (
   job_id uuid, attempt integer, lease_seconds double precision, was timestamptz, expires_at timestamptz, reached uuid)
@@ -48,7 +48,7 @@ begin
 end
 $$;
 
--- The same, but answers only the leases that were changed.
+-- Bring the ends of leases nearer as `review_leases` does, but answer only the leases that were changed.
 create or replace function clamp_leases(after uuid default null, max_rows integer default 1000)
 returns table (
   job_id uuid, attempt integer, lease_seconds double precision, was timestamptz, expires_at timestamptz, reached uuid)
@@ -88,7 +88,7 @@ as $$
     select from leaders l where l.name = 'maintenance' and l.renewed_at > clock_timestamp() + interval '0.5 seconds')
 $$;
 
--- The permits of rates were granted as long ago as time has passed since.
+-- Let no permit of a rate count as granted later than now.
 create or replace function clamp_rates(
   after_gate text default 'rate', after_slot integer default 0, max_rows integer default 1000
 ) returns table (changed integer, reached_gate text, reached_slot integer)

@@ -10,6 +10,7 @@
 -- is made for it, or, where a dedup key is met, the key is bound to the job that was there. Its repeats are answered
 -- with that job for as long as that has a row, whether or not it has ended.
 
+-- Record many jobs at once; a row for each, by position.
 create or replace function enqueue_many(
   types      text[],
   payloads   jsonb[],
@@ -145,6 +146,7 @@ begin
 end
 $$;
 
+-- Record a job, in the caller's own transaction; its id, and whether it is new.
 create or replace function enqueue(
   type            text,
   payload         jsonb default '{}',

@@ -1,5 +1,6 @@
 -- Why a job does not run, in one sentence that names the culprit. Moves: none. Roles: operator.
 
+-- Why a job does not run, or how it stands.
 create or replace function explain(job_id uuid, only_tenant text default null)
 returns table (code text, sentence text, culprit jsonb)
 language plpgsql security definer stable

@@ -99,6 +99,7 @@ begin
 end
 $$;
 
+-- All keys, or those of one tenant, oldest first.
 create or replace function list_keys(only_tenant text default null) returns setof api_keys
 language sql security definer stable
 set search_path from current
@@ -181,7 +182,7 @@ as $$
   select sha256(digest || sha256(digest || convert_to('holdfast events', 'UTF8') || uuid_send(job_id) || int8send(till)))
 $$;
 
--- When keys were last used: told now and then, not with every request.
+-- Record when keys were last used: told now and then, not with every request.
 create or replace function touch_keys(key_ids uuid[]) returns void
 language sql security definer
 set search_path from current
@@ -219,8 +220,8 @@ as $$
     nullif(current_setting('holdfast.caller_request_id', true), ''))
 $$;
 
--- Newest first; `before` is the last id of the page before. A detail that is not an object that every client can read, left
--- by hand-written SQL, is left out: it must not break the read of the others.
+-- What operators and keys did, newest first; `before` is the last id of the page before. A detail that is not an object
+-- that every client can read, left by hand-written SQL, is left out: it must not break the read of the others.
 create or replace function list_audit(
   only_tenant text default null, before bigint default null, max_entries integer default 50
 ) returns setof audit_log

@@ -4,8 +4,9 @@
 -- Every call looks at a bounded number of rows, whatever the size of the tables and whatever the statistics say.
 -- Where a duty has more to look at, it answers how far it has come, and the next call goes on from there.
 
--- Moves: scheduled → queued, retry → queued. Answers how many were due, and when the next one will be.
--- `after` is how far an earlier call has come, so that entries dead but not yet vacuumed are not walked again.
+-- Queue scheduled and retrying jobs whose time has come. Moves: scheduled → queued, retry → queued. Answers how many
+-- were due, and when the next one will be. `after` is how far an earlier call has come, so that entries dead but not
+-- yet vacuumed are not walked again.
 create or replace function promote_due(max_jobs integer default 500, after timestamptz default '-infinity')
 returns table (promoted integer, next_in_seconds double precision, reached timestamptz)
 language plpgsql security definer
@@ -132,7 +133,8 @@ begin
 end
 $$;
 
--- For leaders of older releases, which do not know that what is parked is to be admitted.
+-- Queue scheduled and retrying jobs whose time has come, in one call. For leaders of older releases, which do not know
+-- that what is parked is to be admitted.
 create or replace function promote(max_jobs integer default 500, after timestamptz default '-infinity')
 returns table (promoted integer, next_in_seconds double precision, reached timestamptz)
 language plpgsql security definer
@@ -252,6 +254,7 @@ begin
 end
 $$;
 
+-- Seat the heads of targets that enqueueing called for, in one call.
 create or replace function elect(max_targets integer default 500) returns integer
 language sql security definer
 set search_path from current
@@ -259,8 +262,8 @@ as $$
   select e.called from elect_from(0, max_targets) e
 $$;
 
--- A job that waited longer than AGEING_SECONDS goes first among those of its tenant; between tenants ranks mean nothing
--- (see shares.sql). Only where others can pass is anything touched.
+-- Let jobs that have waited for long go first. A job that waited longer than AGEING_SECONDS goes first among those of
+-- its tenant; between tenants ranks mean nothing (see shares.sql). Only where others can pass is anything touched.
 --
 -- A call looks at `max_lines` lines (a line is what stands at one rank of one stream) behind (after_stream, after_rank),
 -- and answers where to go on; null after the last one. Whether others can pass (`mixed`: there are several ranks) shows in
@@ -358,7 +361,8 @@ begin
 end
 $$;
 
--- The same for leaders of the release before, which also learn whether there are several tenants; it makes no difference.
+-- Let jobs that have waited for long go first, for leaders of the release before, which also learn whether there are
+-- several tenants; it makes no difference.
 create or replace function age_from(
   after_stream integer default 0, after_rank integer default 0, max_lines integer default 2000,
   max_jobs integer default 500, mixed boolean default false, shared boolean default false
@@ -372,7 +376,7 @@ as $$
   from age_lines(after_stream, after_rank, max_lines, max_jobs, mixed) a
 $$;
 
--- The whole walk in one call, for leaders of older releases and for tests: one look to learn, and one to act.
+-- Let jobs that have waited for long go first: the whole walk in one call, for leaders of older releases and for tests.
 create or replace function age(max_jobs integer default 500) returns integer
 language plpgsql security definer
 set search_path from current

@@ -1,5 +1,6 @@
 -- What may be read of jobs. Moves: none. Roles: api, worker, operator. Step 11 dropped the view; hence it is made here.
 
+-- Jobs as they may be read, with the lane of their type.
 create or replace view job_details as
 select
   j.id, j.type, j.queue, coalesce(t.lane, 'general') as lane, j.tenant, j.state, j.reason, j.priority, j.attempt,
@@ -49,6 +50,7 @@ as $$
   where only_tenant is null or j.tenant = only_tenant
 $$;
 
+-- Jobs by their ids, with payload and result.
 create or replace function get_jobs(job_ids uuid[], only_tenant text default null) returns setof job_details
 language sql security definer stable
 set search_path from current
@@ -87,7 +89,8 @@ as $$
     limit max_jobs)
 $$;
 
--- For programs that read few jobs in psql or in their own statements: with payloads and results, however large they are.
+-- Jobs, newest first, for programs that read few of them in psql or in their own statements: with payloads and results,
+-- however large they are.
 create or replace function list_jobs(
   states text[] default null, types text[] default null, queues text[] default null, only_tenant text default null,
   only_target text default null, correlation text default null, before uuid default null,
@@ -107,6 +110,7 @@ as $$
   order by d.id desc
 $$;
 
+-- The ended attempts of a job, oldest first.
 create or replace function get_attempts(id uuid, only_tenant text default null) returns setof job_attempts
 language sql security definer stable
 set search_path from current
@@ -118,6 +122,7 @@ as $$
   order by t.attempt
 $$;
 
+-- The rarer moves of a job, oldest first.
 create or replace function get_events(id uuid, only_tenant text default null) returns setof job_events
 language sql security definer stable
 set search_path from current
@@ -289,7 +294,7 @@ begin
 end
 $$;
 
--- What stands where, from the small tables: cheap at any number of ended jobs.
+-- How much is ready, running, due, waiting and dead, from the small tables: cheap at any number of ended jobs.
 create or replace function backlog() returns table (measure text, count bigint)
 language sql security definer stable
 set search_path from current

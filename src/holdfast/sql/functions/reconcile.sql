@@ -1,6 +1,7 @@
 -- Mend what hand-written SQL or a bug left inconsistent. Within one snapshot every open job has exactly
 -- its side row, so what is missing there is missing; it is checked again under the job's lock.
 -- Moves: running → queued | dead | error (lease missing). Roles: worker.
+-- Side rows of jobs that hand-written SQL moved elsewhere are dropped by the walks in strays.sql.
 --
 -- The walk goes over the table as it lies on disk, a bounded number of pages a call: that is bounded whatever the ids
 -- are, whatever is dead but not yet vacuumed, and so cheap for ended jobs (a fifth of a microsecond each) that millions
@@ -34,7 +35,8 @@ begin
 end
 $$;
 
--- The open jobs on so many pages of the table. The settings are for this one scan, and must not reach any other.
+-- The open jobs on so many pages of the table, and those that somebody ended by hand without the rest: nothing would ever
+-- retire them, and they would keep their dedup key. The settings are for this one scan, and must not reach any other.
 create or replace function open_on_pages(first_page bigint, max_pages integer) returns uuid[]
 language sql stable
 set search_path from current
@@ -50,10 +52,12 @@ as $$
     from jobs j
     where j.ctid >= format('(%s,0)', least(first_page, 4294967295))::tid
       and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
-      and j.state in ('queued', 'running', 'scheduled', 'retry'))
+      and (
+        j.state in ('queued', 'running', 'scheduled', 'retry')
+        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 
--- The same by id, a bounded number of jobs a call; for leaders of older releases.
+-- Mend inconsistent jobs by id, a bounded number a call; for leaders of older releases.
 create or replace function reconcile(after uuid default null, max_jobs integer default 1000)
 returns table (job_id uuid, repair text, last uuid)
 language plpgsql security definer
@@ -97,7 +101,7 @@ as $$
     where j.id >= first and j.id <= last and j.state in ('queued', 'running', 'scheduled', 'retry'))) b
 $$;
 
--- Those of the given jobs that are open and lack their side row.
+-- Those of the given jobs that are open and lack their side row, or have ended and do not know when or keep a dedup key.
 create or replace function broken_among(ids uuid[]) returns table (job_id uuid, fault text)
 language sql stable
 set search_path from current
@@ -108,7 +112,9 @@ as $$
   select j.id, case j.state
     when 'queued' then 'queued-without-ready'
     when 'running' then 'running-without-lease'
-    else 'waiting-without-due'
+    when 'scheduled' then 'waiting-without-due'
+    when 'retry' then 'waiting-without-due'
+    else 'ended-by-hand'
   end
   from jobs j
   where j.id = any (ids)
@@ -139,7 +145,7 @@ as $$
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
       when 'retry' then
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
-      else false
+      else j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
     end
 $$;
 
@@ -161,6 +167,11 @@ begin
 
   if fault = 'waiting-without-due' then
     insert into due (run_at, job_id) values (job.run_at, job.id) on conflict do nothing;
+    return true;
+  end if;
+
+  if fault = 'ended-by-hand' then
+    update jobs j set finished_at = coalesce(j.finished_at, now()), updated_at = now(), dedup_key = null where j.id = job.id;
     return true;
   end if;
 

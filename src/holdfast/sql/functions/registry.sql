@@ -1,5 +1,6 @@
 -- What processes tell about themselves: workers, job types, leaders. Moves: none. Roles: worker.
 
+-- Make a worker known, with its slots per lane, its job types and its queues.
 create or replace function register_worker(
   id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]
 ) returns void
@@ -74,7 +75,7 @@ begin
 end
 $$;
 
--- The same with the tenants that it serves; null for all.
+-- Make a worker known as `register_worker` does, with the tenants that it serves; null for all.
 create or replace function enlist_worker(
   id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]
 ) returns void
@@ -89,6 +90,7 @@ as $$
   where w.id = enlist_worker.id and w.tenants is distinct from enlist_worker.tenants
 $$;
 
+-- Say that a worker is alive; no row if it is unknown.
 create or replace function beat(id text, draining boolean) returns boolean
 language sql security definer
 set search_path from current
@@ -96,6 +98,19 @@ as $$
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 
+-- Say that a worker is alive, and how many slots of each lane it uses.
+create or replace function beat_with_slots(id text, draining boolean, used jsonb) returns boolean
+language sql security definer
+set search_path from current
+as $$
+  select check_lanes(used);
+  update workers w
+  set heartbeat_at = now(), draining = beat_with_slots.draining, used = beat_with_slots.used
+  where w.id = beat_with_slots.id
+  returning true
+$$;
+
+-- Say that a worker has gone, in good order.
 create or replace function unregister_worker(id text) returns void
 language sql security definer
 set search_path from current
@@ -120,6 +135,7 @@ as $$
   select count(*)::integer from gone
 $$;
 
+-- Make known what the code of a worker declares about its job types.
 create or replace function publish_types(definitions jsonb) returns void
 language sql security definer
 set search_path from current
@@ -255,7 +271,7 @@ as $$
     and (tenants is null or s.tenant = any (tenants))
 $$;
 
--- The same without what is paused, and with whether somebody limited it.
+-- The streams a worker may take from, without what is paused, and whether somebody limited them.
 create or replace function open_streams(types text[], queues text[] default null, tenants text[] default null)
 returns table (id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
 language sql security definer stable
@@ -277,8 +293,8 @@ as $$
         ('everything', '')))
 $$;
 
--- The same for a worker that says from which streams it has claimed since it last asked: they are in use, though whoever looks
--- may find them empty every time.
+-- The streams a worker may take from, for one that says from which of them it has claimed since it last asked: they are
+-- in use, though whoever looks may find them empty every time.
 create or replace function offer(types text[], queues text[], tenants text[], served integer[])
 returns table (id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
 language plpgsql security definer
@@ -397,7 +413,7 @@ begin
 end
 $$;
 
--- The same for leaders of older releases.
+-- Become or stay the leader, for leaders of older releases.
 create or replace function lead(name text, candidate text, seconds double precision) returns boolean
 language sql security definer
 set search_path from current
@@ -417,6 +433,7 @@ as $$
     and l.renewed_at between clock_timestamp() - interval '4 seconds' and clock_timestamp() + interval '1 second'
 $$;
 
+-- Give leadership up, so that another process can have it at once.
 create or replace function resign(name text, candidate text) returns void
 language sql security definer
 set search_path from current

@@ -25,7 +25,8 @@ as $$
       and s.closed_in is null)
 $$;
 
--- Requests for more than a hundred jobs at once stand behind all others of their tenant.
+-- Ask that jobs be canceled, paused, resumed, retried or deleted. Requests for more than a hundred jobs at once stand
+-- behind all others of their tenant.
 create or replace function request(
   verb text, job_ids uuid[], by text default null, note text default null, only_tenant text default null,
   at_once boolean default true

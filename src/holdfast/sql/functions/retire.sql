@@ -119,7 +119,7 @@ as $$
     highest('retention_days')))
 $$;
 
--- For leaders of older releases, which do not tell when they looked at the clock.
+-- Delete ended jobs whose time is over, for leaders of older releases, which do not tell when they looked at the clock.
 create or replace function retire_from(
   after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
 ) returns table (deleted integer, visited integer, reached uuid, kept uuid)
@@ -129,6 +129,7 @@ as $$
   select * from retire_known(null, retire_from.after, retire_from.max_jobs, retire_from.max_visited)
 $$;
 
+-- Delete ended jobs whose time is over, for leaders of older releases.
 create or replace function retire(after uuid default null, max_jobs integer default 500)
 returns table (deleted integer, reached uuid)
 language sql security definer

@@ -3,7 +3,7 @@
 -- Counts of what waits end at 10 000 and then say so: a flood must not make the answer dear. They count what stands in
 -- line for a worker; jobs behind the head of their target are counted with the target.
 
--- What was decided and still holds.
+-- What operators have decided and still holds.
 create or replace function list_controls() returns setof controls
 language sql security definer stable
 set search_path from current
@@ -108,6 +108,7 @@ as $$
     limit up_to) counted
 $$;
 
+-- Queues by name: what waits and runs there, pauses and limits.
 create or replace function list_queues(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (
@@ -121,7 +122,8 @@ as $$
   from scope_figures('queue', only_tenant, only_name, after, max_names) f
 $$;
 
--- With what the workers published of a type, and how many live ones know it.
+-- Job types by name: what waits and runs, pauses and limits. With what the workers published of a type, and how many
+-- live ones know it.
 create or replace function list_types(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (
@@ -141,8 +143,43 @@ as $$
   order by f.name
 $$;
 
--- With the slots of the workers that live and do not drain. Jobs count for the lane of their type, so that a fast job in
--- a general slot, and what workers claimed ahead, may make `running` more than `slots`.
+-- The slots of each lane of the workers that live and do not drain, and how many of them are in use: by the lane that a slot
+-- belongs to, because general slots run fast jobs, too. Workers tell with their heartbeat. For those that do not, and for one
+-- tenant alone, it is estimated from leases: fast jobs are in fast slots as far as there are any.
+create or replace function lane_slots(only_tenant text default null)
+returns table (lane text, slots bigint, used bigint)
+language sql security definer stable
+set search_path from current
+set jit = off
+as $$
+  with host as (
+    select w.id, coalesce((w.lanes ->> 'fast')::integer, 0) as fast, coalesce((w.lanes ->> 'general')::integer, 0) as general,
+      case when only_tenant is null then w.used end as used
+    from live_workers() w
+    where not w.draining
+  ), held as (
+    select l.worker, count(*) filter (where t.lane = 'fast') as fast, count(*) as jobs
+    from leases l
+    join streams s on s.id = l.stream
+    left join job_types t on t.name = s.type
+    where l.worker in (select host.id from host where host.used is null)
+      and (only_tenant is null or s.tenant = only_tenant)
+    group by l.worker
+  ), busy as (
+    select host.fast, host.general,
+      least(host.fast, coalesce((host.used ->> 'fast')::integer, held.fast, 0)) as fast_used,
+      least(host.general, coalesce((host.used ->> 'general')::integer, held.jobs - least(host.fast, held.fast), 0))
+        as general_used
+    from host
+    left join held on held.worker = host.id
+  )
+  select 'fast', coalesce(sum(busy.fast), 0), coalesce(sum(busy.fast_used), 0) from busy
+  union all
+  select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
+$$;
+
+-- The lanes: what waits and runs, pauses, slots and how many of them are in use. Jobs count for the lane of their type;
+-- `utilisation` is the part of the lane's own slots that is in use.
 create or replace function list_lanes(only_tenant text default null, only_name text default null)
 returns table (
   name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
@@ -150,14 +187,14 @@ returns table (
 language sql security definer stable
 set search_path from current
 as $$
-  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, offered.slots,
-    round(f.running::numeric / nullif(offered.slots, 0), 3)::double precision
+  select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, coalesce(offered.slots, 0),
+    round(offered.used::numeric / nullif(offered.slots, 0), 3)::double precision
   from scope_figures('lane', only_tenant, only_name, null, 100) f
-  cross join lateral (
-    select coalesce(sum((w.lanes ->> f.name)::integer), 0) as slots from live_workers() w where not w.draining) offered
+  left join lane_slots(only_tenant) offered on offered.lane = f.name
   order by f.name
 $$;
 
+-- Tenants by name: what waits and runs, pauses, limits and weights.
 create or replace function list_tenants(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (

@@ -7,7 +7,7 @@
 -- A settlement that meets a lock waits for two seconds, and then fails: meanwhile it holds the other leases of its
 -- batch, which cannot be renewed. The caller sends smaller ones.
 
--- Moves: running → success. Roles: worker.
+-- Record that attempts have succeeded, with their results. Moves: running → success. Roles: worker.
 create or replace function complete(
   worker       text,
   job_ids      uuid[],
@@ -129,8 +129,8 @@ as $$
   select greatest(0, least(2147483647, date_part('epoch', length) * 1000))::integer
 $$;
 
--- Failures of all kinds. `kind` is retryable (the default), retry (the handler asked for one), fatal or
--- hold; `outcome` is failed or timeout. Moves: running → retry | dead | error | paused | canceled. Roles: worker.
+-- Record failures of all kinds. `kind` is retryable (the default), retry (the handler asked for one), fatal or hold;
+-- `outcome` is failed or timeout. Moves: running → retry | dead | error | paused | canceled. Roles: worker.
 create or replace function fail(
   worker         text,
   job_ids        uuid[],
@@ -160,7 +160,8 @@ begin
 end
 $$;
 
--- Later, without costing an attempt. Moves: running → scheduled | queued | paused | canceled. Roles: worker.
+-- Put jobs off until later, without costing an attempt. Moves: running → scheduled | queued | paused | canceled. Roles:
+-- worker.
 create or replace function snooze(
   worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] default null
 ) returns table (job_id uuid, attempt integer, state text)
@@ -185,7 +186,7 @@ as $$
     null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
 $$;
 
--- The handler ended because it was told to. Moves: running → canceled | paused. Roles: worker.
+-- Record that handlers ended because they were told to. Moves: running → canceled | paused. Roles: worker.
 create or replace function stop(
   worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[] default null
 ) returns table (job_id uuid, attempt integer, state text)
@@ -407,12 +408,12 @@ as $$
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 
--- A worker whose claim broke off cannot know what it was given. It asks for a mark, and then names what it holds: its
--- other leases from before that mark are handed back. This call may arrive late, when the worker has given it up and
--- claimed more, which it cannot name; hence the mark. A mark is a moment and a transaction number, and a lease has to be
--- older by both: the clock may be set back meanwhile, and numbers are given again after a failover to a standby that
--- lagged behind. A lease that was renewed counts as younger, and lapses. Moves: running → queued | paused | canceled.
--- Roles: worker.
+-- Hand back what a worker was given without hearing of it. A worker whose claim broke off cannot know what it was
+-- given. It asks for a mark, and then names what it holds: its other leases from before that mark are handed back. This
+-- call may arrive late, when the worker has given it up and claimed more, which it cannot name; hence the mark. A mark
+-- is a moment and a transaction number, and a lease has to be older by both: the clock may be set back meanwhile, and
+-- numbers are given again after a failover to a standby that lagged behind. A lease that was renewed counts as younger,
+-- and lapses. Moves: running → queued | paused | canceled. Roles: worker.
 create or replace function release_unheard(
   worker text, job_ids uuid[], claimed_until timestamptz, before_number bigint
 ) returns integer
@@ -437,7 +438,7 @@ begin
 end
 $$;
 
--- Whatever is claimed after this call is younger than the mark that it answers. Roles: worker.
+-- A mark: whatever is claimed after this call is younger than it. Roles: worker.
 create or replace function claim_mark(out claimed_until timestamptz, out before_number bigint)
 language sql stable security definer
 set search_path from current
@@ -445,7 +446,7 @@ as $$
   select now(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 $$;
 
--- The same for workers of 0.2.0, which have no mark.
+-- Hand back what a worker does not hold, for workers of 0.2.0, which have no mark.
 create or replace function release_unknown(worker text, job_ids uuid[]) returns integer
 language sql security definer
 set search_path from current

@@ -4,10 +4,10 @@
 -- Every change is written to the audit log by the same transaction, and ends with a word to all workers, which look
 -- anew at what they may claim. A row of `controls` that says nothing any more is deleted.
 
--- Stop claims. What is paused already stays as it is, with who did it and why; but a tenant's pause of its own, which
--- the tenant may end, gives way to one by the installation's operators, which it may not. `by_tenant` is the tenant in
--- whose name its own operators pause it, null for the installation's; `public` lets tenants read the reason. Answers
--- whether anything changed.
+-- Stop claims in a queue, type, lane or tenant, or everywhere. What is paused already stays as it is, with who did it
+-- and why; but a tenant's pause of its own, which the tenant may end, gives way to one by the installation's operators,
+-- which it may not. `by_tenant` is the tenant in whose name its own operators pause it, null for the installation's;
+-- `public` lets tenants read the reason. Answers whether anything changed.
 create or replace function pause_scope_as(
   kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean
 ) returns boolean
@@ -43,7 +43,8 @@ begin
 end
 $$;
 
--- Let claims go on. With `by_tenant`, only what that tenant's own operators paused. Answers whether anything changed.
+-- Let claims go on in a queue, type, lane or tenant, or everywhere. With `by_tenant`, only what that tenant's own
+-- operators paused. Answers whether anything changed.
 create or replace function resume_scope_as(
   kind text, name text, by text, note text, by_key uuid, by_tenant text
 ) returns boolean
@@ -88,8 +89,8 @@ begin
 end
 $$;
 
--- The same for the installation's operators, and for servers of older releases. These tell a tenant's operator by the
--- beginning of a name, which does not count: the key does.
+-- Stop claims in a queue, type, lane or tenant, or everywhere, for the installation's operators, and for servers of
+-- older releases. These tell a tenant's operator by the beginning of a name, which does not count: the key does.
 create or replace function pause_scope(
   kind text, name text, by text, note text default null, by_key uuid default null
 ) returns boolean
@@ -100,7 +101,8 @@ as $$
     pause_scope.kind, pause_scope.name, by, note, by_key, tenant_of_key(pause_scope.kind, pause_scope.name, by_key), false)
 $$;
 
--- Older servers name the tenant, with a slash behind it, in `only_by`.
+-- Let claims go on in a queue, type, lane or tenant, or everywhere. Older servers name the tenant, with a slash behind
+-- it, in `only_by`.
 create or replace function resume_scope(
   kind text, name text, by text, note text default null, by_key uuid default null, only_by text default null
 ) returns boolean
@@ -127,7 +129,7 @@ as $$
     and 'admin' <> all (k.scopes)
 $$;
 
--- How many jobs may run at once, and start per time; null for no limit. Answers whether anything changed.
+-- Set how many jobs may run at once, and start per time; null for no limit. Answers whether anything changed.
 create or replace function set_limit(
   kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text,
   by_key uuid default null
@@ -138,7 +140,7 @@ as $$
   select change_limits(kind, name, '{limit,rate}', limit_count, rate_count, rate_seconds, null, by, by_key)
 $$;
 
--- A tenant's share where tenants compete; null for the usual one, which is 1. Answers whether anything changed.
+-- Set a tenant's share where tenants compete; null for the usual one, which is 1. Answers whether anything changed.
 create or replace function set_weight(tenant text, weight double precision, by text, by_key uuid default null)
 returns boolean
 language sql security definer

@@ -4,7 +4,7 @@
 -- Each walk looks at up to `max_rows` rows behind `after`, and answers what it mended and where to go on: null at the
 -- end. What is found without a lock is judged once more when it is locked.
 
--- Leases of jobs that do not run, or that run another attempt, are dropped.
+-- Drop leases of jobs that do not run, or that run another attempt.
 create or replace function drop_stray_leases(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -40,7 +40,7 @@ begin
 end
 $$;
 
--- Entries of `ready` are dropped whose job is gone, or not queued, or stands elsewhere. Claims drop them as well, but only
+-- Drop entries of `ready` whose job is gone, or not queued, or stands elsewhere. Claims drop them as well, but only
 -- where a worker comes by.
 create or replace function drop_stray_entries(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
@@ -107,7 +107,7 @@ as $$
             or entry_fits.rank not in (0, ready_rank(j.priority, true), ready_rank(j.priority, false)))))
 $$;
 
--- Entries of `due` are dropped whose job does not wait for that moment. Promotion drops them as well, once it has come.
+-- Drop entries of `due` whose job does not wait for that moment. Promotion drops them as well, once it has come.
 create or replace function drop_stray_due(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -331,7 +331,7 @@ begin
 end
 $$;
 
--- Whole walks in one call, for leaders of older releases and for tests.
+-- Drop side rows whose job does not fit: whole walks in one call, for leaders of older releases and for tests.
 create or replace function drop_strays(max_rows integer default 500) returns integer
 language plpgsql security definer
 set search_path from current
@@ -368,6 +368,7 @@ begin
 end
 $$;
 
+-- Seat targets that have a line but no head, in one call.
 create or replace function headless_targets(max_targets integer default 500) returns integer
 language plpgsql security definer
 set search_path from current
@@ -387,6 +388,7 @@ begin
 end
 $$;
 
+-- Forget permits of keys that nobody uses, in one call.
 create or replace function forget_permits(max_permits integer default 1000) returns integer
 language plpgsql security definer
 set search_path from current

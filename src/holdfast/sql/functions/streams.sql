@@ -197,10 +197,10 @@ begin
 end
 $$;
 
--- Forget what is idle. The walk goes over leases first, because there is no index by which the running jobs of a stream can be
--- found: what runs counts as used, and is not idle for the rest of this walk, however short the time is that is set. Then it
--- goes over the streams. Looks at up to `max_rows` rows behind `after`, and answers how many streams it deleted, and where to
--- go on: null at the end. Roles: worker.
+-- Forget streams that are idle. The walk goes over leases first, because there is no index by which the running jobs of
+-- a stream can be found: what runs counts as used, and is not idle for the rest of this walk, however short the time is
+-- that is set. Then it goes over the streams. Looks at up to `max_rows` rows behind `after`, and answers how many
+-- streams it deleted, and where to go on: null at the end. Roles: worker.
 create or replace function forget_streams(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer

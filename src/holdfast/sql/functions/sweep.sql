@@ -1,8 +1,8 @@
 -- Take back what lapsed. Roles: worker.
 
--- Moves: running → queued | dead | error | paused | canceled; the attempt is closed as `lost`.
--- No lease is lapsed until the database has been up, and the caller connected, for one full lease: an
--- outage burns no attempt. `after` is how far an earlier sweep has come.
+-- Take back the leases of attempts whose time is over. Moves: running → queued | dead | error | paused | canceled; the
+-- attempt is closed as `lost`. No lease is lapsed until the database has been up, and the caller connected, for one
+-- full lease: an outage burns no attempt. `after` is how far an earlier sweep has come.
 create or replace function sweep(
   connected_seconds double precision, max_jobs integer default 200, after timestamptz default '-infinity'
 ) returns table (job_id uuid, attempt integer, worker text, state text)
@@ -31,8 +31,8 @@ begin
 end
 $$;
 
--- The same for a leader that knows which leases may be judged. Answers what was taken back, and with a null state what
--- has lapsed by the clock but is spared.
+-- Take back lapsed leases, for a leader that knows which of them may be judged. Answers what was taken back, and with a
+-- null state what has lapsed by the clock but is spared.
 -- 1. Nothing at all is judged unless the clock shows about what it showed at the leader's last probe: between the two
 --    the server may have stood still, or its clock been set. Then the one row that is answered has no job.
 -- 2. A lease is spared if its length is above `spared_above` and at most `spared_up_to` of one of the breaks.

@@ -76,9 +76,9 @@ begin
 end
 $$;
 
--- The same with what the jobs have reported; a report is a change. Why a job was done is known when it is. While a job is
--- paused, held or canceled, `message` is what was said for clients about that: never the text of an exception, nor what
--- operators wrote for each other.
+-- The public fields of jobs, with what the jobs have reported; a report is a change. Why a job was done is known when it
+-- is. While a job is paused, held or canceled, `message` is what was said for clients about that: never the text of an
+-- exception, nor what operators wrote for each other.
 create or replace function visible_jobs(tenants text[], job_ids uuid[])
 returns table (
   id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz, message text,
@@ -136,7 +136,7 @@ begin
 end
 $$;
 
--- The same, bounded in bytes: see items_page.
+-- What a job has stored, page by page, bounded in bytes: see `items_page`.
 create or replace function tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer)
 returns table (id bigint, collection text, key text, data text, created_at timestamptz, more boolean)
 language plpgsql security definer stable

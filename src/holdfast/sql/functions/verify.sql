@@ -1,6 +1,7 @@
 -- The invariants, as one read of the live database: a row per offence, none when all is well.
 -- Moves: none. Roles: worker, operator.
 
+-- Check the invariants over the live tables; a row for each offence.
 create or replace function verify(max_offences integer default 100)
 returns table (invariant text, job_id uuid, detail text)
 language sql security definer stable

@@ -62,6 +62,9 @@ select
     join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = $1::name and c.relkind in ('r', 'p', 'v', 'm', 'f') and c.relname <> 'testing_clock'
       and pg_get_userbyid(c.relowner) <> $1 || '_owner'
+      -- After a restore, the engine's own may belong to somebody else, all of them.
+      and c.relowner is distinct from (
+        select s.relowner from pg_class s where s.relnamespace = c.relnamespace and s.relname = 'schema_steps')
     order by 1) as foreign_tables;
 
 -- name: overruled_settings

@@ -11,6 +11,53 @@ left join pg_roles p on p.rolname = r.name
 cross join (
   select case when current_setting('server_version_num')::integer >= 160000 then 'set' else 'member' end as name) mode;
 
+-- name: missing_rights
+-- What the engine's roles may not do though they must, who owns what belongs to the engine's owner, and what everybody may
+-- call. $1 is the schema, $2 and $3 are functions and tables with the role that needs them. Only what was granted to the
+-- role itself counts: what everybody may do is to be taken back.
+with place as (
+  select n.oid, n.nspname, n.nspowner, n.nspacl from pg_namespace n where n.nspname = $1::name
+), needed as (
+  select n.name, n.role, r.oid as grantee
+  from unnest($2::text[], $3::text[]) as n (name, role)
+  left join pg_roles r on r.rolname = n.role
+), object as (
+  select p.proname as name, p.proowner as owner, coalesce(p.proacl, acldefault('f', p.proowner)) as rights, 'EXECUTE' as right
+  from pg_proc p
+  join place on place.oid = p.pronamespace
+  union all
+  select c.relname, c.relowner, coalesce(c.relacl, acldefault('r', c.relowner)), 'SELECT'
+  from pg_class c
+  join place on place.oid = c.relnamespace
+  where c.relkind in ('r', 'v')
+)
+select needed.role || ' may not ' || case object.right when 'SELECT' then 'read' else 'call' end as fault,
+  object.name::text as name
+from needed
+join object on object.name = needed.name
+where not exists (
+  select from aclexplode(object.rights) a where a.grantee = needed.grantee and a.privilege_type = object.right)
+union all
+select distinct needed.role || ' may not use', 'the schema'
+from needed
+cross join place
+where not exists (
+  select from aclexplode(place.nspacl) a where a.grantee = needed.grantee and a.privilege_type = 'USAGE')
+union all
+select 'everybody may call', object.name::text
+from object
+where exists (select from aclexplode(object.rights) a where a.grantee = 0 and a.privilege_type = 'EXECUTE')
+union all
+select pg_get_userbyid(c.relowner) || ' owns', owned.name::text
+from place
+join pg_class c on c.relnamespace = place.oid and c.relname = 'schema_steps'
+join (
+  select object.name, object.owner from object
+  union all
+  select 'the schema', place.nspowner from place) owned on owned.owner = c.relowner
+where pg_get_userbyid(c.relowner) <> $1 || '_owner'
+order by 1, 2;
+
 -- name: login
 -- What this login may do.
 select current_user as name, r.rolsuper as superuser, r.rolcreaterole as may_create_roles,

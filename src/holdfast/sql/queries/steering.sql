@@ -50,8 +50,9 @@ select holdfast.open_type($1, holdfast.as_caller($2, $5, $6), $3, $4);
 -- name: list_lanes
 -- Both lanes.
 select left(name, 200) as name, waiting, waiting_more, running, holdfast.readable(paused_at) as paused_at,
-  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, slots, utilisation
-from holdfast.list_lanes($1, $2);
+  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, l.slots, coalesce(s.used, 0) as used, utilisation
+from holdfast.list_lanes($1, $2) l
+left join holdfast.lane_slots($1) s on s.lane = l.name;
 
 -- name: list_tenants
 -- Tenants by name.

@@ -102,8 +102,8 @@ from holdfast.report($1, $2, $3, $4, $5::text::jsonb, $6, $7::text::jsonb, $8, $
 select holdfast.enlist_worker($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[], $8::text[]);
 
 -- name: beat
--- A worker is alive.
-select holdfast.beat($1, $2);
+-- A worker is alive, and uses this many slots of each lane.
+select holdfast.beat_with_slots($1, $2, $3::text::jsonb);
 
 -- name: unregister_worker
 -- A worker has gone, in good order.

@@ -157,9 +157,10 @@ class TypeDetails(QueueDetails):
 
 
 class LaneDetails(_ScopeDetails):
-    """A lane, with the slots of live workers; `utilisation` is `running` divided by them."""
+    """A lane, with the slots of live workers; `utilisation` is the part of them that is used."""
 
     slots: int
+    used: int
     utilisation: float | None
 
 

@@ -1,0 +1,39 @@
+-- Give the engine's objects back to their owner: after a restore with --no-owner they belong to whoever restored them, and
+-- functions that run with their owner's rights would run with that login's. What belongs to others stays theirs.
+
+do $$
+declare
+  restorer oid;
+  place    oid;
+  command  text;
+begin
+  select c.relowner, c.relnamespace into restorer, place
+  from pg_class c
+  where c.oid = to_regclass('holdfast.schema_steps');
+  if restorer is null or pg_get_userbyid(restorer) = 'holdfast_owner' then
+    return;
+  end if;
+  for command in
+    select format('alter schema %I owner to holdfast_owner', n.nspname)
+    from pg_namespace n
+    where n.oid = place and n.nspowner = restorer
+    union all
+    select format('alter %s %s owner to holdfast_owner',
+      case c.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, c.oid::regclass)
+    from pg_class c
+    where c.relnamespace = place
+      and c.relowner = restorer
+      and c.relkind in ('r', 'p', 'v', 'S')
+      -- A sequence of a column goes with its table.
+      and not exists (
+        select from pg_depend d
+        where d.classid = 'pg_class'::regclass and d.objid = c.oid and c.relkind = 'S' and d.deptype in ('a', 'i'))
+    union all
+    select format('alter routine %s owner to holdfast_owner', p.oid::regprocedure)
+    from pg_proc p
+    where p.pronamespace = place and p.proowner = restorer
+  loop
+    execute command;
+  end loop;
+end
+$$;
