@@ -1,5 +1,39 @@
 CREATE SCHEMA holdfast;
 ALTER SCHEMA holdfast OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.accepted_payloads(types text[], known text[]) RETURNS TABLE(type text, mode text, digest text, shape text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with rule as materialized (
+    select setting('VALIDATE_PAYLOADS') as mode
+  ), live as materialized (
+    select distinct served.type, w.shapes ->> served.type as digest
+    from live_workers() w
+    cross join lateral unnest(w.types) as served (type)
+    where not w.draining and served.type = any (accepted_payloads.types)
+  ), last as (
+    select distinct on (s.type) s.type, s.digest
+    from payload_shapes s
+    where s.type = any (accepted_payloads.types) and not exists (select from live where live.type = s.type)
+    order by s.type, s.published_at desc, s.digest
+  ), counting as materialized (
+    select c.type, c.digest, s.shape, s.published_at
+    from (select l.type, l.digest from live l union all select l.type, l.digest from last l) c
+    left join payload_shapes s on s.type = c.type and s.digest = c.digest
+  ), verdict as (
+    select asked.type, case
+        when rule.mode = 'off' or exists (select from counting c where c.type = asked.type and c.shape is null) then 'off'
+        else rule.mode
+      end as mode
+    from (select distinct unnest(accepted_payloads.types)) as asked (type)
+    cross join rule
+  )
+  select v.type, v.mode, c.digest, case when c.digest <> all (accepted_payloads.known) then c.shape::text end
+  from verdict v
+  left join counting c on c.type = v.type and v.mode <> 'off'
+  order by v.type, c.published_at desc, c.digest
+$$;
+ALTER FUNCTION holdfast.accepted_payloads(types text[], known text[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.admit(after text DEFAULT ''::text, max_gates integer DEFAULT 200) RETURNS TABLE(looked integer, reached text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -214,6 +248,24 @@ CREATE FUNCTION holdfast.all_open(ids integer[]) RETURNS boolean
     where not exists (select from streams s where s.id = asked.id and s.closed_in is null))
 $$;
 ALTER FUNCTION holdfast.all_open(ids integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) RETURNS TABLE(job_id uuid, state text, outcome text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(answered_key.tenant);
+  return query
+  select j.id, j.state, case
+      when k.fingerprint = job_fingerprint(answered_key.type, answered_key.payload) then 'existing'
+      else 'conflict'
+    end
+  from idempotency_keys k
+  join jobs j on j.id = k.job_id and j.tenant = k.tenant
+  where k.tenant = answered_key.tenant and k.key = answered_key.key;
+end
+$$;
+ALTER FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.as_caller(by text, address text, request_id text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -1062,10 +1114,12 @@ begin
   if wrong is null then
     select format('job type %s: %s', definition ->> 'name', case
         when definition ->> 'on_failure' not in ('retry', 'hold') then 'on_failure must be retry or hold'
+        when length(definition ->> 'payload_shape') > 131072 then 'payload_shape must have at most 131072 characters'
         else 'payload_schema must have at most 1048576 characters'
       end) into wrong
     from jsonb_array_elements(definitions) as definition
     where definition ->> 'on_failure' not in ('retry', 'hold') or length(definition ->> 'payload_schema') > 1048576
+      or length(definition ->> 'payload_shape') > 131072
     limit 1;
   end if;
   if wrong is not null then
@@ -2001,6 +2055,16 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.declared_shapes(definitions jsonb) RETURNS TABLE(type text, digest text, shape jsonb)
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select distinct on (1) definition ->> 'name', shape_digest(given.shape), given.shape
+  from jsonb_array_elements(definitions) as definition
+  cross join lateral (select nullif(definition -> 'payload_shape', 'null')) as given (shape)
+  order by 1
+$$;
+ALTER FUNCTION holdfast.declared_shapes(definitions jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2276,6 +2340,18 @@ CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETU
   join jobs j on j.id = named.job_id
 $$;
 ALTER FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select publish_types(enlist.definitions);
+  select enlist_worker(
+    enlist.id, enlist.host, enlist.pid, enlist.version, enlist.lanes, enlist.types, enlist.queues, enlist.tenants);
+  update workers w
+  set shapes = (select jsonb_object_agg(d.type, d.digest) from declared_shapes(enlist.definitions) d)
+  where w.id = enlist.id
+$$;
+ALTER FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2875,6 +2951,21 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.forget_shapes() RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  delete from payload_shapes s
+  where s.ctid = any (array(
+    select o.ctid
+    from payload_shapes o
+    where o.published_at < now() - interval '1 day'
+      and exists (select from payload_shapes n where n.type = o.type and n.published_at > o.published_at)
+      and not exists (select from workers w where w.shapes ->> o.type = o.digest)
+    limit 1000
+    for update skip locked))
+$$;
+ALTER FUNCTION holdfast.forget_shapes() OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.forget_streams(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2923,6 +3014,7 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+  select forget_shapes();
   with gone as (
     delete from workers w
     where w.ctid = any (array(
@@ -3812,7 +3904,8 @@ CREATE TABLE holdfast.workers (
     lanes jsonb NOT NULL,
     types text[] NOT NULL,
     queues text[],
-    tenants text[]
+    tenants text[],
+    shapes jsonb
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
@@ -4350,6 +4443,19 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) RETURNS TABLE(shape text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select distinct s.shape::text
+  from live_workers() w
+  left join payload_shapes s on s.type = other_shapes.type and s.digest = w.shapes ->> other_shapes.type
+  where w.id <> other_shapes.worker
+    and other_shapes.type = any (w.types)
+    and (w.queues is null or other_shapes.queue = any (w.queues))
+    and (w.tenants is null or other_shapes.tenant = any (w.tenants))
+$$;
+ALTER FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.page_bytes() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4887,11 +4993,23 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.publish_shapes(definitions jsonb) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into payload_shapes as s (type, digest, shape)
+  select d.type, d.digest, d.shape
+  from declared_shapes(definitions) d
+  order by d.type
+  on conflict on constraint payload_shapes_pkey do update set published_at = now()
+$$;
+ALTER FUNCTION holdfast.publish_shapes(definitions jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select check_types(definitions);
+  select publish_shapes(definitions);
   insert into job_types as t (
     name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
     lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
@@ -6621,6 +6739,11 @@ declare
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
   end;
 begin
+  if name = 'VALIDATE_PAYLOADS' then
+    return case when value not in ('refuse', 'warn', 'off') then
+      format('%s must be refuse, warn or off, not %s', name, quote_literal(left(value, 40)))
+    end;
+  end if;
   if bound is null then
     return null;
   end if;
@@ -6802,6 +6925,12 @@ CREATE FUNCTION holdfast.several_tenants() RETURNS boolean
     < (select s.tenant from streams s order by s.tenant desc limit 1)
 $$;
 ALTER FUNCTION holdfast.several_tenants() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.shape_digest(shape jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select encode(sha256(convert_to(coalesce(shape::text, ''), 'UTF8')), 'hex')
+$$;
+ALTER FUNCTION holdfast.shape_digest(shape jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.show_hidden(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7922,6 +8051,13 @@ CREATE TABLE holdfast.parked (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.parked OWNER TO holdfast_owner;
+CREATE TABLE holdfast.payload_shapes (
+    type text NOT NULL COLLATE pg_catalog."C",
+    digest text NOT NULL COLLATE pg_catalog."C",
+    shape jsonb,
+    published_at timestamp with time zone DEFAULT now() NOT NULL
+);
+ALTER TABLE holdfast.payload_shapes OWNER TO holdfast_owner;
 CREATE TABLE holdfast.ready (
     stream integer NOT NULL,
     rank integer NOT NULL,
@@ -8032,6 +8168,8 @@ ALTER TABLE ONLY holdfast.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY (stream, rank, seq);
+ALTER TABLE ONLY holdfast.payload_shapes
+    ADD CONSTRAINT payload_shapes_pkey PRIMARY KEY (type, digest);
 ALTER TABLE ONLY holdfast.permits
     ADD CONSTRAINT permits_pkey PRIMARY KEY (gate, slot);
 ALTER TABLE ONLY holdfast.ready
@@ -8135,6 +8273,11 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.admit(after text, max_gates integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
@@ -8145,6 +8288,11 @@ GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer
 REVOKE ALL ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.all_open(ids integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_client;
 GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_operator;
@@ -8217,6 +8365,7 @@ REVOKE ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, pref
 GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.declared_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
@@ -8239,6 +8388,8 @@ REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], te
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) FROM PUBLIC;
@@ -8279,6 +8430,7 @@ REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integ
 GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forget_shapes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
@@ -8407,6 +8559,8 @@ REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenant
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
@@ -8436,6 +8590,7 @@ GRANT ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp wit
 REVOKE ALL ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.publish_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
@@ -8532,6 +8687,7 @@ REVOKE ALL ON FUNCTION holdfast.setting_fault(name text, value text) FROM PUBLIC
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.several_tenants() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.shape_digest(shape jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) FROM PUBLIC;
