@@ -6,17 +6,28 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, Unpack
 from uuid import UUID
 
 from holdfast.bounds import BOUNDS, shown
+from holdfast.client.acceptance import Acceptance
 from holdfast.client.job_ref import JobRef
 from holdfast.client.new_job import EnqueueMiddleware, NewJob, Record
 from holdfast.definitions.payload import JsonText, encode_plain
 from holdfast.definitions.registry import Registry
-from holdfast.errors import AlreadyFinal, Conflict, HoldfastError, InvalidInput, KeyConflict, NotFound, WaitTimeout
+from holdfast.errors import (
+    AlreadyFinal,
+    Conflict,
+    HoldfastError,
+    InvalidInput,
+    InvalidPayload,
+    KeyConflict,
+    NotFound,
+    WaitTimeout,
+)
 from holdfast.model.filters import Filters
 from holdfast.model.ids import new_job_ids
 from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
@@ -60,10 +71,12 @@ class Client:
         *,
         bus: Bus | None = None,
         middleware: Sequence[EnqueueMiddleware] = (),
+        acceptance: Acceptance | None = None,
     ) -> None:
         self._store, self._registry = store, registry
         self._bus = bus or Bus()
         self._middleware = middleware
+        self._acceptance = acceptance
 
     def over(self, conn: Any) -> Client:
         """The same client on a caller's connection: what it does happens when that transaction commits."""
@@ -72,6 +85,13 @@ class Client:
     def with_store(self, store: JobStore) -> Client:
         """The same client over another store."""
         return Client(store, self._registry, bus=self._bus, middleware=self._middleware)
+
+    def for_strangers(self) -> Client:
+        """The same client for callers who do not have the handlers: payloads are recorded as they were sent, unless no
+        live worker takes them.
+        """
+        acceptance = Acceptance(self._store, self._registry, self._bus)
+        return Client(self._store, self._registry, bus=self._bus, middleware=self._middleware, acceptance=acceptance)
 
     async def enqueue(self, job_type: str, payload: Any = None, **options: Unpack[Options]) -> JobRef:
         """Record one job. A key that has a job of another type or payload raises KeyConflict."""
@@ -100,7 +120,7 @@ class Client:
     @property
     def _is_unobserved(self) -> bool:
         """Whether nobody but the database is to hear of what is recorded."""
-        return not self._middleware and not self._bus.hears(JobEnqueued)
+        return not self._middleware and self._acceptance is None and not self._bus.hears(JobEnqueued)
 
     async def _store_alike(self, job_type: str, payloads: list[Any]) -> list[JobRef]:
         """The same as below for jobs of one type without options, with as little as possible made for each."""
@@ -132,9 +152,13 @@ class Client:
 
     async def _store_all(self, asked: list[Asked]) -> list[JobRef]:
         intents = self._intents(asked)
-        answers: list[Enqueued] = []
-        for start in range(0, len(intents), BATCH):
-            answers += await self._store.enqueue(intents[start : start + BATCH])
+        answered = await self._acceptance.answers(intents) if self._acceptance is not None else {}
+        new = [intent for position, intent in enumerate(intents) if position not in answered]
+        recorded: list[Enqueued] = []
+        for start in range(0, len(new), BATCH):
+            recorded += await self._store.enqueue(new[start : start + BATCH])
+        given = iter(recorded)
+        answers = [answered.get(position) or next(given) for position in range(len(intents))] if answered else recorded
         if self._bus.hears(JobEnqueued):
             for intent, answer in zip(intents, answers, strict=True):
                 self._bus.emit(
@@ -162,7 +186,7 @@ class Client:
             raise InvalidInput(f"a job type must have 1 to {_LONGEST_TYPE} characters")
         known = self._registry.get(job_type)
         payload = {} if payload is None else payload
-        text = encode_plain(job_type, payload) if known is None else known.payload.encode(payload)
+        text = self._encoded(job_type, payload)
         if not options and (known is None or known.queue == "default"):
             return Intent(job_id, job_type, text)
         engine = engine_options(options)
@@ -172,6 +196,19 @@ class Client:
         return Intent(
             job_id, job_type, text, engine, "default" if tenant is None else tenant, options.get("created_by")
         )
+
+    def _encoded(self, job_type: str, payload: Any) -> str:
+        """A payload of a declared type as its handler gets it; a stranger's as it was sent.
+
+        The handler of a release that is just being replaced might not take what this one makes of it.
+        """
+        known = self._registry.get(job_type)
+        if known is None:
+            return encode_plain(job_type, payload)
+        if self._acceptance is not None:
+            with suppress(InvalidPayload):  # middleware may have put in what only the type can write
+                return encode_plain(job_type, payload)
+        return known.payload.encode(payload)
 
     async def record(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents that were checked elsewhere, past all middleware."""

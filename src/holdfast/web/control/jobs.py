@@ -124,7 +124,8 @@ def jobs_router(state: State) -> APIRouter:
         caller = await deadline.holds(submitter(request))
         async with received(request, Batch, deadline, small=_SMALL_BATCH) as batch:
             await deadline.holds(waiting.refuse_too_many(caller, len(batch.jobs)))
-            answers = await asyncio.gather(*(_record_one(state, caller, job, request, deadline) for job in batch.texts))
+            jobs = enumerate(batch.texts)
+            answers = await asyncio.gather(*(_record_one(state, caller, job, request, deadline) for job in jobs))
         return Response(to_json({"results": answers}), 202, media_type=_JSON)
 
     @router.get(
@@ -199,16 +200,17 @@ async def _waited(state: State, request: Request, caller: Caller, job_id: UUID, 
 
 
 async def _record_one(
-    state: State, caller: Caller, job: bytes, request: Request, deadline: Deadline
+    state: State, caller: Caller, job: tuple[int, bytes], request: Request, deadline: Deadline
 ) -> dict[str, Any]:
-    """One of a batch: what became of it, whatever becomes of the others."""
+    """One of a batch, with its position: what became of it, whatever becomes of the others."""
+    position, text = job
     try:
-        submission = Submission.model_validate_json(job)
+        submission = Submission.model_validate_json(text)
         ref = await _record(state, caller, submission, request, deadline)
     except ValidationError as fault:
         return {"problem": problem_of(fault).body(_below(request))}
     except HoldfastError as fault:
-        return {"problem": translated(fault).body(_below(request))}
+        return {"problem": translated(fault, within=f"/jobs/{position}").body(_below(request))}
     return {"jobId": str(ref.id), "status": ref.status.value}
 
 
