@@ -214,6 +214,13 @@ ENTRIES: tuple[Entry, ...] = (
         engine=True,
     ),
     Entry(
+        name="validate_payloads",
+        default="refuse",
+        parse=_choice("refuse", "warn", "off"),
+        description="what becomes of payloads over HTTP and by the command line that no live worker takes",
+        engine=True,
+    ),
+    Entry(
         name="result_max_bytes",
         default=1_048_576,
         parse=_whole(1, 100 * 2**20),
@@ -285,6 +292,7 @@ class Config:
     lease_sec_default: float
     max_attempts_default: int
     payload_max_bytes: int
+    validate_payloads: str
     result_max_bytes: int
     ageing_seconds: float
     retention_days: float

@@ -38,6 +38,7 @@ its own writes, or reports, must be stopped, by LeaseLost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -130,9 +131,14 @@ class InvalidInput(HoldfastError):
 
 
 class InvalidPayload(InvalidInput):
-    """A payload does not fit the annotations of its job type."""
+    """A payload does not fit the annotations of its job type. `faults`, where known: (JSON pointer, what is wrong)."""
 
     code = "invalid-payload"
+
+    def __init__(self, message: str = "", *, faults: Sequence[tuple[str, str]] = (), position: int = 0) -> None:
+        super().__init__(message)
+        #: What was found, and which of several payloads it is about.
+        self.faults, self.position = faults, position
 
 
 class PayloadTooLarge(InvalidPayload):

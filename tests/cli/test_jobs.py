@@ -161,3 +161,19 @@ async def test_too_many_queues_of_a_tenant_are_refused_with_advice(cli: Cli, con
     assert refused.stderr.startswith("error: tenant default has 1 ")
     assert "raise the limit" in refused.stderr
     await cli("enqueue", "add", "{}", "--queue", "a")
+
+
+async def test_enqueue_refuses_what_no_worker_takes(cli: Cli, hf: Holdfast, conn: asyncpg.Connection) -> None:
+    @Holdfast().job("mail")
+    async def mail(ctx: Context, to: str) -> None: ...
+
+    definitions = json.dumps([mail.job_type.published()])
+    await conn.execute("select publish_types($1::jsonb)", definitions)
+    misfit = await cli("enqueue", "mail", '{"to": 1}', code=2)
+    assert "mail: to: Input should be a valid string" in misfit.output
+    lines = await cli("enqueue", "mail", "-", stdin='{"to": "ada"}\n\n{"from": "ada"}\n', code=2)
+    assert "line 3: mail: to: Field required; from: Extra inputs are not permitted" in lines.output
+    assert await hf.find() == []
+    await conn.execute("update settings set value = 'warn' where name = 'VALIDATE_PAYLOADS'")
+    await cli("enqueue", "mail", '{"to": 1}')
+    assert len(await hf.find()) == 1

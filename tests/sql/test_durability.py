@@ -24,6 +24,7 @@ VOLATILE = {
     "job_events": "written beside jobs or leases",
     "repairs": "counts what was mended, beside the mending",
     "workers": "heartbeats: a worker that is unknown registers again",
+    "payload_shapes": "published again by every worker that starts; without them everything is accepted",
     "leaders": "two leaders are harmless",
     "schema_steps": "a migration that a crash takes back is done again",
     "schema_functions": "a migration that a crash takes back is done again",

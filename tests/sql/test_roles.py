@@ -15,13 +15,14 @@ ROLES = ("api", "worker", "operator", "client")
 EVERYBODY = {
     "enqueue", "enqueue_many", "enqueue_plain", "release_held", "request", "get_jobs", "list_jobs", "get_attempts",
     "get_events", "get_progress", "get_items", "backlog", "summaries", "listed_ids", "attempts_page", "events_page",
-    "items_page", "payload_limit",
+    "items_page", "payload_limit", "accepted_payloads", "answered_key",
 }  # fmt: skip
 WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
     "release_unknown", "release_unheard", "claim_mark",
     "stop", "eligible_streams", "open_streams", "ready_streams", "work_left", "register_worker",
-    "enlist_worker", "beat", "beat_with_slots", "unregister_worker", "admit", "forget_permits",
+    "enlist_worker", "enlist", "other_shapes", "beat", "beat_with_slots", "unregister_worker",
+    "admit", "forget_permits",
     "publish_types", "lead", "preside", "unheard", "recover", "ended_attempts", "review_leases", "clamp_leases",
     "clamp_rates", "clamp_backoff", "resign",
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
@@ -44,7 +45,7 @@ OPERATORS = EVERYBODY | {
 }  # fmt: skip
 CLIENTS = {
     "submit", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items", "tenant_items_page",
-    "payload_limit", "tenant_request", "waiting_jobs",
+    "payload_limit", "tenant_request", "waiting_jobs", "accepted_payloads", "answered_key",
     "find_key", "touch_keys", "probe", "as_caller", "issue_events_token", "find_events_token",
 }  # fmt: skip
 #: What touches nothing, and needs no rights of its own.

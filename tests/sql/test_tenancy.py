@@ -21,11 +21,12 @@ CALLS = {
     "tenant_items_page": "tenant_items_page($1, $2, null, 10)",
     "tenant_request": "tenant_request($1, 'cancel', $2, 'me', null)",
     "waiting_jobs": "waiting_jobs($1, 10)",
+    "answered_key": "answered_key($1, $2::uuid::text, 'x', '{}'::jsonb)",
 }
 #: Those that are about keys, and know no tenant before they have found one.
 ABOUT_KEYS = {"find_key", "touch_keys", "issue_events_token", "find_events_token"}
-#: Tell whether the server takes writes and how large a payload may be, or look at their argument alone.
-ABOUT_THE_SERVER = {"probe", "payload_limit", "readable"}
+#: Tell whether the server takes writes, how large a payload may be and what workers take, or look at their argument.
+ABOUT_THE_SERVER = {"probe", "payload_limit", "accepted_payloads", "readable"}
 #: Says from where the caller speaks, and does nothing else.
 ABOUT_THE_CALLER = {"as_caller"}
 

@@ -16,7 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
 from holdfast.cli.output import echo, echo_json
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.model.states import State
 
 __all__ = ["enqueue"]
@@ -69,7 +69,7 @@ async def _enqueue_one(
     job_type: str, payload: dict[str, Any], options: dict[str, Any], *, wait: bool, timeout: float | None
 ) -> int:
     async with Holdfast() as hf:
-        ref = await hf.enqueue(job_type, payload, **options)
+        ref = await hf.client.for_strangers().enqueue(job_type, payload, **options)
         echo(str(ref.id))
         return await _print_result(hf, ref.id, timeout) if wait else Exit.OK
 
@@ -86,23 +86,28 @@ async def _print_result(hf: Holdfast, job_id: UUID, timeout: float | None) -> in
 async def _enqueue_lines(job_type: str, options: dict[str, Any]) -> int:
     recorded = 0
     async with Holdfast() as hf:
-        for payloads in _batches(sys.stdin):
-            for ref in await hf.enqueue_many([(job_type, payload, options) for payload in payloads]):
+        client = hf.client.for_strangers()
+        for lines in _batches(sys.stdin):
+            try:
+                refs = await client.enqueue_many([(job_type, payload, options) for _, payload in lines])
+            except InvalidPayload as fault:
+                raise InvalidInput(f"line {lines[fault.position][0]}: {fault}") from None
+            for ref in refs:
                 echo(str(ref.id))
-            recorded += len(payloads)
+            recorded += len(lines)
             if sys.stderr.isatty() and recorded % _BATCH == 0:
                 click.echo(f"\r{recorded} jobs …", err=True, nl=False)
     click.echo(("\r" if sys.stderr.isatty() else "") + f"{recorded} jobs recorded", err=True)
     return Exit.OK
 
 
-def _batches(lines: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
-    """As many payloads as are recorded at once: large ones take much more memory than their lines."""
-    batch: list[dict[str, Any]] = []
+def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    """As many payloads as are recorded at once, with their lines: large ones take much more memory than those."""
+    batch: list[tuple[int, dict[str, Any]]] = []
     weight = 0
     for number, line in enumerate(lines, 1):
         if line.strip():
-            batch.append(_object(line, f"line {number}"))
+            batch.append((number, _object(line, f"line {number}")))
             weight += len(line)
         if len(batch) >= _BATCH or weight > _CHARACTERS:
             yield batch

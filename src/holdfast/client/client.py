@@ -5,18 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, Unpack, cast
 from uuid import UUID
 
 from holdfast.bounds import BOUNDS, shown
+from holdfast.client.acceptance import Acceptance
 from holdfast.client.job_ref import JobRef
 from holdfast.client.new_job import EnqueueMiddleware, NewJob, Record
 from holdfast.definitions.payload import JsonText, encode_plain
 from holdfast.definitions.registry import Registry
-from holdfast.errors import AlreadyFinal, Conflict, HoldfastError, InvalidInput, KeyConflict, NotFound, WaitTimeout
+from holdfast.errors import (
+    AlreadyFinal,
+    Conflict,
+    HoldfastError,
+    InvalidInput,
+    InvalidPayload,
+    KeyConflict,
+    NotFound,
+    WaitTimeout,
+)
 from holdfast.model.filters import Filters
 from holdfast.model.ids import new_job_ids
 from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
@@ -63,10 +74,12 @@ class Client:
         *,
         bus: Bus | None = None,
         middleware: Sequence[EnqueueMiddleware] = (),
+        acceptance: Acceptance | None = None,
     ) -> None:
         self._store, self._registry = store, registry
         self._bus = bus or Bus()
         self._middleware = middleware
+        self._acceptance = acceptance
 
     def over(self, conn: Any) -> Client:
         """The same client on a caller's connection: what it does happens when that transaction commits."""
@@ -75,6 +88,13 @@ class Client:
     def with_store(self, store: JobStore) -> Client:
         """The same client over another store."""
         return Client(store, self._registry, bus=self._bus, middleware=self._middleware)
+
+    def for_strangers(self) -> Client:
+        """The same client for callers who do not have the handlers: payloads are recorded as they were sent, unless no
+        live worker takes them.
+        """
+        acceptance = Acceptance(self._store, self._registry, self._bus)
+        return Client(self._store, self._registry, bus=self._bus, middleware=self._middleware, acceptance=acceptance)
 
     async def enqueue(self, job_type: str, payload: Any = None, **options: Unpack[Options]) -> JobRef:
         """Record one job. A key that has a job of another type or payload raises KeyConflict."""
@@ -101,12 +121,17 @@ class Client:
         """Record many jobs, each by itself: what is wrong with one of them is its own answer."""
         if self._middleware:  # which hears of each as it would of a single one
             return list(await asyncio.gather(*(self._enqueue_one(job) for job in jobs)))
-        intents: list[Intent | HoldfastError] = []
+        asked: list[Intent | Enqueued | HoldfastError] = []
         for start in range(0, len(jobs), _AT_A_TIME):
-            intents += self._each_intent(jobs[start : start + _AT_A_TIME])
+            some = jobs[start : start + _AT_A_TIME]
+            for job_id, job in zip(new_job_ids(len(some)), some, strict=True):
+                asked.append(await self._judged(job_id, job))
             await asyncio.sleep(0)  # whoever else is about has a turn
-        answers = iter(await self._store.enqueue_each([one for one in intents if isinstance(one, Intent)]))
-        return [one if isinstance(one, HoldfastError) else self._told(one, next(answers)) for one in intents]
+        recorded = iter(await self._store.enqueue_each([one for one in asked if isinstance(one, Intent)]))
+        return [
+            self._told(kind, options, next(recorded) if isinstance(one, Intent) else one)
+            for one, (kind, _, options) in zip(asked, jobs, strict=True)
+        ]
 
     async def _enqueue_one(self, job: Asked) -> JobRef | HoldfastError:
         kind, payload, options = job
@@ -115,25 +140,27 @@ class Client:
         except HoldfastError as fault:
             return fault
 
-    def _each_intent(self, jobs: Sequence[Asked]) -> Iterator[Intent | HoldfastError]:
-        for job_id, job in zip(new_job_ids(len(jobs)), jobs, strict=True):
-            try:
-                yield self._intent(job_id, *job)
-            except HoldfastError as fault:
-                yield fault
+    async def _judged(self, job_id: UUID, job: Asked) -> Intent | Enqueued | HoldfastError:
+        """The job as it is to be recorded, unless it need not or cannot be."""
+        try:
+            intent = self._intent(job_id, *job)
+            answered = await self._acceptance.answers([intent]) if self._acceptance is not None else {}
+        except HoldfastError as fault:
+            return fault
+        return answered.get(0, intent)
 
-    def _told(self, intent: Intent, answer: Enqueued | HoldfastError) -> JobRef | HoldfastError:
+    def _told(self, kind: str, options: Mapping[str, Any], answer: Enqueued | HoldfastError) -> JobRef | HoldfastError:
         if isinstance(answer, HoldfastError):
             return answer
-        self._emit(intent, answer)
+        self._emit(kind, options.get("tenant") or "default", answer)
         if answer.outcome == "conflict":
-            return _conflict(intent.options.get("idempotency_key"), answer.job_id)
-        return JobRef(intent.type, answer)
+            return _conflict(options.get("idempotency_key"), answer.job_id)
+        return JobRef(kind, answer)
 
     @property
     def _is_unobserved(self) -> bool:
         """Whether nobody but the database is to hear of what is recorded."""
-        return not self._middleware and not self._bus.hears(JobEnqueued)
+        return not self._middleware and self._acceptance is None and not self._bus.hears(JobEnqueued)
 
     async def _store_alike(self, job_type: str, payloads: list[Any]) -> list[JobRef]:
         """The same as below for jobs of one type without options, with as little as possible made for each."""
@@ -165,21 +192,25 @@ class Client:
 
     async def _store_all(self, asked: list[Asked]) -> list[JobRef]:
         intents = self._intents(asked)
-        answers: list[Enqueued] = []
-        for start in range(0, len(intents), BATCH):
-            answers += await self._store.enqueue(intents[start : start + BATCH])
+        answered = await self._acceptance.answers(intents) if self._acceptance is not None else {}
+        new = [intent for position, intent in enumerate(intents) if position not in answered]
+        recorded: list[Enqueued] = []
+        for start in range(0, len(new), BATCH):
+            recorded += await self._store.enqueue(new[start : start + BATCH])
+        given = iter(recorded)
+        answers = [answered.get(position) or next(given) for position in range(len(intents))] if answered else recorded
         if self._bus.hears(JobEnqueued):
             for intent, answer in zip(intents, answers, strict=True):
-                self._emit(intent, answer)
+                self._emit(intent.type, intent.tenant, answer)
         return [JobRef(intent.type, answer) for intent, answer in zip(intents, answers, strict=True)]
 
-    def _emit(self, intent: Intent, answer: Enqueued) -> None:
+    def _emit(self, job_type: str, tenant: str, answer: Enqueued) -> None:
         if self._bus.hears(JobEnqueued):
             self._bus.emit(
                 JobEnqueued(
                     job_id=answer.job_id,
-                    type=intent.type,
-                    tenant=intent.tenant,
+                    type=job_type,
+                    tenant=tenant,
                     state=answer.state.value,
                     outcome=answer.outcome,
                 )
@@ -199,7 +230,7 @@ class Client:
             raise InvalidInput(f"a job type must have 1 to {_LONGEST_TYPE} characters")
         known = self._registry.get(job_type)
         payload = {} if payload is None else payload
-        text = encode_plain(job_type, payload) if known is None else known.payload.encode(payload)
+        text = self._encoded(job_type, payload)
         if not options and (known is None or known.queue == "default"):
             return Intent(job_id, job_type, text)
         engine = engine_options(options)
@@ -209,6 +240,19 @@ class Client:
         return Intent(
             job_id, job_type, text, engine, "default" if tenant is None else tenant, options.get("created_by")
         )
+
+    def _encoded(self, job_type: str, payload: Any) -> str:
+        """A payload of a declared type as its handler gets it; a stranger's as it was sent.
+
+        The handler of a release that is just being replaced might not take what this one makes of it.
+        """
+        known = self._registry.get(job_type)
+        if known is None:
+            return encode_plain(job_type, payload)
+        if self._acceptance is not None:
+            with suppress(InvalidPayload):  # middleware may have put in what only the type can write
+                return encode_plain(job_type, payload)
+        return known.payload.encode(payload)
 
     async def record(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents that were checked elsewhere, past all middleware."""

@@ -26,7 +26,7 @@ class Control:
 
     def __init__(self, database: Database, client: Client) -> None:
         self._store = TenancyStore(database)
-        self._client = client.with_store(Submissions(database))
+        self._client = client.with_store(Submissions(database)).for_strangers()
         self._watcher = Watcher(self._store)
         self.keyring = Keyring(KeyStore(database))
 

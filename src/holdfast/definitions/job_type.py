@@ -55,6 +55,7 @@ class JobType:
             "on_failure": self.on_failure,
             "version": self.version,
             "payload_schema": self.payload.schema(),
+            "payload_shape": self.payload.shape(),
             "limit_count": self.limit and self.limit.count,
             "limit_key": self.limit and self.limit.key,
             "rate_count": self.rate and self.rate.count,

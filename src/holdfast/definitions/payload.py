@@ -20,6 +20,8 @@ from typing import Any, get_origin, get_type_hints, is_typeddict
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from holdfast.definitions.judge import Fault, faults_of
+from holdfast.definitions.shape import describe
 from holdfast.errors import InvalidInput, InvalidPayload, ResultTooLarge
 from holdfast.model.foreign import message_of, name_of
 
@@ -58,6 +60,9 @@ _write = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", 
 class Payload:
     """How the payload of one handler is checked, written and read."""
 
+    #: How often a part of a payload is looked at: see holdfast.definitions.judge.
+    weight = 1
+
     def __init__(self, job_type: str, handler: Callable[..., Any]) -> None:
         self._job_type = job_type
         parameters = list(inspect.signature(handler).parameters.values())[1:]
@@ -95,6 +100,20 @@ class Payload:
             return self._adapter.json_schema()
         except Exception:  # noqa: BLE001 - foreign types may fail in any way, and a schema is a courtesy
             return None
+
+    def shape(self) -> dict[str, Any] | None:
+        """What the handler takes, for others to judge by; None where that cannot be said: then it takes everything."""
+        return describe(self._adapter.core_schema)
+
+    def faults(self, text: str) -> list[Fault]:
+        """What is wrong with a payload that somebody else has written; nothing if the handler takes it."""
+        try:
+            self._adapter.validator.validate_json(text)
+        except ValidationError as fault:
+            return faults_of(fault, text)
+        except Exception as fault:  # noqa: BLE001 - types may have code of their own
+            return [Fault("", f"{name_of(fault)}: {message_of(fault)}")]
+        return []
 
     def refuse_missing(self, what: str, path: str) -> None:
         """Raise InvalidInput if no payload can have a field of this (dotted) name, as far as its type tells."""

@@ -133,6 +133,8 @@ def error_of(status: int, problem: Any) -> HoldfastError:
         kind = Forbidden
     elif kind is None:
         kind = LimitExceeded if status == 429 else ServerUnavailable if status >= 500 or status < 400 else InvalidInput
+    if issubclass(kind, InvalidPayload):
+        return kind(detail, faults=[(e["pointer"], e["detail"]) for e in problem.get("errors", ())])
     return kind(f"{detail} {where}".strip())
 
 

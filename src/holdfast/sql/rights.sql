@@ -10,7 +10,7 @@ grant execute on function
   holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.release_held, holdfast.request,
   holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events, holdfast.get_progress,
   holdfast.get_items, holdfast.backlog, holdfast.summaries, holdfast.listed_ids, holdfast.attempts_page,
-  holdfast.events_page, holdfast.items_page, holdfast.payload_limit
+  holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key
 to holdfast_api, holdfast_worker, holdfast_operator;
 
 -- Only workers move jobs, and do maintenance.
@@ -21,7 +21,7 @@ grant execute on function
   holdfast.release_unheard, holdfast.claim_mark,
   holdfast.report, holdfast.last_cursor, holdfast.result_limit,
   holdfast.eligible_streams, holdfast.open_streams, holdfast.ready_streams, holdfast.work_left,
-  holdfast.register_worker, holdfast.enlist_worker, holdfast.beat, holdfast.beat_with_slots,
+  holdfast.register_worker, holdfast.enlist_worker, holdfast.enlist, holdfast.other_shapes, holdfast.beat, holdfast.beat_with_slots,
   holdfast.unregister_worker, holdfast.publish_types,
   holdfast.lead, holdfast.preside, holdfast.resign, holdfast.unheard, holdfast.recover, holdfast.ended_attempts, holdfast.review_leases,
   holdfast.clamp_leases, holdfast.clamp_rates, holdfast.clamp_backoff, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
@@ -37,7 +37,7 @@ to holdfast_worker;
 -- The control plane: one tenant at a time, by functions that ask for it.
 grant execute on function
   holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs, holdfast.job_result, holdfast.tenant_items,
-  holdfast.tenant_items_page, holdfast.payload_limit,
+  holdfast.tenant_items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
   holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe,
   holdfast.issue_events_token, holdfast.find_events_token
 to holdfast_client;

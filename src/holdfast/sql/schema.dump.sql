@@ -1,5 +1,40 @@
 CREATE SCHEMA holdfast;
 ALTER SCHEMA holdfast OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.accepted_payloads(types text[], known text[]) RETURNS TABLE(type text, mode text, digest text, shape text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with rule as materialized (
+    select setting('VALIDATE_PAYLOADS') as mode
+  ), live as materialized (
+    select distinct served.type, w.shapes ->> served.type as digest
+    from live_workers() w
+    cross join lateral unnest(w.types) as served (type)
+    where not w.draining and served.type = any (accepted_payloads.types)
+  ), last as (
+    select distinct on (s.type) s.type, s.digest
+    from payload_shapes s
+    where s.type = any (accepted_payloads.types) and not exists (select from live where live.type = s.type)
+    order by s.type, s.published_at desc, s.digest
+  ), counting as materialized (
+    select c.type, c.digest, s.shape, s.published_at
+    from (select l.type, l.digest from live l union all select l.type, l.digest from last l) c
+    left join payload_shapes s on s.type = c.type and s.digest = c.digest
+  ), verdict as (
+    select asked.type, case
+        when rule.mode = 'off' or exists (select from counting c where c.type = asked.type and c.shape is null) then 'off'
+        else rule.mode
+      end as mode
+    from (select distinct unnest(accepted_payloads.types)) as asked (type)
+    cross join rule
+  )
+  select v.type, v.mode, c.digest, case when c.digest <> all (accepted_payloads.known) then c.shape::text end
+  from verdict v
+  left join counting c on c.type = v.type and v.mode <> 'off'
+  order by v.type, c.published_at desc, c.digest
+$$;
+ALTER FUNCTION holdfast.accepted_payloads(types text[], known text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) IS 'The shapes by which payloads of these types are judged, newest first: those of live workers that go on claiming; where there is none, the last one that was published.';
 CREATE FUNCTION holdfast.admit(after text DEFAULT ''::text, max_gates integer DEFAULT 200) RETURNS TABLE(looked integer, reached text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -220,6 +255,25 @@ CREATE FUNCTION holdfast.all_open(ids integer[]) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.all_open(ids integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.all_open(ids integer[]) IS 'Whether all of these streams are offered to workers.';
+CREATE FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) RETURNS TABLE(job_id uuid, state text, outcome text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(answered_key.tenant);
+  return query
+  select j.id, j.state, case
+      when k.fingerprint = job_fingerprint(answered_key.type, answered_key.payload) then 'existing'
+      else 'conflict'
+    end
+  from idempotency_keys k
+  join jobs j on j.id = k.job_id and j.tenant = k.tenant
+  where k.tenant = answered_key.tenant and k.key = answered_key.key;
+end
+$$;
+ALTER FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) IS 'The job that an idempotency key has, as `enqueue` would answer it; no row if it has none.';
 CREATE FUNCTION holdfast.as_caller(by text, address text, request_id text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -690,8 +744,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) OWNER TO holdfast_owner;
-ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text) IS 'One request on one job.';
+COMMENT ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) IS 'One request on one job.';
 CREATE FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1109,10 +1162,12 @@ begin
   if wrong is null then
     select format('job type %s: %s', definition ->> 'name', case
         when definition ->> 'on_failure' not in ('retry', 'hold') then 'on_failure must be retry or hold'
+        when length(definition ->> 'payload_shape') > 131072 then 'payload_shape must have at most 131072 characters'
         else 'payload_schema must have at most 1048576 characters'
       end) into wrong
     from jsonb_array_elements(definitions) as definition
     where definition ->> 'on_failure' not in ('retry', 'hold') or length(definition ->> 'payload_schema') > 1048576
+      or length(definition ->> 'payload_shape') > 131072
     limit 1;
   end if;
   if wrong is not null then
@@ -1256,9 +1311,8 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint, traceparent text)
 COMMENT ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) IS 'Claim as `claim_jobs` does, for a worker that numbers nothing: whatever it claims counts as begun.';
-CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint)
+CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint, traceparent text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -1692,6 +1746,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) IS 'Let no permit of a rate count as granted later than now.';
 CREATE FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1705,7 +1760,7 @@ CREATE FUNCTION holdfast.client_message(state text, outcome text, kind text, err
   end
 $$;
 ALTER FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) IS 'Let no permit of a rate count as granted later than now.';
+COMMENT ON FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) IS 'What clients are told of an attempt that ended paused, held or canceled: what somebody asked for in their name, what the handler''s `Hold` says, or that the attempt was interrupted.';
 CREATE FUNCTION holdfast.clock_is_known() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1724,6 +1779,7 @@ CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
   where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;
 ALTER FUNCTION holdfast.clock_lead(within interval) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clock_lead(within interval) IS 'By how much at most the age of something is overstated because the clock was set ahead within this time.';
 CREATE FUNCTION holdfast.close_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1747,7 +1803,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.clock_lead(within interval) IS 'By how much at most the age of something is overstated because the clock was set ahead within this time.';
+COMMENT ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) IS 'Answers whether anything changed: what is closed stays as it is, with who did it and why.';
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2109,6 +2165,17 @@ end
 $$;
 ALTER FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) IS 'Which heads a claim takes from, and how much.';
+CREATE FUNCTION holdfast.declared_shapes(definitions jsonb) RETURNS TABLE(type text, digest text, shape jsonb)
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select distinct on (1) definition ->> 'name', shape_digest(given.shape), given.shape
+  from jsonb_array_elements(definitions) as definition
+  cross join lateral (select nullif(definition -> 'payload_shape', 'null')) as given (shape)
+  order by 1
+$$;
+ALTER FUNCTION holdfast.declared_shapes(definitions jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.declared_shapes(definitions jsonb) IS 'The types of declarations, each with the shape that it has, or null.';
 CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2397,6 +2464,18 @@ CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETU
 $$;
 ALTER FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) IS 'Attempts that have ended, each named with its job, for the log of whoever settled them in place of their worker.';
+CREATE FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select publish_types(enlist.definitions);
+  select enlist_worker(
+    enlist.id, enlist.host, enlist.pid, enlist.version, enlist.lanes, enlist.types, enlist.queues, enlist.tenants);
+  update workers w
+  set shapes = (select jsonb_object_agg(d.type, d.digest) from declared_shapes(enlist.definitions) d)
+  where w.id = enlist.id
+$$;
+ALTER FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2653,13 +2732,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) IS 'The rarer moves, oldest first, behind the first so many: an event''s own number would tell how much happens to the jobs of others.';
 CREATE FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select sha256(digest || sha256(digest || convert_to('holdfast events', 'UTF8') || uuid_send(job_id) || int8send(till)))
 $$;
 ALTER FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) IS 'The rarer moves, oldest first, behind the first so many: an event''s own number would tell how much happens to the jobs of others.';
+COMMENT ON FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) IS 'What proves that a token is ours.';
 CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2831,6 +2911,7 @@ CREATE FUNCTION holdfast.failures_after(outcome text, failures integer) RETURNS 
   end
 $$;
 ALTER FUNCTION holdfast.failures_after(outcome text, failures integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.failures_after(outcome text, failures integer) IS 'How many failures a job has once its attempt has ended like that.';
 CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2845,7 +2926,7 @@ CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint
     and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
 $$;
 ALTER FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.failures_after(outcome text, failures integer) IS 'How many failures a job has once its attempt has ended like that.';
+COMMENT ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) IS 'The key that such a token stands for, as `find_key` tells it, if both are good now and the token is for this job.';
 CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2893,9 +2974,8 @@ CREATE FUNCTION holdfast.first_id(moment timestamp with time zone) RETURNS uuid
   select (lpad(to_hex(greatest(extract(epoch from moment) * 1000, 0)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 ALTER FUNCTION holdfast.first_id(moment timestamp with time zone) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) RETURNS integer
 COMMENT ON FUNCTION holdfast.first_id(moment timestamp with time zone) IS 'The smallest id that a job of this time can have.';
-CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) RETURNS integer
+CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -2915,8 +2995,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) OWNER TO holdfast_owner;
-ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text) IS 'Ask the worker that runs a job to stop.';
+COMMENT ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) IS 'Ask the worker that runs a job to stop.';
 CREATE FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3044,6 +3123,22 @@ end
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_permits(max_permits integer) IS 'Forget permits of keys that nobody uses, in one call.';
+CREATE FUNCTION holdfast.forget_shapes() RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  delete from payload_shapes s
+  where s.ctid = any (array(
+    select o.ctid
+    from payload_shapes o
+    where o.published_at < now() - interval '1 day'
+      and exists (select from payload_shapes n where n.type = o.type and n.published_at > o.published_at)
+      and not exists (select from workers w where w.shapes ->> o.type = o.digest)
+    limit 1000
+    for update skip locked))
+$$;
+ALTER FUNCTION holdfast.forget_shapes() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_shapes() IS 'Forget shapes that were replaced more than a day ago and that no worker has, a thousand at a time.';
 CREATE FUNCTION holdfast.forget_streams(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3093,6 +3188,7 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+  select forget_shapes();
   with gone as (
     delete from workers w
     where w.ctid = any (array(
@@ -3104,7 +3200,7 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
   select count(*)::integer from gone
 $$;
 ALTER FUNCTION holdfast.forget_workers() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forget_workers() IS 'Forget workers that have been silent for a day, a thousand at a time.';
+COMMENT ON FUNCTION holdfast.forget_workers() IS 'Forget workers that have been silent for a day, a thousand at a time, and shapes that nobody has any more.';
 CREATE FUNCTION holdfast.forgotten(id uuid, by text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3574,6 +3670,7 @@ CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
   select json_fault('', value, most, '', '') is null
 $$;
 ALTER FUNCTION holdfast.is_storable(value jsonb, most bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_storable(value jsonb, most bigint) IS 'Whether a JSON value can be stored: as large as it may be, and such that everybody can read it.';
 CREATE FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) RETURNS TABLE(token bytea, expires_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3591,7 +3688,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.is_storable(value jsonb, most bigint) IS 'Whether a JSON value can be stored: as large as it may be, and such that everybody can read it.';
+COMMENT ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) IS 'A browser''s EventSource can send no header, so no key: a token stands for the key that has this digest, for the events of one job and for some seconds.';
 CREATE FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3670,7 +3767,6 @@ CREATE FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) RETURNS T
   from visible_jobs(tenants, job_ids) v
 $$;
 ALTER FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) IS 'The public fields of jobs, with what the jobs have reported; a report is a change.';
 CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RETURNS TABLE(tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3893,6 +3989,7 @@ CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before 
   limit max_entries
 $$;
 ALTER FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) IS 'What operators and keys did, newest first; `before` is the last id of the page before.';
 CREATE TABLE holdfast.closed_types (
     name text NOT NULL COLLATE pg_catalog."C",
     closed_at timestamp with time zone DEFAULT now() NOT NULL,
@@ -3907,7 +4004,6 @@ CREATE FUNCTION holdfast.list_closed_types() RETURNS SETOF holdfast.closed_types
   select c.* from closed_types c order by c.name
 $$;
 ALTER FUNCTION holdfast.list_closed_types() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) IS 'What operators and keys did, newest first; `before` is the last id of the page before.';
 CREATE TABLE holdfast.controls (
     kind text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -4091,7 +4187,8 @@ CREATE TABLE holdfast.workers (
     types text[] NOT NULL,
     queues text[],
     tenants text[],
-    used jsonb
+    used jsonb,
+    shapes jsonb
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
@@ -4441,8 +4538,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) OWNER TO holdfast_owner;
-ALTER FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, resolves boolean) IS 'Move a job that is not running.';
+COMMENT ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) IS 'Move a job that is not running.';
 CREATE FUNCTION holdfast.named(worker text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4632,6 +4728,7 @@ CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::
         ('everything', '')))
 $$;
 ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) IS 'The streams a worker may take from, without what is paused, and whether somebody limited them.';
 CREATE FUNCTION holdfast.open_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4652,7 +4749,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) IS 'The streams a worker may take from, without what is paused, and whether somebody limited them.';
+COMMENT ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) IS 'Answers whether anything changed.';
 CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, runs_as uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4687,8 +4784,21 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) OWNER TO holdfast_owner;
-ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask for something in an operator''s name, as `request` and `release_held` do, and write down who did.';
+COMMENT ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) IS 'Ask for something in an operator''s name, as `request` and `release_held` do, and write down who did.';
+CREATE FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) RETURNS TABLE(shape text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select distinct s.shape::text
+  from live_workers() w
+  left join payload_shapes s on s.type = other_shapes.type and s.digest = w.shapes ->> other_shapes.type
+  where w.id <> other_shapes.worker
+    and other_shapes.type = any (w.types)
+    and (w.queues is null or other_shapes.queue = any (w.queues))
+    and (w.tenants is null or other_shapes.tenant = any (w.tenants))
+$$;
+ALTER FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) IS 'The shapes of other live workers for jobs of this type, tenant and queue; a null shape takes everything.';
 CREATE FUNCTION holdfast.page_bytes() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5243,11 +5353,24 @@ end
 $$;
 ALTER FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) IS 'The public fields of jobs, each asked for in the name of a tenant.';
+CREATE FUNCTION holdfast.publish_shapes(definitions jsonb) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into payload_shapes as s (type, digest, shape)
+  select d.type, d.digest, d.shape
+  from declared_shapes(definitions) d
+  order by d.type
+  on conflict on constraint payload_shapes_pkey do update set published_at = now()
+$$;
+ALTER FUNCTION holdfast.publish_shapes(definitions jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.publish_shapes(definitions jsonb) IS 'Remember the shapes of declarations, and that they are the last ones for now.';
 CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select check_types(definitions);
+  select publish_shapes(definitions);
   insert into job_types as t (
     name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
     lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
@@ -5682,9 +5805,8 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
-CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
 COMMENT ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) IS 'The recording itself, for callers that were checked.';
-CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
+CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -5747,8 +5869,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) OWNER TO holdfast_owner;
-ALTER FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean, resolves boolean) IS 'Record requests.';
+COMMENT ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) IS 'Record requests.';
 CREATE FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer DEFAULT 200) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text, expires_at timestamp with time zone, lease_seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5834,6 +5955,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_closed(types text[], taken integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refuse_closed(types text[], taken integer[]) IS 'Raise if one of these types is closed, and say who closed it and why.';
 CREATE FUNCTION holdfast.refuse_move() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6272,7 +6394,7 @@ CREATE FUNCTION holdfast.resolve_job(id uuid, by text, note text DEFAULT NULL::t
   select r.outcome from operator_request_as('resolve', resolve_job.id, by, note, only_tenant, by_key, false) r
 $$;
 ALTER FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask that a job be canceled because a person has dealt with what it was about, and write down who did.';
+COMMENT ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask in the same way that a job be resolved.';
 CREATE FUNCTION holdfast.result_limit() RETURNS bigint
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7046,6 +7168,11 @@ declare
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
   end;
 begin
+  if name = 'VALIDATE_PAYLOADS' then
+    return case when value not in ('refuse', 'warn', 'off') then
+      format('%s must be refuse, warn or off, not %s', name, quote_literal(left(value, 40)))
+    end;
+  end if;
   if bound is null then
     return null;
   end if;
@@ -7238,6 +7365,12 @@ CREATE FUNCTION holdfast.several_tenants() RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.several_tenants() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.several_tenants() IS 'Whether there are several tenants at all.';
+CREATE FUNCTION holdfast.shape_digest(shape jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select encode(sha256(convert_to(coalesce(shape::text, ''), 'UTF8')), 'hex')
+$$;
+ALTER FUNCTION holdfast.shape_digest(shape jsonb) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.show_hidden(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8110,6 +8243,7 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    limit max_offences)
 $$;
 ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.verify(max_offences integer) IS 'Check the invariants over the live tables; a row for each offence.';
 CREATE FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone, message text, progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8137,7 +8271,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.verify(max_offences integer) IS 'Check the invariants over the live tables; a row for each offence.';
+COMMENT ON FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) IS 'The public fields of jobs, with what the jobs have reported; a report is a change.';
 CREATE FUNCTION holdfast.vouch() RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -8280,6 +8414,7 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.work_left(streams integer[]) IS 'Whether anything is left that a worker for these streams could still do: something ready, running, retrying or snoozed (among the next thousand that are due), a target to be seated, or a request.';
 CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -8290,7 +8425,7 @@ CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) R
   limit 1
 $$;
 ALTER FUNCTION holdfast.written_rate(count integer, seconds double precision) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.work_left(streams integer[]) IS 'Whether anything is left that a worker for these streams could still do: something ready, running, retrying or snoozed (among the next thousand that are due), a target to be seated, or a request.';
+COMMENT ON FUNCTION holdfast.written_rate(count integer, seconds double precision) IS 'A rate as people write it, alike in Python (`Rate.__str__`): 10/s, 100/min, 5/30s.';
 ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.audit_log_id_seq
     START WITH 1
@@ -8443,6 +8578,13 @@ CREATE TABLE holdfast.parked (
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.parked OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.parked IS 'Ready jobs that wait for a permit of their key.';
+CREATE TABLE holdfast.payload_shapes (
+    type text NOT NULL COLLATE pg_catalog."C",
+    digest text NOT NULL COLLATE pg_catalog."C",
+    shape jsonb,
+    published_at timestamp with time zone DEFAULT now() NOT NULL
+);
+ALTER TABLE holdfast.payload_shapes OWNER TO holdfast_owner;
 CREATE TABLE holdfast.ready (
     stream integer NOT NULL,
     rank integer NOT NULL,
@@ -8562,6 +8704,8 @@ ALTER TABLE ONLY holdfast.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY (stream, rank, seq);
+ALTER TABLE ONLY holdfast.payload_shapes
+    ADD CONSTRAINT payload_shapes_pkey PRIMARY KEY (type, digest);
 ALTER TABLE ONLY holdfast.permits
     ADD CONSTRAINT permits_pkey PRIMARY KEY (gate, slot);
 ALTER TABLE ONLY holdfast.ready
@@ -8672,6 +8816,11 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.admit(after text, max_gates integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
@@ -8682,6 +8831,11 @@ GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer
 REVOKE ALL ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.all_open(ids integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_client;
 GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_operator;
@@ -8759,6 +8913,7 @@ REVOKE ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, pref
 GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.declared_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
@@ -8781,6 +8936,8 @@ REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], te
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) FROM PUBLIC;
@@ -8824,6 +8981,7 @@ REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integ
 GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forget_shapes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
@@ -8962,6 +9120,8 @@ REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, no
 GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
@@ -8991,6 +9151,7 @@ GRANT ALL ON FUNCTION holdfast.promote_due(max_jobs integer, after timestamp wit
 REVOKE ALL ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.publish_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
@@ -9088,6 +9249,7 @@ REVOKE ALL ON FUNCTION holdfast.setting_fault(name text, value text) FROM PUBLIC
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.several_tenants() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.shape_digest(shape jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) FROM PUBLIC;

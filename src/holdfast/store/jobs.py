@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 from uuid import UUID
 
 from asyncpg.pgproto import pgproto
@@ -22,13 +22,22 @@ from holdfast.store.database import Session
 from holdfast.store.foreign import Foreign
 from holdfast.store.rows import attempt_of, event_of, item_of, job_of, listed_job_of
 
-__all__ = ["JobStore"]
+__all__ = ["JobStore", "Published"]
 
 _TENANT_AND_CREATOR = attrgetter("tenant", "created_by")
 #: How many characters of payloads one statement records, more only if they are one payload's.
 _CHARACTERS = 4 * 2**20
 #: A payload of more characters is measured before it is sent.
 _LARGE_CHARACTERS = 2**20
+
+
+class Published(NamedTuple):
+    """A shape by which payloads of a type are judged, or that there is none. Whoever has its text is not sent it."""
+
+    type: str
+    mode: str
+    digest: str | None
+    shape: str | None
 
 
 class JobStore:
@@ -121,6 +130,18 @@ class JobStore:
         for row in rows:
             answers[row["item"] - 1] = _enqueued(row)
         return answers
+
+    async def accepted_payloads(self, types: Sequence[str], known: Sequence[str]) -> list[Published]:
+        """By which shapes payloads of these types are judged, newest first: a row each, or one that has none."""
+        rows = await self._session.rows("accepted_payloads", list(types), list(known))
+        return [Published(row["type"], row["mode"], row["digest"], row["shape"]) for row in rows]
+
+    async def answered_key(self, intent: Intent) -> Enqueued | None:
+        """What is answered to an intent whose idempotency key has a job already."""
+        key = intent.options["idempotency_key"]
+        for row in await self._session.rows("answered_key", intent.tenant, key, intent.type, intent.payload):
+            return _enqueued(row)
+        return None
 
     async def request(
         self, verb: str, job_ids: Sequence[UUID], *, by: str | None, note: str | None, tenant: str | None

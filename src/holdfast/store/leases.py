@@ -155,9 +155,7 @@ class LeaseStore:
                 return [None]
         return [state for entry in batch for state in await self.settle_singly([entry])]
 
-    async def endings(
-        self, batch: Sequence[Settlement], states: Sequence[str | None]
-    ) -> list[AttemptEnded | None]:
+    async def endings(self, batch: Sequence[Settlement], states: Sequence[str | None]) -> list[AttemptEnded | None]:
         """What is to be told of attempts that were settled so; None where nothing more is known of one."""
         details: dict[tuple[UUID, int], Any] = {}
         with contextlib.suppress(HoldfastError):
@@ -196,6 +194,11 @@ class LeaseStore:
             if some:
                 states |= await statement(some)
         return states
+
+    async def other_shapes(self, job_type: str, tenant: str, queue: str) -> list[str | None]:
+        """What other live workers that could run a job take; None takes everything."""
+        rows = await self._database.rows("other_shapes", self._worker, job_type, tenant, queue)
+        return [row["shape"] for row in rows]
 
     async def _fail(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
         outcomes = [entry[2] for entry in batch]

@@ -38,7 +38,7 @@ from holdfast.store.jobs import JobStore
 from holdfast.store.lines import Lines
 from holdfast.store.tenancy import TenancyStore
 
-__all__ = ["PATIENCE_SECONDS", "Submissions", "patience_seconds"]
+__all__ = ["PATIENCE_SECONDS", "Submissions", "patience_seconds", "spend_patience"]
 
 #: How many statements are under way at a time; a tenant has one of them at most.
 _AT_ONCE = 2
@@ -49,6 +49,11 @@ _UNCLEAR = frozenset({"cut", "slow", "uncertain"})
 
 #: How long this caller waits; the caller's own task reads it, and no other.
 patience_seconds: ContextVar[float] = ContextVar("patience_seconds", default=PATIENCE_SECONDS)
+
+
+def spend_patience(seconds: float) -> None:
+    """The caller has waited so long for something else before the job is recorded."""
+    patience_seconds.set(max(0.001, patience_seconds.get() - seconds))
 
 
 @dataclass(slots=True, eq=False)

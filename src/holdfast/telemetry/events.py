@@ -23,6 +23,7 @@ __all__ = [
     "LeaseLost",
     "LoopBlocked",
     "Mended",
+    "PayloadMisfit",
     "RequestServed",
     "SettingOverruled",
     "SettlementDelayed",
@@ -48,6 +49,15 @@ class JobEnqueued(Event):
     tenant: str
     state: str
     outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadMisfit(Event):
+    """A payload was let in that no live worker takes (`VALIDATE_PAYLOADS` is `warn`)."""
+
+    type: str
+    tenant: str
+    fault: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from holdfast.telemetry.events import (
     LeaseLost,
     LoopBlocked,
     Mended,
+    PayloadMisfit,
     RequestServed,
     SettingOverruled,
     SettlementDelayed,
@@ -45,6 +46,7 @@ NARRATED = (
     LeaseLost,
     LoopBlocked,
     Mended,
+    PayloadMisfit,
     RequestServed,
     SettingOverruled,
     SettlementDelayed,
@@ -91,6 +93,8 @@ def narrate(event: Event) -> None:
         case RequestServed():
             level = logging.INFO if event.status < 500 else logging.WARNING
             message = f"{event.method} {event.route} {event.status}"
+        case PayloadMisfit():
+            level, message = logging.WARNING, f"no live worker takes this payload: {event.fault}"
         case SettingOverruled():
             message = f"overrules {event.name} = {event.value} from {event.origin} in its own transactions"
         case DatabaseBack():

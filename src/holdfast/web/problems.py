@@ -25,6 +25,7 @@ from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
     InvalidInput,
+    InvalidPayload,
     KeyConflict,
     NotFound,
     NotOpen,
@@ -104,7 +105,10 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     "payload-too-large": (413, "As it is stored, the payload is larger than `PAYLOAD_MAX_BYTES`; numbers are in full."),
     "media-type": (415, "Send `Content-Type: application/json`, and no `Content-Encoding`."),
     "invalid": (422, "The body does not fit: `errors` says where, as a JSON pointer, and why."),
-    "invalid-payload": (422, "The payload does not fit the job type."),
+    "invalid-payload": (
+        422,
+        "No worker takes such a payload: `errors` says where, as a JSON pointer, and why. See `VALIDATE_PAYLOADS`.",
+    ),
     "idempotency-key": (422, "The idempotency key belongs to a job of another type or payload. Use a new key."),
     "rate-limit": (429, "The key makes more requests a second than it may. Wait for `Retry-After` seconds."),
     "waiting-limit": (429, "The tenant has as many waiting jobs as the key may cause. Wait until some have run."),
@@ -202,14 +206,16 @@ def install_problems(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected)
 
 
-def translated(error: HoldfastError) -> Problem:
-    """The problem that callers are told of."""
+def translated(error: HoldfastError, *, within: str = "") -> Problem:
+    """The problem that callers are told of; `within` is where in the body the job stands, as a JSON pointer."""
     for kind, status, public in _STATUSES:
         if isinstance(error, kind):
             if status == HTTPStatus.SERVICE_UNAVAILABLE:
                 _log.warning("a request cannot be served: %s", error)
             message = str(error) if public and _is_ours(error) else told(error)
-            return Problem(status, "unavailable" if isinstance(error, NotOpen) else error.code, message)
+            faults = error.faults if isinstance(error, InvalidPayload) else ()
+            errors = [{"pointer": f"{within}/payload{place}", "detail": why} for place, why in faults]
+            return Problem(status, "unavailable" if isinstance(error, NotOpen) else error.code, message, errors=errors)
     _log.error("a request failed", exc_info=error)
     return Problem(500, "internal", "Something went wrong here.")
 

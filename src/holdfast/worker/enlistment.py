@@ -59,22 +59,21 @@ class Enlistment:
     ) -> None:
         self._database, self._worker, self._types = database, worker, types
         self._slots, self._queues, self._tenants = slots, queues, tenants
+        self._definitions = json.dumps([t.published() for t in types.values()])
         self._published = False
 
     async def publish(self) -> None:
         """Make the job types known, unless they are: before that, nobody keeps to the limits that they declare."""
         if not self._published:
-            await self._database.value("publish_types", json.dumps([t.published() for t in self._types.values()]))
+            await self._database.value("publish_types", self._definitions)
             self._published = True
 
     async def enter(self) -> None:
         """Publish the job types and enlist; again where the database has forgotten it."""
         self._published = False
         with contextlib.suppress(DatabaseUnavailable):
-            await self.publish()
-        with contextlib.suppress(DatabaseUnavailable):
             await self._database.value(
-                "enlist_worker",
+                "enlist",
                 self._worker,
                 socket.gethostname(),
                 os.getpid(),
@@ -83,7 +82,9 @@ class Enlistment:
                 list(self._types),
                 self._queues,
                 self._tenants,
+                self._definitions,
             )
+            self._published = True
 
     async def leave(self) -> None:
         """Say goodbye."""

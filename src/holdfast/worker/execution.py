@@ -32,6 +32,7 @@ from holdfast.store.transactions import Transactions
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.copies import Original
 from holdfast.worker.deadlines import Deadlines
+from holdfast.worker.elsewhere import Elsewhere
 from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure, signal_of
 from holdfast.worker.fence import fenced
 from holdfast.worker.held import Held, Interrupt
@@ -79,9 +80,10 @@ class Execution:
         result_limit: Callable[[], int] | None = None,
         starts: Starts | None = None,
         payloads: Payloads | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._config, self._worker = config, worker
-        self._starts, self._payloads = starts, payloads
+        self._starts, self._payloads, self._elsewhere = starts, payloads, elsewhere
         self._result_limit = result_limit or (lambda: config.result_max_bytes)
         self._client, self._resources, self._transactions = client, resources, transactions
         self._send = send
@@ -125,7 +127,7 @@ class Execution:
                 return _DONE
             return Outcome.success(_written(held, result, partial(self._encode, job_type)))
         except Misfit as misfit:
-            return Outcome.failed(misfit.fault, failure=misfit.failure)
+            return await self._misfit(held, job_type, misfit)
         except NotBegun as fault:
             return self._interrupted(held) or Outcome.released(str(fault))
         except Late:
@@ -168,6 +170,15 @@ class Execution:
             return await self._in_thread(held, job_type, arguments, timeout)
         finally:
             self._deadlines.watch(held, timeout)
+
+    async def _misfit(self, held: Held, job_type: JobType, misfit: Misfit) -> Outcome:
+        if self._elsewhere is None:
+            return Outcome.failed(misfit.fault, failure=misfit.failure)
+        self._deadlines.forget(held)
+        try:
+            return await self._elsewhere.outcome(held, job_type, misfit)
+        except asyncio.CancelledError as error:
+            return self._interrupted(held) or _cancelled(held, error, None)
 
     async def _fetch(self, held: Held) -> None:
         """Get a payload that did not come with the claim. The time that this takes is not the handler's."""

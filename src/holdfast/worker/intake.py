@@ -64,6 +64,8 @@ _LIMITED_SECONDS = 5.0
 _ALL_STREAMS_UP_TO = 64
 #: For how long a stream that was heard of or served may have something.
 _ACTIVE_SECONDS = 5.0
+#: For how long other workers go first when a job comes back that was left to them, and how much before that.
+_STAND_BACK_SECONDS, _STAND_BACK_BEFORE = 0.5, 0.05
 #: Streams come and go: of so many that belong to others, nothing is remembered.
 _FOREIGN_KEPT = 100_000
 
@@ -111,6 +113,8 @@ class Intake(Service):
         self._active: dict[int, float] = {}
         self._stocked: frozenset[int] = frozenset()
         self._limited_at = float("-inf")
+        #: From when to when other workers go first, by stream.
+        self._standing_back: dict[int, tuple[float, float]] = {}
         self._streams_at = self._lately_at = self._recent_at = self._everything_at = float("-inf")
         self._loaded = False
         self._everything_pause = 1.0
@@ -136,6 +140,16 @@ class Intake(Service):
                 self._limited_at = now
         self._linger = list(_LINGER)
         self.wake()
+
+    def stand_back(self, stream: int, seconds: float) -> None:
+        """A job of this stream is left to other workers, and comes back in so many seconds: let them go first then.
+
+        Else whoever is quicker by a little would claim it again every time. At most half of the time is spent so.
+        """
+        begin, end = self._standing_back.get(stream, (float("inf"), float("-inf")))
+        begins = time.monotonic() + seconds
+        if begins < begin or begins > end + _STAND_BACK_SECONDS:
+            self._standing_back[stream] = begins - _STAND_BACK_BEFORE, begins + _STAND_BACK_SECONDS
 
     def ended(self, held: Held) -> None:
         """A slot fell free: start what was claimed ahead, or look for more."""
@@ -193,7 +207,8 @@ class Intake(Service):
         view = self._view(now)
         claimed = wanted_in_all = 0
         self._full = False
-        for lane, wanted, streams in self._wishes():
+        for lane, wanted, offered in self._wishes():
+            streams = self._left_to_us(offered, now) if self._standing_back else offered
             if wanted > 0 and streams:
                 if view == "everything" and not wanted_in_all and len(self._offer.streams) > _ALL_STREAMS_UP_TO:
                     self._stocked = frozenset(await self._store.ready_streams(list(self._offer.streams)))
@@ -207,6 +222,14 @@ class Intake(Service):
         if claimed:
             return self._pause()
         return await self._nothing() if wanted_in_all else self._poll_interval
+
+    def _left_to_us(self, streams: list[int], now: float) -> list[int]:
+        """Those that we do not leave to others for the moment."""
+        over = [stream for stream, (_, end) in self._standing_back.items() if end + _STAND_BACK_SECONDS < now]
+        for stream in over:
+            del self._standing_back[stream]
+        back = {stream for stream, (begin, end) in self._standing_back.items() if begin <= now < end}
+        return [stream for stream in streams if stream not in back]
 
     async def _nothing(self) -> float:
         if self._idle is not None:

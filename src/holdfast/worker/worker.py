@@ -30,6 +30,7 @@ from holdfast.telemetry.events import WorkerChanged
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.blockage import Blockage
 from holdfast.worker.drain import CLEAN_UP_SECONDS, Drain, drain_pauses
+from holdfast.worker.elsewhere import Elsewhere
 from holdfast.worker.enlistment import Enlistment, chosen, lane_timeout, new_worker_id
 from holdfast.worker.execution import Execution
 from holdfast.worker.held import Held, HeldAttempts
@@ -150,6 +151,7 @@ class Worker:
                 result_limit=self._result_limit,
                 starts=Starts(self._store, self._bus),
                 payloads=Payloads(self._store, self._bus),
+                elsewhere=Elsewhere(self._store, stand_back=self._stand_back),
             )
             aside = self._aside = Aside(self._bus)
             self._blockage = Blockage(
@@ -290,6 +292,9 @@ class Worker:
             with contextlib.suppress(DatabaseUnavailable):
                 ids, attempts = [s[0] for s in self.stuck], [s[1] for s in self.stuck]
                 await self._database.rows("renew", self.id, ids, attempts, seconds=_GOODBYE_SECONDS)
+
+    def _stand_back(self, stream: int, seconds: float) -> None:
+        self._intake.stand_back(stream, seconds)
 
     def _new_intake(self) -> Intake:
         return Intake(

@@ -90,6 +90,21 @@ as $$
   where w.id = enlist_worker.id and w.tenants is distinct from enlist_worker.tenants
 $$;
 
+-- The same with its job types, which are published: payloads that one of its handlers takes are not refused.
+create or replace function enlist(
+  id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb
+) returns void
+language sql security definer
+set search_path from current
+as $$
+  select publish_types(enlist.definitions);
+  select enlist_worker(
+    enlist.id, enlist.host, enlist.pid, enlist.version, enlist.lanes, enlist.types, enlist.queues, enlist.tenants);
+  update workers w
+  set shapes = (select jsonb_object_agg(d.type, d.digest) from declared_shapes(enlist.definitions) d)
+  where w.id = enlist.id
+$$;
+
 -- Say that a worker is alive; no row if it is unknown.
 create or replace function beat(id text, draining boolean) returns boolean
 language sql security definer
@@ -119,11 +134,13 @@ as $$
   delete from workers w where w.id = unregister_worker.id
 $$;
 
--- Forget workers that have been silent for a day, a thousand at a time. None of their jobs depends on it.
+-- Forget workers that have been silent for a day, a thousand at a time, and shapes that nobody has any more. None of their
+-- jobs depends on it.
 create or replace function forget_workers() returns integer
 language sql security definer
 set search_path from current
 as $$
+  select forget_shapes();
   with gone as (
     delete from workers w
     where w.ctid = any (array(
@@ -141,6 +158,7 @@ language sql security definer
 set search_path from current
 as $$
   select check_types(definitions);
+  select publish_shapes(definitions);
   insert into job_types as t (
     name, queue, lane, max_attempts, backoff_base, backoff_factor, backoff_max, backoff_jitter, timeout_seconds,
     lease_seconds, on_failure, version, payload_schema, limit_count, limit_key, rate_count, rate_seconds, rate_key)
@@ -243,10 +261,12 @@ begin
   if wrong is null then
     select format('job type %s: %s', definition ->> 'name', case
         when definition ->> 'on_failure' not in ('retry', 'hold') then 'on_failure must be retry or hold'
+        when length(definition ->> 'payload_shape') > 131072 then 'payload_shape must have at most 131072 characters'
         else 'payload_schema must have at most 1048576 characters'
       end) into wrong
     from jsonb_array_elements(definitions) as definition
     where definition ->> 'on_failure' not in ('retry', 'hold') or length(definition ->> 'payload_schema') > 1048576
+      or length(definition ->> 'payload_shape') > 131072
     limit 1;
   end if;
   if wrong is not null then

@@ -19,6 +19,11 @@ declare
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
   end;
 begin
+  if name = 'VALIDATE_PAYLOADS' then
+    return case when value not in ('refuse', 'warn', 'off') then
+      format('%s must be refuse, warn or off, not %s', name, quote_literal(left(value, 40)))
+    end;
+  end if;
   if bound is null then
     return null;
   end if;

@@ -72,6 +72,14 @@ select * from holdfast.items_page($1, null, $2, $3);
 -- How large a payload may be.
 select holdfast.payload_limit() as bytes;
 
+-- name: accepted_payloads
+-- By which shapes payloads of these types are judged.
+select type, mode, digest, shape from holdfast.accepted_payloads($1::text[], $2::text[]);
+
+-- name: answered_key
+-- The job that an idempotency key has.
+select job_id, state, outcome from holdfast.answered_key($1, $2, $3, $4::text::jsonb);
+
 -- name: backlog
 -- How much stands where.
 select measure, count from holdfast.backlog();

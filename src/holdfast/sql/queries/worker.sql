@@ -97,9 +97,13 @@ select job_id, attempt, state from holdfast.stop($1, $2::uuid[], $3::integer[], 
 select state, duplicate, progress_count, result_count, target_count, target_reached
 from holdfast.report($1, $2, $3, $4, $5::text::jsonb, $6, $7::text::jsonb, $8, $9);
 
--- name: enlist_worker
--- Make a worker known.
-select holdfast.enlist_worker($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[], $8::text[]);
+-- name: enlist
+-- Make a worker known, with its job types.
+select holdfast.enlist($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[], $8::text[], $9::text::jsonb);
+
+-- name: other_shapes
+-- What other live workers that could run a job take.
+select shape from holdfast.other_shapes($1, $2, $3, $4);
 
 -- name: beat
 -- A worker is alive, and uses this many slots of each lane.

@@ -16,7 +16,7 @@ begin
     where c.relnamespace = current_schema()::regnamespace
       and c.relkind in ('r', 'p')
       and c.relname not in (
-        'schema_steps', 'schema_functions', 'settings', 'job_types', 'testing_clock', 'audit_log')
+        'schema_steps', 'schema_functions', 'settings', 'job_types', 'payload_shapes', 'testing_clock', 'audit_log')
     order by c.relname
   loop
     execute format('delete from %I', name);
@@ -37,6 +37,7 @@ set search_path from current
 as $$
   select testing_clear();
   delete from job_types;
+  delete from payload_shapes;
   update settings set value = null, updated_at = null, updated_by = null where value is not null;
   update testing_clock set shift = '0', frozen_at = null where shift <> '0' or frozen_at is not null;
 $$;

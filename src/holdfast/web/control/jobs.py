@@ -217,14 +217,17 @@ async def _record_each(
     except HoldfastError as fault:
         refs = itertools.repeat(fault)  # all of them
     below = _below(request)
-    return [_told(one if isinstance(one, ValidationError) else next(refs), below) for one in asked]
+    return [
+        _told(one if isinstance(one, ValidationError) else next(refs), place, below) for place, one in enumerate(asked)
+    ]
 
 
-def _told(answer: JobRef | HoldfastError | ValidationError, below: str) -> dict[str, Any]:
+def _told(answer: JobRef | HoldfastError | ValidationError, place: int, below: str) -> dict[str, Any]:
     if isinstance(answer, JobRef):
         return {"jobId": str(answer.id), "status": answer.status.value}
-    problem = problem_of(answer) if isinstance(answer, ValidationError) else translated(answer)
-    return {"problem": problem.body(below)}
+    if isinstance(answer, ValidationError):
+        return {"problem": problem_of(answer).body(below)}
+    return {"problem": translated(answer, within=f"/jobs/{place}").body(below)}
 
 
 def _asked(submission: Submission, trace: str | None) -> Asked:

@@ -263,7 +263,6 @@ def shown(scope: Queue | Type | Lane | Tenant) -> QueueDetails | TypeDetails | L
     if isinstance(scope, Queue):
         values |= {"limit": scope.limit_count, "rate": None if scope.rate is None else str(scope.rate)}
     if isinstance(scope, Type):
-        values["declared_rate"] = Rate.of(scope.declared_rate_count, scope.declared_rate_seconds)
         values["closed"] = Closing.of(scope)
         values["declared_rate"] = None if scope.declared_rate is None else str(scope.declared_rate)
     return kind(**values)
