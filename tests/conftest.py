@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from holdfast.config import Config
 from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.known_types import Connection
 from holdfast.testing.databases import SERVER_SETTINGS
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
@@ -40,16 +41,25 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("holdfast")
 
-#: The controller chooses the folder, the xdist workers inherit it.
-HOME = Path(tempfile.gettempdir()) / f"hf-tests-{os.environ.setdefault('PYTEST_SERVER', uuid4().hex[:8])}"
-
-#: Several tests run whole workers side by side, each with connections of its own.
-ROOM = {"max_connections": "600"}
-
 #: Read when collected: the tests themselves see no `HOLDFAST_*`. `make chaos` and `make soak` set it.
 CHAOS_SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
 #: One for the whole run, so that a run can be repeated; likewise inherited.
 CHAOS_SEED = os.environ.setdefault("HOLDFAST_CHAOS_SEED", str(secrets.randbelow(2**32)))
+
+#: In memory, a database is made with a third of the work. Containers often have 64 MB there, and long runs fill more.
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6_000_000_000
+
+
+def _place() -> Path:
+    is_roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
+    return MEMORY if is_roomy and not CHAOS_SECONDS else Path(tempfile.gettempdir())
+
+
+#: The controller chooses the folder, the xdist workers inherit it.
+HOME = Path(os.environ.setdefault("PYTEST_SERVER", str(_place() / f"hf-tests-{uuid4().hex[:8]}")))
+
+#: Several tests run whole workers side by side, each with connections of its own.
+ROOM = {"max_connections": "600"} | ({"max_wal_size": "1GB"} if HOME.parent == MEMORY else {})
 
 
 @pytest.hookimpl(trylast=True)
@@ -165,7 +175,7 @@ async def connect_as(database_url: str) -> AsyncIterator[ConnectAs]:
         settings = {"search_path": "holdfast", "jit": "off"}
         if role != "superuser":
             settings["role"] = f"holdfast_{role}"
-        opened.append(await asyncpg.connect(database_url, server_settings=settings))
+        opened.append(await asyncpg.connect(database_url, server_settings=settings, connection_class=Connection))
         return opened[-1]
 
     yield connect

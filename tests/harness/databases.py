@@ -10,14 +10,18 @@ database goes back on the shelf only if it cannot be told from a new one:
 4. All tables hold the template's rows again, and all sequences stand where they stood.
 
 Anything else is dropped, and the next test gets a new one. The new name keeps out a process that outlived its test.
+
+PostgreSQL counts the rows that are written to each table, catalogs included, and a session has added its own by the
+time it is gone. Where a count has not moved since the last look, nothing is read and nothing is deleted: most tests
+write to a few tables, and to no catalog.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -33,6 +37,8 @@ T = TypeVar("T")
 #: A session that was closed takes a moment to vanish. One that stays longer was forgotten.
 SECONDS_TO_LEAVE = 0.5
 BYTES_TO_GROW = 2_000_000
+#: Fewer rows, of at most 2 kB each in a table and less in an index, cannot make it grow by that much.
+ROWS_TO_GROW = 200
 
 #: Catalogs of built-in operators, casts and the like hold thousands of rows, which no test changes.
 _CATALOGS = """
@@ -60,7 +66,7 @@ where datname = current_database()
 """
 
 _TABLES = """
-select oid::regclass::text
+select oid::regclass::text, oid, reltoastrelid
 from pg_class
 where relnamespace = 'holdfast'::regnamespace and relkind = 'r'
 order by relname
@@ -76,16 +82,56 @@ where relkind in ('r', 'p') and oid >= 16384 and oid <> all ($1)
 _NUMBERS = "select oid from pg_class where relkind in ('r', 'p') and oid >= 16384"
 _SEQUENCES = "select schemaname, sequencename from pg_sequences"
 
-_OTHERS = """
-select count(*)
-from pg_stat_activity
-where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+#: How many rows of a table were inserted, updated and deleted.
+_CHANGES = " + ".join(f"pg_stat_get_tuples_{verb}(oid)" for verb in ("inserted", "updated", "deleted"))
+
+#: What is counted is read after the last session has gone: not before, because `case` says so.
+_LOOK = """
+select others.number as others,
+  case when others.number = 0 then (
+    select to_json(counts)
+    from (
+      select
+        concat_ws(' ', pg_stat_get_bgwriter_stat_reset_time(), pg_stat_get_db_stat_reset_time(db.oid)) as since,
+        (select sum({changes}) from unnest({catalogs}::oid[]) oid) as catalogs,
+        (select sum({changes}) from unnest({seeded}::oid[]) oid) as seeded,
+        (select sum(pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid))
+         from unnest({written}::oid[]) oid) as written,
+        array(select pg_stat_get_tuples_inserted(oid) from unnest({tables}::oid[]) oid) as tables,
+        ({shared}) as shared) counts)
+  end as counts
+from pg_database db
+cross join lateral (
+  select count(*) as number
+  from pg_stat_get_activity(null) session
+  where session.datid = db.oid and session.pid <> pg_backend_pid() and session.backend_type = 'client backend'
+) others
+where db.datname = current_database()
+"""
+
+_CATALOG_NUMBERS = """
+select oid
+from pg_class
+where relnamespace = 'pg_catalog'::regnamespace and relkind = 'r' and not relisshared
 """
 
 
 def with_database(url: str, name: str) -> str:
     """The same server, another database."""
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many rows PostgreSQL has seen written, and what else tells whether a database was touched."""
+
+    #: When counting began; it begins anew when the counts are reset or lost in a crash.
+    since: str
+    catalogs: int
+    seeded: int
+    written: int
+    tables: list[int]
+    shared: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +143,12 @@ class Template:
     size: int
     fingerprint: str
     fingerprint_query: str
+    look: str
+    counts: Counts
     seeds: str
     seeds_query: str
-    clear: str
+    delete: list[str]
+    restart: list[str]
     sow: str
 
 
@@ -112,6 +161,8 @@ class Databases:
         self._admin = self._run(asyncpg.connect(server_url))
         self._template: Template | None = None
         self._shelf: list[str] = []
+        #: What was counted in each when it was last cleared.
+        self._counts: dict[str, Counts] = {}
 
     def take(self, *, fresh: bool = False) -> str:
         """The name of a migrated database; a fresh one was never used before."""
@@ -149,6 +200,7 @@ class Databases:
         except asyncpg.ObjectInUseError:
             await self._drop(used)
             return await self._take(fresh)
+        self._counts[name] = self._counts.pop(used)
         return name
 
     async def _give_back(self, name: str) -> str | None:
@@ -157,9 +209,13 @@ class Databases:
             async with asyncio.timeout(10):
                 conn = await asyncpg.connect(with_database(self._url, name), statement_cache_size=0)
                 try:
-                    fault = await _emptied(conn, self._template)
+                    known = self._counts.get(name, self._template.counts)
+                    self._counts[name] = await _cleared(conn, self._template, known)
                 finally:
                     await conn.close()
+                fault = None
+        except _CannotBeClearedError as reason:
+            fault = str(reason)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as failure:
             fault = f"{type(failure).__name__}: {failure}"
         if fault is None:
@@ -174,6 +230,7 @@ class Databases:
         return name
 
     async def _drop(self, name: str) -> None:
+        self._counts.pop(name, None)
         await self._admin.execute(f"drop database if exists {name} with (force)")
 
     async def _new_template(self) -> Template:
@@ -191,7 +248,8 @@ class Databases:
 
 
 async def _described(conn: asyncpg.Connection, name: str) -> Template:
-    tables = [row[0] for row in await conn.fetch(_TABLES)]
+    relations = await conn.fetch(_TABLES)
+    tables = [row[0] for row in relations]
     seeds = {table: rows for table in tables if (rows := await conn.fetchval(_rows(table))) is not None}
     seeds_query = " union all ".join(f"({_rows(table)})" for table in seeds)
     parts = [
@@ -201,23 +259,35 @@ async def _described(conn: asyncpg.Connection, name: str) -> Template:
         for row in await conn.fetch(_CATALOGS)
     ]
     fingerprint_query = f"select string_agg(line, '; ') from ({' union all '.join([*parts, _SHARED])}) lines (line)"
-    restart = [await _restart(conn, *row) for row in await conn.fetch(_SEQUENCES)]
+    empty = [row for row in relations if row[0] not in seeds]
+    look = _LOOK.format(
+        changes=_CHANGES,
+        catalogs=_numbers(row[0] for row in await conn.fetch(_CATALOG_NUMBERS)),
+        seeded=_numbers(row[1] for row in relations if row[0] in seeds),
+        written=_numbers(number for row in relations for number in row[1:]),
+        tables=_numbers(row[1] for row in empty),
+        shared=_SHARED,
+    )
     return Template(
         name=name,
         tables=[row[0] for row in await conn.fetch(_NUMBERS)],
         size=await conn.fetchval("select pg_database_size(current_database())"),
         fingerprint=await conn.fetchval(fingerprint_query),
         fingerprint_query=fingerprint_query,
+        look=look,
+        # A copy is counted from zero.
+        counts=Counts(
+            since=await conn.fetchval("select pg_stat_get_bgwriter_stat_reset_time()::text"),
+            catalogs=0,
+            seeded=0,
+            written=0,
+            tables=[0] * len(empty),
+            shared=await conn.fetchval(_SHARED),
+        ),
         seeds=await _lines(conn, seeds_query),
         seeds_query=seeds_query,
-        # The guards of the engine and foreign keys are triggers, which do not fire for a replica.
-        clear="; ".join(
-            [
-                "set session_replication_role = replica",
-                *(f"delete from {table}" for table in tables if table not in seeds),
-                *restart,
-            ]
-        ),
+        delete=[f"delete from {row[0]}" for row in empty],
+        restart=[await _restart(conn, *row) for row in await conn.fetch(_SEQUENCES)],
         sow="; ".join(
             f"delete from {table}; insert into {table}"
             f" select * from json_populate_recordset(null::{table}, {_quoted(rows)})"
@@ -226,25 +296,59 @@ async def _described(conn: asyncpg.Connection, name: str) -> Template:
     )
 
 
-async def _emptied(conn: asyncpg.Connection, template: Template) -> str | None:
-    """Clear a database that can be cleared; otherwise why it cannot."""
+class _CannotBeClearedError(Exception):
+    """Why a database is dropped."""
+
+
+async def _cleared(conn: asyncpg.Connection, template: Template, known: Counts) -> Counts:
+    """Clear a database that can be cleared; what is then counted in it."""
+    counts = await _left(conn, template)
+    is_counted = counts.since == known.since
+    changes_catalog = not is_counted or counts.catalogs != known.catalogs
+    changes_seeds = not is_counted or counts.seeded != known.seeded
+    if changes_catalog:
+        await _drop_tables(conn, template)
+    if changes_catalog or counts.shared != known.shared:
+        fingerprint = await conn.fetchval(template.fingerprint_query)
+        if fingerprint != template.fingerprint:
+            raise _CannotBeClearedError(_difference(template.fingerprint, fingerprint))
+    if not is_counted or counts.written > known.written + ROWS_TO_GROW:
+        grown = await conn.fetchval("select pg_database_size(current_database())") - template.size
+        if grown > BYTES_TO_GROW:
+            raise _CannotBeClearedError(f"it has grown by {grown} bytes")
+    else:
+        counts = replace(counts, written=known.written)
+    # The guards of the engine and foreign keys are triggers, which do not fire for a replica.
+    statements = ["set session_replication_role = replica"]
+    for statement, now, before in zip(template.delete, counts.tables, known.tables, strict=True):
+        if not is_counted or now != before:
+            statements.append(statement)
+    await conn.execute("; ".join([*statements, *template.restart]))
+    if changes_seeds and await _lines(conn, template.seeds_query) != template.seeds:
+        await conn.execute(template.sow)
+    if changes_catalog or changes_seeds:
+        # What was done here is counted too, at the end of a transaction that asks for it.
+        await conn.execute("select pg_stat_force_next_flush()")
+        counts = replace(await _left(conn, template), written=counts.written)
+    return counts
+
+
+async def _left(conn: asyncpg.Connection, template: Template) -> Counts:
+    """What is counted once all sessions have left."""
     deadline = monotonic() + SECONDS_TO_LEAVE
-    while others := await conn.fetchval(_OTHERS):
+    while True:
+        row = await conn.fetchrow(template.look)
+        assert row is not None
+        if not row["others"]:
+            return Counts(**json.loads(row["counts"]))
         if monotonic() > deadline:
-            return f"{others} sessions were left open"
+            raise _CannotBeClearedError(f"{row['others']} sessions were left open")
         await asyncio.sleep(0.005)
+
+
+async def _drop_tables(conn: asyncpg.Connection, template: Template) -> None:
     if extra := [row[0] for row in await conn.fetch(_MADE_BY_THE_TEST, template.tables)]:
         await conn.execute(f"set client_min_messages = warning; drop table {', '.join(extra)} cascade")
-    fingerprint = await conn.fetchval(template.fingerprint_query)
-    if fingerprint != template.fingerprint:
-        return _difference(template.fingerprint, fingerprint)
-    grown = await conn.fetchval("select pg_database_size(current_database())") - template.size
-    if grown > BYTES_TO_GROW:
-        return f"it has grown by {grown} bytes"
-    await conn.execute(template.clear)
-    if await _lines(conn, template.seeds_query) != template.seeds:
-        await conn.execute(template.sow)
-    return None
 
 
 async def _restart(conn: asyncpg.Connection, schema: str, name: str) -> str:
@@ -265,6 +369,10 @@ def _rows(table: str) -> str:
 def _difference(expected: str, found: str) -> str:
     changed = [new for old, new in zip(expected.split("; "), found.split("; "), strict=False) if old != new]
     return "changed: " + ", ".join(line.split(" ", 1)[0] for line in changed)
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return "'{" + ",".join(map(str, numbers)) + "}'"
 
 
 def _quoted(text: str) -> str:

@@ -16,6 +16,7 @@ CALLS = {
     "submit": "submit(array[$1], array['me'], array['x'], array['{}'::jsonb], array[null::jsonb], array[$2::uuid])",
     "public_jobs": "public_jobs(array[$1], array[$2::uuid])",
     "job_standings": "job_standings(array[$1], array[$2::uuid])",
+    "visible_jobs": "visible_jobs(array[$1], array[$2::uuid])",
     "job_result": "job_result($1, $2)",
     "tenant_items": "tenant_items($1, $2, null, 10)",
     "tenant_items_page": "tenant_items_page($1, $2, null, 10)",

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import asyncpg
+from holdfast.store.known_types import Connection
 
 __all__ = ["CleanConnection"]
 
 
-class CleanConnection(asyncpg.Connection):
+class CleanConnection(Connection):
     """What a pool lends, and cleans when it comes back."""
 
     #: Whether its driver is not as it was.

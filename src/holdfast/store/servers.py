@@ -21,6 +21,7 @@ import asyncpg
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.addresses import Address, addresses_of, parameter_of, without_parameters
 from holdfast.store.faults import CONNECTION_FAULTS, translated
+from holdfast.store.known_types import Connection
 
 __all__ = ["CONNECT_SECONDS", "open_connection", "retire"]
 
@@ -98,7 +99,9 @@ async def retire(conn: asyncpg.Connection) -> bool:
 async def _open_one(arguments: Mapping[str, Any], address: Address | None, seconds: float) -> asyncpg.Connection:
     where = {} if address is None else {"host": address.host, "port": address.port}
     try:
-        conn: asyncpg.Connection = await asyncpg.connect(**{**arguments, **where, "timeout": seconds})
+        conn: asyncpg.Connection = await asyncpg.connect(
+            **{"connection_class": Connection, **arguments, **where, "timeout": seconds}
+        )
     except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
         raise _explained(fault, address, seconds) from fault
     _watch_the_line(conn)

@@ -5,6 +5,7 @@ comment on table audit_log is 'What operators and keys did; it is only ever adde
 comment on table beginnings is 'Which of the jobs that a worker claimed ahead have begun.';
 comment on table calls is 'Targets whose head is to be looked at, written by enqueueing.';
 comment on table clock_steps is 'By how much the clock of the database jumped, and when.';
+comment on table closed_types is 'Job types that take no new jobs, with who closed them and why.';
 comment on table controls is 'What operators paused, limited or weighted.';
 comment on table dead_letters is 'A row for each dead job, until somebody has acknowledged it and retention deletes it.';
 comment on table due is 'Scheduled and retrying jobs, by the moment at which they become eligible.';
@@ -19,6 +20,7 @@ comment on table jobs is 'Every job: identity, intent, state and attempt; use th
 comment on table leaders is 'Which process does maintenance, and until when.';
 comment on table leases is 'Which worker runs which attempt, and until when.';
 comment on table parked is 'Ready jobs that wait for a permit of their key.';
+comment on table payload_shapes is 'What handlers take, as their workers publish it.';
 comment on table permits is 'The permits of limits and rates, held by attempts.';
 comment on table ready is 'Jobs that can be claimed now, in the order of their stream.';
 comment on table repairs is 'What was found inconsistent and mended, by kind; anything but zero is worth a look.';
