@@ -33,6 +33,7 @@ from holdfast.errors import (
     SchemaError,
     TooManyQueues,
 )
+from holdfast.lifecycle.service import Outage
 
 __all__ = ["CATALOGUE", "Problem", "install_problems", "told", "translated"]
 
@@ -159,8 +160,8 @@ class Problem(Exception):
         )
 
 
-def install_problems(app: FastAPI) -> None:
-    """Let every error of an app become a problem."""
+def install_problems(app: FastAPI, outage: Outage) -> None:
+    """Let every error of an app become a problem. `outage` hears when the database is away, and tells of it once."""
 
     async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for this class alone
@@ -168,6 +169,8 @@ def install_problems(app: FastAPI) -> None:
 
     async def holdfast_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HoldfastError)  # noqa: S101 - registered for this class alone
+        if isinstance(error, DatabaseUnavailable) and error.away:
+            outage.lost(error)
         return translated(error).response(request)
 
     async def http_error(request: Request, error: Exception) -> Response:
@@ -202,7 +205,7 @@ def translated(error: HoldfastError) -> Problem:
     """The problem that callers are told of."""
     for kind, status, public in _STATUSES:
         if isinstance(error, kind):
-            if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            if status == HTTPStatus.SERVICE_UNAVAILABLE and not (isinstance(error, DatabaseUnavailable) and error.away):
                 _log.warning("a request cannot be served: %s", error)
             message = str(error) if public and _is_ours(error) else told(error)
             return Problem(status, "unavailable" if isinstance(error, NotOpen) else error.code, message)
