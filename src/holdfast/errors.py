@@ -110,6 +110,11 @@ class DatabaseUnavailable(HoldfastError):
         super().__init__(message)
         self.reason: Reason = reason
 
+    @property
+    def away(self) -> bool:
+        """Whether the server could not be reached at all, as all parts of a process notice at about the same time."""
+        return self.reason in ("unreachable", "cut")
+
 
 class DatabaseBusy(DatabaseUnavailable):
     """Somebody else held a lock for too long."""

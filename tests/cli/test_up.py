@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import httpx
+import pytest
 
+from holdfast.cli.up import hints
 from holdfast.testing.harness import until
 from tests.cli.conftest import TASKS, Running, Start, alive, invoke
 
@@ -73,3 +77,16 @@ def test_up_says_which_port_is_taken() -> None:
         result = invoke("up", "--port", taken.getsockname()[1])
     assert result.exit_code == 2
     assert "--port" in result.stderr
+
+
+def test_hints_can_be_pasted_whole_into_another_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "it's a folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    lines = hints("http://127.0.0.1:8080", {"HOLDFAST_HOME": f"{folder}/home"})
+    stubs = ["curl() { printf '%s\\n' \"$@\"; }", 'holdfast() { echo "$@ in $PWD of $HOLDFAST_HOME"; }', "cd /"]
+    done = subprocess.run(["sh", "-euc", "\n".join([*stubs, *lines])], capture_output=True, text=True, check=True)
+    *posted, listed, examined = done.stdout.splitlines()
+    assert posted[0] == "-s"
+    assert json.loads(posted[-1])["jobType"] == "demo.email"
+    assert (listed, examined) == (f"jobs list in {folder} of {folder}/home", f"doctor in {folder} of {folder}/home")

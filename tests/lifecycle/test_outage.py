@@ -7,9 +7,13 @@ import pytest
 from holdfast.errors import DatabaseUnavailable
 from holdfast.lifecycle import service
 from holdfast.lifecycle.service import Outage
+from holdfast.telemetry import narrator
 from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import Event
+from holdfast.telemetry.narrator import Narrator
 
 CUT = DatabaseUnavailable("cut", reason="cut")
+AWAY = DatabaseUnavailable("no server there")
 REFUSED = DatabaseUnavailable("refused", reason="read-only")
 
 
@@ -37,3 +41,27 @@ def test_what_fails_again_after_a_short_success_is_tried_less_and_less_often(mon
     monkeypatch.setattr(service, "_LASTING_SECONDS", 0.0)
     outage.over()
     assert outage.lost(REFUSED) <= 0.05
+
+
+def test_the_log_tells_of_an_outage_once_though_every_part_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    bus = Bus()
+
+    def heard(event: Event) -> None:
+        told.append(f"{type(event).__name__} {getattr(event, 'part', '')}")
+
+    monkeypatch.setattr(narrator, "narrate", heard)
+    bus.subscribe(Narrator())
+    intake, settlement, keeper = (Outage(part, bus) for part in ("intake", "settlement", "keeper"))
+    for outage in (intake, settlement, keeper) * 3:
+        outage.lost(AWAY)
+    for outage in (settlement, intake):
+        outage.over()
+    assert told == ["DatabaseLost this process", "DatabaseBack this process"]
+    # One that never came back hides no other outage, and what only one part is refused is told of that part.
+    monkeypatch.setattr(narrator, "_NOTICED_SECONDS", 0.0)
+    told.clear()
+    intake.lost(AWAY)
+    settlement.lost(REFUSED)
+    settlement.over()
+    assert told == ["DatabaseLost this process", "DatabaseLost settlement", "DatabaseBack settlement"]

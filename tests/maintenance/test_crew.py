@@ -9,11 +9,13 @@ from typing import ClassVar, cast
 
 import pytest
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.maintenance.crew import Crew
 from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
 from holdfast.maintenance.patience import Judge
 from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import Event
 from holdfast.testing.harness import until
 
 
@@ -138,3 +140,32 @@ async def test_duties_that_mend_take_their_first_looks_one_after_the_other() -> 
     await until(lambda: len(looks) == 3, what="all have looked")
     await crew.stop()
     assert [round(later - sooner, 1) >= 0.3 for sooner, later in pairwise(looks)] == [True, True]
+
+
+async def test_that_the_database_is_away_is_told_once_and_not_by_every_duty() -> None:
+    told: list[Event] = []
+    away = True
+
+    class Failing(Errand):
+        interval_seconds = 0.01
+
+        async def work(self, desk: Desk) -> Next:
+            if away:
+                raise DatabaseUnavailable("no server there")
+            self.done = True
+            return self.later()
+
+    bus = Bus()
+    bus.subscribe(told.append)
+    duties = [Failing(bus, cast("Judge", None)) for _ in range(3)]
+    crew = Crew(duties, cast("UpkeepDatabase", StubDatabase(StubDesk(under_way=False))), bus)
+    crew.start()
+    crew.lead(True)
+    try:
+        await until(lambda: all(post.failures > 2 for post in crew._posts), what="all have failed again and again")
+        assert crew.sick == {"errand": "no server there"}
+        away = False
+        await until(lambda: all(duty.done for duty in duties), what="all are done")
+    finally:
+        await crew.stop()
+    assert [type(event).__name__ for event in told] == ["DatabaseLost", "DatabaseBack"]

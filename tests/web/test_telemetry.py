@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Holdfast
 from holdfast.client import keyring
-from holdfast.telemetry.events import RequestServed
+from holdfast.telemetry.events import DatabaseLost, RequestServed
 from holdfast.web import auth, figures
 from holdfast.web.server import create_app
 from tests.lines import Line, over_lines
@@ -83,6 +83,8 @@ async def test_figures_are_answered_while_the_database_is_away_for_keys_that_wer
     async with AsyncExitStack() as stack, AsyncExitStack() as line_alone:
         line = await line_alone.enter_async_context(Line(database_url).running())
         hf = await stack.enter_async_context(Holdfast(over_lines(database_url, line.port)))
+        lost: list[DatabaseLost] = []
+        hf.events.subscribe(lost.append, DatabaseLost)
         transport = httpx.ASGITransport(create_app(hf))
         client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
 
@@ -118,6 +120,8 @@ async def test_figures_are_answered_while_the_database_is_away_for_keys_that_wer
         for headers in (other, {}):
             assert (await told(headers))[0] == 503
         assert (await client.get("/ops/jobs", headers=good)).status_code == 503
+        # The log tells of it once, and not with every request.
+        assert [(event.part, event.away) for event in lost] == [("server", True)]
         ring = (await hf.control()).keyring
         ring._good = {digest: found._replace(lately=found.lately - 600) for digest, found in ring._good.items()}
         assert (await told(good))[0] == 503

@@ -30,7 +30,7 @@ from holdfast.store.database import Database, check_schema
 from holdfast.store.jobs import JobStore
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event, SettingOverruled
-from holdfast.telemetry.narrator import NARRATED, narrate, routine_is_narrated
+from holdfast.telemetry.narrator import NARRATED, Narrator, routine_is_narrated
 from holdfast.worker.context import Context
 from holdfast.worker.middleware import Middleware
 
@@ -77,7 +77,7 @@ class Holdfast(Verbs):
         self.config = Config.load(database_url=database_url, schema=schema, home=home)
         self.registry = Registry()
         self.events = Bus()
-        self.events.subscribe(narrate, *NARRATED, routine=routine_is_narrated)
+        self.events.subscribe(Narrator(), *NARRATED, routine=routine_is_narrated)
         self.middleware = list(middleware)
         refuse_misfit(lifespan)
         self._lifespan = lifespan

@@ -45,7 +45,8 @@ class Board:
 
     def print(self, text: str) -> None:
         """Something to stay above the board."""
-        self._live.console.print(Text(text))
+        # Whole lines, however narrow the terminal is: what is copied from it must not have breaks in it.
+        self._live.console.print(Text(text), soft_wrap=True)
 
     def say(self, note: str) -> None:
         """Something for the last line."""

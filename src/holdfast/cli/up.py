@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import shutil
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,7 +31,7 @@ from holdfast.store.migrate import migrate
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.version import __version__
 
-__all__ = ["up"]
+__all__ = ["hints", "up"]
 
 _DEMO = "holdfast.cli.demo:hf"
 
@@ -132,18 +134,35 @@ class _Everything:
             await asyncio.sleep(0.1)
         lines = [f"  server    {self._url}", f"  app       {self._app_name or 'a demo with about 10 jobs a second'}"]
         if self._app_name is None:
-            body = '{"jobType": "demo.email", "payload": {"to": "ada@example.com"}}'
-            lines += [
-                "Try, in another terminal in this folder:",
-                f"  curl -s {self._url}/jobs -H 'content-type: application/json' -d '{body}'",
-                f"  {_command()} jobs list",
-                f"  {_command()} doctor",
-            ]
+            embedded = self._hf.config.origins["database_url"] == "embedded"
+            where = "" if embedded else " with the same HOLDFAST_DATABASE_URL"
+            lines += [f"Try, in another terminal{where}:", *hints(self._url, _origins(self._hf))]
         lines.append("Ready. Ctrl-C drains and stops.")
         if self._board is None:
             echo("\n".join(lines))
         else:
             self._board.print("\n".join(lines))
+
+
+def hints(url: str, environment: Mapping[str, str]) -> list[str]:
+    """Commands to try, which can be pasted as a whole into any shell: they need nothing that was set in this one."""
+    body = '{"jobType": "demo.email", "payload": {"to": "ada@example.com"}}'
+    post = ["curl", "-s", f"{url}/jobs", "-H", "content-type: application/json", "-d", body]
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    command = shlex.quote(_command())
+    return [
+        f"cd {shlex.quote(str(Path.cwd()))}",
+        *exports,
+        shlex.join(post),
+        f"{command} jobs list",
+        f"{command} doctor",
+    ]
+
+
+def _origins(hf: Holdfast) -> dict[str, str]:
+    """What another shell has to be told: where the home is, and the schema; a URL may have a password in it."""
+    named = {"home": str(hf.config.home.resolve()), "schema": hf.config.schema}
+    return {f"HOLDFAST_{name.upper()}": value for name, value in named.items() if hf.config.origins[name] != "default"}
 
 
 def _command() -> str:

@@ -43,7 +43,8 @@ class Outage:
         now = time.monotonic()
         if self._since is None:
             self._since = now
-            self._bus.emit(DatabaseLost(part=self._part, fault=str(fault)))
+            away = isinstance(fault, DatabaseUnavailable) and fault.away
+            self._bus.emit(DatabaseLost(part=self._part, fault=str(fault), away=away))
         answering, self._answering = self._answering, None
         if answering is not None and now - answering >= _LASTING_SECONDS:
             self._pause = _FIRST_SECONDS

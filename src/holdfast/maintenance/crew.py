@@ -12,7 +12,8 @@ import contextlib
 import time
 from collections.abc import Iterable
 
-from holdfast.errors import DatabaseBusy, HoldfastError
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError
+from holdfast.lifecycle.service import Outage
 from holdfast.maintenance.duty import Duty, Urgency
 from holdfast.store.upkeep import Limited, UpkeepDatabase
 from holdfast.telemetry.bus import Bus
@@ -39,6 +40,7 @@ class Crew:
 
     def __init__(self, duties: Iterable[Duty], database: UpkeepDatabase, bus: Bus) -> None:
         self._database, self._bus = database, bus
+        self._outage = Outage("duties", bus)
         self._posts = [_Post(duty) for duty in duties]
         for place, post in enumerate(post for post in self._posts if not post.is_urgent):
             post.settling_seconds = _SETTLING_SECONDS + place * _APART_SECONDS
@@ -131,15 +133,20 @@ class Crew:
             finally:
                 post.desk = None
             duty.batch.ended(time.monotonic() - began)
+        self._outage.over()
         if post.fault is not None:
-            self._bus.emit(DutyBack(duty=duty.name, failures=post.failures))
-            post.fault, post.failures = None, 0
+            if post.complained:
+                self._bus.emit(DutyBack(duty=duty.name, failures=post.failures))
+            post.fault, post.failures, post.complained = None, 0, False
         return following.seconds
 
     def _failed(self, post: _Post, fault: Exception) -> float:
         post.failures += 1
         post.fault = str(fault) or f"no end within {post.duty.limit_seconds + _GRACE_SECONDS:g} s"
-        if post.failures & (post.failures - 1) == 0:  # 1, 2, 4, 8 …: a log line each time would drown the rest
+        if isinstance(fault, DatabaseUnavailable) and fault.away:
+            self._outage.lost(fault)  # told once, and not by every duty
+        elif post.failures & (post.failures - 1) == 0:  # 1, 2, 4, 8 …: a log line each time would drown the rest
+            post.complained = True
             self._bus.emit(DutyFailed(duty=post.duty.name, fault=post.fault, failures=post.failures))
         longest = min(post.duty.interval_seconds, _LONGEST_PAUSE_SECONDS)
         return float(min(longest, _FIRST_PAUSE_SECONDS * 2 ** min(post.failures - 1, 10)))
@@ -159,3 +166,5 @@ class _Post:
         self.desk: Limited | None = None
         self.fault: str | None = None
         self.failures = 0
+        #: Whether somebody was told of its failures.
+        self.complained = False

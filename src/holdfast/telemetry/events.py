@@ -190,10 +190,11 @@ class ClockJumped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseLost(Event):
-    """A part of this process cannot reach the database and keeps trying."""
+    """A part of this process cannot use the database and keeps trying; `away` if no server can be reached at all."""
 
     part: str
     fault: str
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

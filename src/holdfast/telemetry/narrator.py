@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from dataclasses import fields
+import threading
+import time
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +34,7 @@ from holdfast.telemetry.events import (
     WorkerChanged,
 )
 
-__all__ = ["NARRATED", "narrate", "routine_is_narrated", "set_up_logging"]
+__all__ = ["NARRATED", "Narrator", "narrate", "routine_is_narrated", "set_up_logging"]
 
 #: What is worth a log line. Jobs recorded and attempts begun are too many, and the end of an attempt tells it all.
 NARRATED = (
@@ -56,6 +58,10 @@ NARRATED = (
 
 _log = logging.getLogger("holdfast")
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
+#: Who has lost the database when it is away, and how long it may take until all parts have noticed.
+_WHOLE = "this process"
+_NOTICED_SECONDS = 60.0
+
 _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in NARRATED}
 _QUIET_OUTCOMES = ("success", "snoozed", "released", "canceled", "paused")
 
@@ -73,6 +79,48 @@ def set_up_logging(form: str, level: str) -> None:
 def routine_is_narrated() -> bool:
     """Whether there is a log line for what went well."""
     return _log.isEnabledFor(logging.INFO)
+
+
+class Narrator:
+    """One log line per event.
+
+    All parts of a process tell of an outage of the database: one line says that it began, and one that it is over.
+    """
+
+    def __init__(self) -> None:
+        #: Parts come from several threads.
+        self._lock = threading.Lock()
+        #: Since when the database has been away, and the parts that have noticed.
+        self._since: float | None = None
+        self._parts: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        """Something happened."""
+        if isinstance(event, DatabaseLost) and event.away:
+            if self._begins(event.part):
+                narrate(replace(event, part=_WHOLE))
+        elif isinstance(event, DatabaseBack) and event.part in self._parts:
+            if (seconds := self._ends(event.part)) is not None:
+                narrate(replace(event, part=_WHOLE, seconds=max(seconds, event.seconds)))
+        else:
+            narrate(event)
+
+    def _begins(self, part: str) -> bool:
+        with self._lock:
+            now = time.monotonic()
+            # A part may never have what all others have, and must not hide the next outage.
+            is_known = self._since is not None and now - self._since < _NOTICED_SECONDS
+            self._parts.add(part)
+            if not is_known:
+                self._since = now
+            return not is_known
+
+    def _ends(self, part: str) -> float | None:
+        """For how long the database was away, if this part is the first that has it again."""
+        with self._lock:
+            self._parts.discard(part)
+            since, self._since = self._since, None
+            return None if since is None else time.monotonic() - since
 
 
 def narrate(event: Event) -> None:
@@ -174,7 +222,7 @@ class _Readable(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Time, message, and what matters of the event."""
         colour = _COLOURS.get(record.levelname, "") if sys.stderr.isatty() else ""
-        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        moment = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
         event = getattr(record, "event", None)
         detail = ""
         if isinstance(event, AttemptEnded):
@@ -187,5 +235,5 @@ class _Readable(logging.Formatter):
             detail = f"  {record.job_id} attempt {getattr(record, 'attempt', '?')}"
         # What others wrote may have lines of its own: none of them looks like one of ours.
         message = visible(record.getMessage()).replace("\n", "\n    ")
-        line = f"{time}  {colour}{message}{chr(27) + '[0m' if colour else ''}{visible(detail, lines=False)}"
+        line = f"{moment}  {colour}{message}{chr(27) + '[0m' if colour else ''}{visible(detail, lines=False)}"
         return f"{line}\n{visible(self.formatException(record.exc_info))}" if record.exc_info else line

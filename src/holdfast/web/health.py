@@ -11,7 +11,7 @@ import time
 
 from fastapi import APIRouter
 
-from holdfast.errors import HoldfastError, SchemaError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError
 from holdfast.web.problems import Problem, told
 from holdfast.web.state import State
 
@@ -53,6 +53,8 @@ class Readiness:
         except SchemaError:
             return Problem(503, "schema", "The database's schema does not fit this release.")
         except HoldfastError as fault:
+            if isinstance(fault, DatabaseUnavailable) and fault.away:
+                self._state.outage.lost(fault)
             return Problem(503, "unavailable", told(fault) or "The database cannot do what a submission needs.")
         return None
 

@@ -34,6 +34,7 @@ from holdfast.errors import (
     SchemaError,
     TooManyQueues,
 )
+from holdfast.lifecycle.service import Outage
 
 __all__ = ["CATALOGUE", "Problem", "install_problems", "told", "translated"]
 
@@ -167,8 +168,8 @@ class Problem(Exception):
         )
 
 
-def install_problems(app: FastAPI) -> None:
-    """Let every error of an app become a problem."""
+def install_problems(app: FastAPI, outage: Outage) -> None:
+    """Let every error of an app become a problem. `outage` hears when the database is away, and tells of it once."""
 
     async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for this class alone
@@ -176,6 +177,8 @@ def install_problems(app: FastAPI) -> None:
 
     async def holdfast_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HoldfastError)  # noqa: S101 - registered for this class alone
+        if isinstance(error, DatabaseUnavailable) and error.away:
+            outage.lost(error)
         return translated(error).response(request)
 
     async def http_error(request: Request, error: Exception) -> Response:
@@ -210,7 +213,7 @@ def translated(error: HoldfastError, *, within: str = "") -> Problem:
     """The problem that callers are told of; `within` is where in the body the job stands, as a JSON pointer."""
     for kind, status, public in _STATUSES:
         if isinstance(error, kind):
-            if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            if status == HTTPStatus.SERVICE_UNAVAILABLE and not (isinstance(error, DatabaseUnavailable) and error.away):
                 _log.warning("a request cannot be served: %s", error)
             message = str(error) if public and _is_ours(error) else told(error)
             faults = error.faults if isinstance(error, InvalidPayload) else ()

@@ -11,6 +11,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.routing import APIRoute
 
 from holdfast.app import Holdfast
+from holdfast.lifecycle.service import Outage
 from holdfast.model.key import SCOPES
 from holdfast.version import __version__
 from holdfast.web.access import Access
@@ -57,12 +58,19 @@ def create_app(
         redirect_slashes=False,  # to an address made from `Host`, which callers choose, and before any key is asked for
         dependencies=[] if guard is None else [Depends(_asking(guard))],
     )
-    install_problems(app)
+    outage = Outage("server", hf.events)
+    install_problems(app, outage)
     metrics = Metrics()
-    hf.observe_control(metrics.queried)
+
+    def queried(statement: str, seconds: float, error_code: str | None) -> None:
+        metrics.queried(statement, seconds, error_code)
+        if error_code is None:
+            outage.over()
+
+    hf.observe_control(queried)
     guarded = None if guard is None else Guarded(_name_of(guard), frozenset(scopes))
     gate = Gate(hf, guarded=guarded, keys_only=keys_only)
-    state = app.state.holdfast = State(hf, gate, metrics)
+    state = app.state.holdfast = State(hf, gate, metrics, outage)
     jobs = jobs_router(state)
     for router in (
         health_router(state),

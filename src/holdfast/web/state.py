@@ -13,6 +13,7 @@ from fastapi import Request
 from holdfast.app import Holdfast
 from holdfast.client.control import Control, PublicJob
 from holdfast.client.operations import Operations
+from holdfast.lifecycle.service import Outage
 from holdfast.model.key import Caller
 from holdfast.web.auth import Gate
 from holdfast.web.metrics import Metrics
@@ -29,8 +30,8 @@ _WAITING, _WAITING_PER_KEY = 5000, 500
 class State:
     """One app's."""
 
-    def __init__(self, hf: Holdfast, gate: Gate, metrics: Metrics) -> None:
-        self.hf, self.gate, self.metrics = hf, gate, metrics
+    def __init__(self, hf: Holdfast, gate: Gate, metrics: Metrics, outage: Outage) -> None:
+        self.hf, self.gate, self.metrics, self.outage = hf, gate, metrics, outage
         self._stop = asyncio.Event()
         self._waiting: Counter[UUID | None] = Counter()
         self._waiting_of_tenant: Counter[str] = Counter()
