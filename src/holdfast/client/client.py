@@ -193,12 +193,12 @@ class Client:
     async def _store_all(self, asked: list[Asked]) -> list[JobRef]:
         intents = self._intents(asked)
         answered = await self._acceptance.answers(intents) if self._acceptance is not None else {}
-        new = [intent for position, intent in enumerate(intents) if position not in answered]
-        recorded: list[Enqueued] = []
+        new = [intent for place, intent in enumerate(intents) if place not in answered] if answered else intents
+        answers: list[Enqueued] = []
         for start in range(0, len(new), BATCH):
-            recorded += await self._store.enqueue(new[start : start + BATCH])
-        given = iter(recorded)
-        answers = [answered.get(position) or next(given) for position in range(len(intents))] if answered else recorded
+            answers += await self._store.enqueue(new[start : start + BATCH])
+        for place in sorted(answered):
+            answers.insert(place, answered[place])
         if self._bus.hears(JobEnqueued):
             for intent, answer in zip(intents, answers, strict=True):
                 self._emit(intent.type, intent.tenant, answer)
