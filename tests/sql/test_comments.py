@@ -23,7 +23,7 @@ async def test_everything_that_can_be_called_or_read_has_one_sentence(conn: asyn
         for row in await conn.fetch(_COMMENTS, [name for name, _ in grants("holdfast")])
     }
     assert {"claim", "explain", "jobs", "job_details"} <= told.keys()
-    assert [name for name, comment in told.items() if not comment] == [], told
+    assert [name for name, comment in told.items() if not comment] == []
     # A sentence that stands alone, and not a note for readers of the file.
     assert [c for c in told.values() if not c.endswith(".") or c.startswith(("The same", "Moves:", "Roles:"))] == []
     assert [comment for comment in told.values() if len(comment) > 250] == []

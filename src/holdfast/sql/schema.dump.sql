@@ -2476,6 +2476,7 @@ CREATE FUNCTION holdfast.enlist(id text, host text, pid integer, version text, l
   where w.id = enlist.id
 $$;
 ALTER FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) IS 'Enter a worker with its job types, which are published: payloads that one of its handlers takes are not refused.';
 CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3767,6 +3768,7 @@ CREATE FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) RETURNS T
   from visible_jobs(tenants, job_ids) v
 $$;
 ALTER FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) IS 'The public fields of jobs for servers of older releases, which know no messages.';
 CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RETURNS TABLE(tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3997,6 +3999,7 @@ CREATE TABLE holdfast.closed_types (
     closed_note text
 );
 ALTER TABLE holdfast.closed_types OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.closed_types IS 'Job types that take no new jobs, with who closed them and why.';
 CREATE FUNCTION holdfast.list_closed_types() RETURNS SETOF holdfast.closed_types
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4004,6 +4007,7 @@ CREATE FUNCTION holdfast.list_closed_types() RETURNS SETOF holdfast.closed_types
   select c.* from closed_types c order by c.name
 $$;
 ALTER FUNCTION holdfast.list_closed_types() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_closed_types() IS 'Job types that take no new jobs, by name.';
 CREATE TABLE holdfast.controls (
     kind text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -4757,6 +4761,7 @@ CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text
   select r.outcome, r.runs_as from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
 $$;
 ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask for something about a job, with a note for operators alone, as older servers do.';
 CREATE FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) RETURNS TABLE(outcome text, runs_as uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8585,6 +8590,7 @@ CREATE TABLE holdfast.payload_shapes (
     published_at timestamp with time zone DEFAULT now() NOT NULL
 );
 ALTER TABLE holdfast.payload_shapes OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.payload_shapes IS 'What handlers take, as their workers publish it.';
 CREATE TABLE holdfast.ready (
     stream integer NOT NULL,
     rank integer NOT NULL,

@@ -48,6 +48,7 @@ begin
 end
 $$;
 
+-- Job types that take no new jobs, by name.
 create or replace function list_closed_types() returns setof closed_types
 language sql security definer stable
 set search_path from current

@@ -90,7 +90,7 @@ as $$
   where w.id = enlist_worker.id and w.tenants is distinct from enlist_worker.tenants
 $$;
 
--- The same with its job types, which are published: payloads that one of its handlers takes are not refused.
+-- Enter a worker with its job types, which are published: payloads that one of its handlers takes are not refused.
 create or replace function enlist(
   id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb
 ) returns void

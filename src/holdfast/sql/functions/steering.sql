@@ -295,7 +295,7 @@ begin
 end
 $$;
 
--- The same with a note for operators alone, as older servers ask for it.
+-- Ask for something about a job, with a note for operators alone, as older servers do.
 create or replace function operator_request(
   verb text, id uuid, by text, note text default null, only_tenant text default null, by_key uuid default null
 ) returns table (outcome text, runs_as uuid)

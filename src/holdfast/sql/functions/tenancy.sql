@@ -109,7 +109,7 @@ begin
 end
 $$;
 
--- The same for servers of older releases, which know no messages.
+-- The public fields of jobs for servers of older releases, which know no messages.
 create or replace function job_standings(tenants text[], job_ids uuid[])
 returns table (
   id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz,
