@@ -13,6 +13,8 @@ import pytest
 
 import holdfast
 from holdfast.config import ENTRIES
+from holdfast.store.database import READS
+from holdfast.store.statements import queries
 from holdfast.testing.schema import dump
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +71,22 @@ def _value(default: object) -> float | str:
     """Settings are numbers, or words."""
     text = str(default)
     return text if text.isalpha() else float(text)
+
+
+async def test_what_only_looks_is_asked_again_when_its_connection_was_cut(conn: asyncpg.Connection) -> None:
+    rows = await conn.fetch(
+        "select proname, bool_and(provolatile <> 'v') as looks from pg_proc"
+        " where pronamespace = 'holdfast'::regnamespace group by proname"
+    )
+    looks = {row["proname"]: row["looks"] for row in rows}
+    found = set()
+    for name, sql in queries("holdfast").items():
+        called = re.findall(r"holdfast\.(\w+)\s*\(", sql)
+        if called and sql.lstrip().startswith("select") and all(looks.get(function, False) for function in called):
+            found.add(name)
+    # Those of doctor have connections of their own, and those of the lease keeper are repeated by it.
+    assert {name for name in found - READS if not name.startswith("doctor_")} == {"interrupted", "verify"}
+    assert READS - found == {"current_step", "find_key", "probe"} & READS
 
 
 async def test_the_reviewed_schema_is_the_one_in_use(database_url: str, conn: asyncpg.Connection) -> None:

@@ -24,46 +24,22 @@ from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, never
 from holdfast.store.servers import open_connection, retire
 from holdfast.store.statements import migrations, queries
 
-__all__ = ["Database", "Pause", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
+__all__ = ["READS", "Database", "Pause", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
 
 #: How long a statement may take where nothing else is said, and how long one waits for a lock in the server.
 STATEMENT_SECONDS = 30.0
 _LOCK_SECONDS = 10.0
 _REPEATS = 5
 #: What only looks, and so can be asked again when the connection was cut.
-_READS = frozenset(
-    [
-        "current_step",
-        "find_key",
-        "visible_jobs",
-        "find_events_token",
-        "issue_events_token",
-        "job_result",
-        "tenant_items",
-        "waiting_jobs",
-        "probe",
-        "get_jobs",
-        "list_jobs",
-        "get_attempts",
-        "get_events",
-        "get_items",
-        "backlog",
-        "keys_after",
-        "list_audit",
-        "job_statistics",
-        "attempts_after",
-        "events_after",
-        "list_controls",
-        "list_queues",
-        "list_types",
-        "list_lanes",
-        "list_tenants",
-        "list_targets",
-        "show_targets",
-        "drain_state",
-        "explain",
-    ]
-)
+READS = frozenset({
+    "accepted_payloads", "answered_key", "attempts_after", "attempts_page", "backlog", "claim_mark", "current_step",
+    "drain_state", "ended_attempts", "events_after", "events_page", "explain", "find_events_token", "find_key",
+    "get_attempts", "get_events", "get_items", "get_jobs", "issue_events_token", "items_page", "job_result",
+    "job_statistics", "job_totals", "keys_after", "list_audit", "list_controls", "list_jobs", "list_lanes",
+    "list_queues", "list_targets", "list_tenants", "list_types", "other_shapes", "payload_limit", "payloads",
+    "probe", "ready_streams", "result_limit", "search_jobs", "show_targets", "summaries", "tenant_items",
+    "visible_jobs", "waiting_jobs", "work_left",
+})  # fmt: skip
 _CLOSE_SECONDS = 5.0
 _CHECK_SECONDS = 30.0
 
@@ -239,7 +215,7 @@ class Database:
             except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
                 told = translated(fault)
                 # Where idle connections are cut, the next one may be cut as well.
-                harmless = never_sent(fault) or (statement in _READS and getattr(told, "reason", None) == "cut")
+                harmless = never_sent(fault) or (statement in READS and getattr(told, "reason", None) == "cut")
                 if not harmless or repeat == _REPEATS - 1:
                     raise told from fault
         raise AssertionError("unreachable")
