@@ -70,7 +70,7 @@ begin
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
       and s.closed_in is null
-      -- The long way refuses a closed type. Usually none is: then the first look reads no page, and is the only one.
+      -- The long way refuses a closed type. Where none ever was, the first look reads no page, and is the only one.
       and (
         not exists (select from closed_types)
         or not exists (select from closed_types c where c.name = enqueue_plain.type))
