@@ -68,7 +68,7 @@ async def test_who_closed_and_opened_is_in_the_audit_log(conn: asyncpg.Connectio
 
 @pytest.mark.fresh_database
 async def test_a_plain_job_of_an_open_type_does_not_pay(conn: asyncpg.Connection) -> None:
-    """It reads no page more while no type is closed. While one is, it reads a few, and still goes the short way."""
+    """It reads no page more where no type was ever closed. Else it reads a few, and still goes the short way."""
     await enqueue(conn)
     read = "select sum(pg_stat_get_blocks_fetched(c.oid)) from pg_class c where c.relname like 'closed_types%'"
 

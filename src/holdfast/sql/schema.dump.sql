@@ -718,7 +718,8 @@ begin
     elsif job.state = 'running' then
       if verb in ('resume', 'retry') then
         return 'not-possible';
-      elsif flag_attempt(job.id, case verb when 'delete' then 'cancel' else verb end, by, note, message) is not null then
+      elsif flag_attempt(
+        job.id, case verb when 'delete' then 'cancel' else verb end, by, note, message) is not null then
         return case when verb = 'delete' then 'when-ended' else 'flagged' end;
       end if;
       continue;
@@ -2547,7 +2548,7 @@ begin
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
       and s.closed_in is null
-      -- The long way refuses it. While no type is closed, as a rule, the first look is at an empty table, and the last one.
+      -- The long way refuses a closed type. Where none ever was, the first look reads no page, and is the only one.
       and (
         not exists (select from closed_types)
         or not exists (select from closed_types c where c.name = enqueue_plain.type))
@@ -4758,7 +4759,8 @@ CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select r.outcome, r.runs_as from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
+  select r.outcome, r.runs_as
+  from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
 $$;
 ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask for something about a job, with a note for operators alone, as older servers do.';
@@ -5851,7 +5853,8 @@ begin
       flagged := case
         when verb in ('cancel', 'pause', 'delete') and at_once then
           flag_attempt(
-            wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note, message)
+            wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note,
+            message)
       end;
       select r.job_id into created
       from record_jobs(
@@ -7219,8 +7222,8 @@ begin
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
   ), held as materialized (
     select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
-      l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback, report.log_excerpt,
-      report.delay, report.duration_ms
+      l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback,
+      report.log_excerpt, report.delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
       and (settle.worker is null or l.worker = settle.worker)
@@ -8260,7 +8263,8 @@ begin
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
-    left(said.message, 1000), p.progress_count, p.result_count, case when p.job_id is not null then j.target_count end, p.last_progress_at,
+    left(said.message, 1000), p.progress_count, p.result_count,
+    case when p.job_id is not null then j.target_count end, p.last_progress_at,
     case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
   from unnest(tenants, job_ids) as asked (tenant, id)
   join jobs j on j.id = asked.id and j.tenant = asked.tenant

@@ -1,5 +1,5 @@
--- Job types that take no new jobs, whoever submits them. What was accepted before runs, is retried and is resumed as ever.
--- Moves: none. Roles: operator.
+-- Job types that take no new jobs, whoever submits them. What was accepted before runs, is retried and is resumed as
+-- ever. Moves: none. Roles: operator.
 
 -- Answers whether anything changed: what is closed stays as it is, with who did it and why.
 create or replace function close_type(name text, by text, note text default null, by_key uuid default null)

@@ -71,7 +71,7 @@ begin
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
       and s.closed_in is null
-      -- The long way refuses it. While no type is closed, as a rule, the first look is at an empty table, and the last one.
+      -- The long way refuses a closed type. Where none ever was, the first look reads no page, and is the only one.
       and (
         not exists (select from closed_types)
         or not exists (select from closed_types c where c.name = enqueue_plain.type))

@@ -38,10 +38,11 @@ as $$
   from record_requests(verb, job_ids, by, note, null, only_tenant, at_once, false) r
 $$;
 
--- Record requests. `message` is what clients are told while the job is paused or canceled (`GET /jobs/{jobId}`): the note of
--- somebody who wrote it for them, else null. A cancel that `resolves` is asked for because a person has dealt with what the job was about. Cancel
--- and delete cannot be taken back: while one of them is to be carried out, a repeat of it is answered with it. A cancel of
--- a running attempt is decided by how that attempt ends, and so a cancel of the next attempt is not a repeat.
+-- Record requests. `message` is what clients are told while the job is paused or canceled (`GET /jobs/{jobId}`): the
+-- note of somebody who wrote it for them, else null. A cancel that `resolves` is asked for because a person has dealt
+-- with what the job was about. Cancel and delete cannot be taken back: while one of them is to be carried out, a repeat
+-- of it is answered with it. A cancel of a running attempt is decided by how that attempt ends, and so a cancel of the
+-- next attempt is not a repeat.
 create or replace function record_requests(
   verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean
 ) returns table (job_id uuid, outcome text, request_id uuid)
@@ -84,7 +85,8 @@ begin
       flagged := case
         when verb in ('cancel', 'pause', 'delete') and at_once then
           flag_attempt(
-            wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note, message)
+            wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note,
+            message)
       end;
       select r.job_id into created
       from record_jobs(
@@ -221,7 +223,8 @@ begin
     elsif job.state = 'running' then
       if verb in ('resume', 'retry') then
         return 'not-possible';
-      elsif flag_attempt(job.id, case verb when 'delete' then 'cancel' else verb end, by, note, message) is not null then
+      elsif flag_attempt(
+        job.id, case verb when 'delete' then 'cancel' else verb end, by, note, message) is not null then
         return case when verb = 'delete' then 'when-ended' else 'flagged' end;
       end if;
       continue;

@@ -244,8 +244,8 @@ begin
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
   ), held as materialized (
     select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
-      l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback, report.log_excerpt,
-      report.delay, report.duration_ms
+      l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback,
+      report.log_excerpt, report.delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
       and (settle.worker is null or l.worker = settle.worker)
@@ -364,9 +364,9 @@ begin
 end
 $$;
 
--- What clients are told of an attempt that ended paused, held or canceled: what somebody asked for in their name, what the
--- handler's `Hold` says, or that the attempt was interrupted. A payload that does not fit its handler holds the job, too, but
--- in the words of an exception, which are not for them.
+-- What clients are told of an attempt that ended paused, held or canceled: what somebody asked for in their name, what
+-- the handler's `Hold` says, or that the attempt was interrupted. A payload that does not fit its handler holds the
+-- job, too, but in the words of an exception, which are not for them.
 create or replace function client_message(
   state text, outcome text, kind text, error_type text, error_message text, interrupt_message text
 ) returns text

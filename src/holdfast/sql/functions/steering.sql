@@ -263,9 +263,9 @@ as $$
   select pg_notify(current_schema() || '.ready', '');
 $$;
 
--- Ask for something in an operator's name, as `request` and `release_held` do, and write down who did. To `resolve` a job is
--- to cancel it because a person has dealt with what it was about. The note stays among operators unless it is `public`.
--- Answers what became of the wish, and the job that runs now: another one where an ended job is retried.
+-- Ask for something in an operator's name, as `request` and `release_held` do, and write down who did. To `resolve` a
+-- job is to cancel it because a person has dealt with what it was about. The note stays among operators unless it is
+-- `public`. Answers what became of the wish, and the job that runs now: another one where an ended job is retried.
 create or replace function operator_request_as(
   verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean
 ) returns table (outcome text, runs_as uuid)
@@ -302,7 +302,8 @@ create or replace function operator_request(
 language sql security definer
 set search_path from current
 as $$
-  select r.outcome, r.runs_as from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
+  select r.outcome, r.runs_as
+  from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
 $$;
 
 -- Ask in the same way that a job be resolved.

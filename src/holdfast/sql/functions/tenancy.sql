@@ -81,8 +81,9 @@ $$;
 -- exception, nor what operators wrote for each other.
 create or replace function visible_jobs(tenants text[], job_ids uuid[])
 returns table (
-  id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz, message text,
-  progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamptz, done_reason text)
+  id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz,
+  message text, progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamptz,
+  done_reason text)
 language plpgsql security definer stable
 set search_path from current
 as $$
@@ -93,7 +94,8 @@ begin
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
-    left(said.message, 1000), p.progress_count, p.result_count, case when p.job_id is not null then j.target_count end, p.last_progress_at,
+    left(said.message, 1000), p.progress_count, p.result_count,
+    case when p.job_id is not null then j.target_count end, p.last_progress_at,
     case when p.job_id is not null and j.state = 'success' then coalesce(p.done_reason, 'worker_done') end
   from unnest(tenants, job_ids) as asked (tenant, id)
   join jobs j on j.id = asked.id and j.tenant = asked.tenant
@@ -174,8 +176,8 @@ begin
 end
 $$;
 
--- Ask for something, as `request` does, and write down who did. With a target, the job must be of that target. What a tenant
--- says on its own routes is its own to read.
+-- Ask for something, as `request` does, and write down who did. With a target, the job must be of that target. What a
+-- tenant says on its own routes is its own to read.
 create or replace function tenant_request(
   tenant text, verb text, id uuid, by text, note text, only_target text default null, by_key uuid default null
 ) returns text

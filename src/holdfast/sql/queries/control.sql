@@ -7,7 +7,8 @@ from holdfast.submit(
 -- name: visible_jobs
 -- What clients may know of jobs.
 select id, tenant, type, state, target, holdfast.readable(created_at) as created_at, holdfast.readable(updated_at) as updated_at,
-  message, progress_count, result_count, target_count, holdfast.readable(last_progress_at) as last_progress_at, done_reason
+  message, progress_count, result_count, target_count, holdfast.readable(last_progress_at) as last_progress_at,
+  done_reason
 from holdfast.visible_jobs($1::text[], $2::uuid[]);
 
 -- name: tenant_items

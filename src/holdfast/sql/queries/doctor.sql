@@ -36,8 +36,8 @@ with needed (relation, trigger) as (
     'controls', 'closed_types', 'api_keys', 'audit_log', 'clock_steps']), 'durable'
   union all
   select unnest(array[
-    'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'closed_types', 'api_keys', 'audit_log']),
-    'secured'
+    'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'closed_types', 'api_keys',
+    'audit_log']), 'secured'
 ), found as (
   select c.relname::text as relation, t.tgname::text as trigger, t.tgenabled in ('D', 'R') as off
   from pg_trigger t
