@@ -181,7 +181,8 @@ async def test_a_thread_that_ignores_the_drain_is_handed_back_once_its_process_i
     start: Start, hf: Holdfast
 ) -> None:
     free, bound = await hf.enqueue("deaf", {}), await hf.enqueue("deaf", {}, target="t")
-    worker = start("worker", "--app", TASKS, HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS="0")
+    settings = {"HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS": "0", "HOLDFAST_DRAIN_POLICY": "pause"}
+    worker = start("worker", "--app", TASKS, **settings)
     await until(lambda: worker.text.count("hears nothing") == 2, what="both handlers run")
     worker.process.terminate()
     assert await worker.ended() == 0

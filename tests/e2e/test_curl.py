@@ -62,6 +62,8 @@ async def test_the_page_about_http_works_word_for_word(database_url: str, tmp_pa
     assert not problems
     results = [answer for command, answer in told.items() if "/result" in command]
     assert json.loads(results[0])["status"] == "COMPLETED"
-    (events,) = [answer for command, answer in told.items() if "/events" in command]
+    (events,) = [answer for command, answer in told.items() if command.endswith("/events")]
     assert '"status":"COMPLETED"' in events
+    (token,) = [answer for command, answer in told.items() if "/events/token" in command]
+    assert "/events?token=" in json.loads(token)["url"]
     assert "http_requests_total" in next(answer for command, answer in told.items() if "/metrics" in command)

@@ -28,7 +28,7 @@ from tests.lines import BlackHole, Line, over_lines
 @pytest.fixture(autouse=True)
 def _nothing_is_known_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "_good", {})
-    monkeypatch.setattr(servers, "_HOST_SECONDS", 0.5)
+    monkeypatch.setattr(servers, "_HOST_SECONDS", 1.0)
 
 
 @pytest.fixture
