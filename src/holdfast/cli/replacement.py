@@ -115,8 +115,9 @@ def take_over() -> Remains | None:
 def in_time(work: Callable[[], object]) -> None:
     """Do something that may take for ever, and wait for a moment only."""
     thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(_FLUSH_SECONDS)
+    with contextlib.suppress(RuntimeError):  # no more threads can be had
+        thread.start()
+        thread.join(_FLUSH_SECONDS)
 
 
 def _flush() -> None:

@@ -112,6 +112,8 @@ class Worker:
         self.replace: Callable[[], object] | None = None
         #: Ends this process, from any thread, or replaces it if something is stuck. None inside of somebody's program.
         self.abandon: Callable[[], object] | None = None
+        #: Ends this process as failed, from any thread: it cannot be replaced. None inside of somebody's program.
+        self.fail: Callable[[Exception], object] | None = None
         #: Whether somebody has asked the process to stop, as known in any thread, even while the event loop is blocked.
         self.told_to_stop: Callable[[], bool] = lambda: False
 
@@ -345,17 +347,24 @@ class Worker:
 
     async def _give_loop_up(self, blocker: Held | None, drained: bool) -> None:
         """In the lease keeper's thread: the event loop is blocked for longer than may be."""
-        if self.replace is not None:
-            self._tell_aside("has a blocked event loop and is replaced", "" if blocker is None else _name(blocker))
-            await self._keeper.prolong()
-            self._aside.wait(_TELL_SECONDS)
-            self.stuck = [settlement for _, settlement in self._surrender.outcomes(blocker, drained=drained)]
+        if self.replace is None:
+            await self._surrender.hand_back(blocker, drained=drained)
+            return
+        self._tell_aside("has a blocked event loop and is replaced", "" if blocker is None else _name(blocker))
+        await self._keeper.prolong()
+        self._aside.wait(_TELL_SECONDS)
+        self.stuck = [settlement for _, settlement in self._surrender.outcomes(blocker, drained=drained)]
+        try:
+            self.replace()
+        except Exception as fault:  # noqa: BLE001 - whatever it was, only the end of the process is left
+            # A loop that does not turn and no way out of it: nobody would hear a signal, or end the leases.
+            self.replace = None
             try:
-                self.replace()
-            except OSError as fault:
-                self._tell_aside("cannot be replaced", str(fault))
-                self.replace = None
-        await self._surrender.hand_back(blocker, drained=drained)
+                await self._surrender.hand_back(blocker, drained=drained)
+                self._aside.wait(_TELL_SECONDS)
+            finally:
+                if self.fail is not None:
+                    self.fail(fault)
 
     async def _watch_leases(self) -> None:
         """Handlers with a target end with their lease, by our own clock, when it could not be renewed.
