@@ -68,6 +68,12 @@ async def block_without_python(ctx: Context) -> None:
     time.sleep(120)
 
 
+@hf.job("talkative", timeout=5)
+async def talkative(ctx: Context) -> None:
+    for _ in range(200):
+        ctx.logger.info("y" * 1000)
+
+
 @hf.job("absorbed")
 async def absorbed(ctx: Context) -> None:
     ctx.logger.info("lets nobody else run")

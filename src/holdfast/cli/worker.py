@@ -17,8 +17,8 @@ from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import Child
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
-from holdfast.cli.replacement import Origin, Remains, become_anew, in_time, settle, take_over
-from holdfast.cli.shutdown import Shutdown, run_until_told
+from holdfast.cli.replacement import Origin, Remains, become_anew, settle, take_over
+from holdfast.cli.shutdown import Shutdown, in_time, run_until_told
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
 from holdfast.worker.worker import Worker
