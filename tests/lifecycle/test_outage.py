@@ -6,8 +6,9 @@ import pytest
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.lifecycle import service
-from holdfast.lifecycle.service import Outage
+from holdfast.lifecycle.service import Outage, Service
 from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import DatabaseBack, DatabaseLost, Event
 
 CUT = DatabaseUnavailable("cut", reason="cut")
 REFUSED = DatabaseUnavailable("refused", reason="read-only")
@@ -37,3 +38,28 @@ def test_what_fails_again_after_a_short_success_is_tried_less_and_less_often(mon
     monkeypatch.setattr(service, "_LASTING_SECONDS", 0.0)
     outage.over()
     assert outage.lost(REFUSED) <= 0.05
+
+
+class Hungry(Service):
+    """Finds no memory in its first round."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
+        self.rounds = 0
+
+    async def round(self) -> float:
+        self.rounds += 1
+        if self.rounds == 1:
+            raise MemoryError
+        self.stop()
+        return 0.0
+
+
+async def test_a_service_that_finds_no_memory_tries_again_and_says_so() -> None:
+    bus, told = Bus(), list[Event]()
+    bus.subscribe(told.append)
+    await Hungry(bus).run()
+    lost, back = told
+    assert isinstance(lost, DatabaseLost)
+    assert lost.fault == "this process has no memory left"
+    assert isinstance(back, DatabaseBack)

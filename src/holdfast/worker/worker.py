@@ -376,19 +376,24 @@ class Worker:
         while True:
             await asyncio.sleep(0.25 if len(self._held) else 0.5)
             self._blockage.answer()
-            for held in self._held.overdue():
-                held.stop("lease")
-            for held in self._held.all():
-                if held.stuck_at is not None and time.monotonic() > held.stuck_at and not held.stuck:
-                    held.stuck = True
-                    self._on_stuck(held)
-            again, adrift = adrift, self._held.adrift()
-            for held in adrift & again:
-                self._tell("found an attempt without a handler", _name(held))
-                self._settlement.add(held, _ADRIFT)
-            if not self._keeper.alive:
-                self._tell("lost its lease keeper and drains")
-                self._drain.begun.set()
+            with contextlib.suppress(MemoryError):  # a handler may have it for the moment
+                adrift = self._look_at_leases(adrift)
+
+    def _look_at_leases(self, adrift_before: set[Held]) -> set[Held]:
+        for held in self._held.overdue():
+            held.stop("lease")
+        for held in self._held.all():
+            if held.stuck_at is not None and time.monotonic() > held.stuck_at and not held.stuck:
+                held.stuck = True
+                self._on_stuck(held)
+        adrift = self._held.adrift()
+        for held in adrift & adrift_before:
+            self._tell("found an attempt without a handler", _name(held))
+            self._settlement.add(held, _ADRIFT)
+        if not self._keeper.alive:
+            self._tell("lost its lease keeper and drains")
+            self._drain.begun.set()
+        return adrift
 
     def _pauses_drained(self, held: Held) -> bool:
         on_failure = self._types[held.type].on_failure
