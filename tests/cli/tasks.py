@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 
@@ -58,6 +59,19 @@ async def block(ctx: Context) -> None:
     os.chdir("/")  # whoever goes on does so where, and as, the worker was started
     os.environ.clear()
     time.sleep(120)
+
+
+@hf.job("block without python", timeout=0.2, retry=RetryPolicy(base=3600))
+async def block_without_python(ctx: Context) -> None:
+    sys.executable = "/removed/by/a/deployment"
+    ctx.logger.info("blocks the loop")
+    time.sleep(120)
+
+
+@hf.job("talkative", timeout=5)
+async def talkative(ctx: Context) -> None:
+    for _ in range(200):
+        ctx.logger.info("y" * 1000)
 
 
 @hf.job("absorbed")

@@ -177,3 +177,20 @@ async def test_a_worker_starts_though_standard_error_is_closed(hf: Holdfast, dat
     )
     assert await asyncio.wait_for(worker.wait(), 30) == 0
     assert (await hf.get(job)).state is State.SUCCESS
+
+
+async def test_a_worker_works_and_ends_though_nobody_reads_its_log(hf: Holdfast, database_url: str) -> None:
+    job = await hf.enqueue("talkative", {})
+    unread, error = os.pipe()
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", "worker", "--app", TASKS, "--burst"),
+        stderr=error,
+        cwd=ROOT,
+        env={**os.environ, "HOLDFAST_DATABASE_URL": database_url},
+    )
+    try:
+        assert await asyncio.wait_for(worker.wait(), 30) == 0
+    finally:
+        os.close(unread)
+        os.close(error)
+    assert (await hf.get(job)).state is State.SUCCESS

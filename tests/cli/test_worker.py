@@ -215,6 +215,19 @@ async def test_a_process_with_a_blocked_event_loop_is_replaced(start: Start, hf:
     assert await worker.ended() == 0
 
 
+async def test_a_process_that_cannot_be_replaced_says_so_and_fails(start: Start, hf: Holdfast) -> None:
+    """Its blocked loop would neither work nor hear a signal. What stood still beside the blocker costs nothing."""
+    worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=2")
+    beside = await hf.enqueue("nap", {"seconds": 120})
+    await worker.wrote("begins to nap")
+    await hf.enqueue("block without python", {})
+    assert await worker.ended() == 1
+    (line,) = [line for line in worker.text.splitlines() if "cannot be replaced" in line]
+    assert '"error"' in line
+    assert "/removed/by/a/deployment" in line
+    assert ((await hf.get(beside)).state, (await hf.get(beside)).failures) == (State.QUEUED, 0)
+
+
 async def test_a_blocked_event_loop_keeps_no_worker_from_draining(start: Start, hf: Holdfast) -> None:
     """Told by a signal or by its parent, while the loop does not hear it."""
     jobs = [await hf.enqueue("absorbed", {}, queue=queue) for queue in ("alone", "led")]

@@ -6,10 +6,10 @@ import pytest
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.lifecycle import service
-from holdfast.lifecycle.service import Outage
+from holdfast.lifecycle.service import Outage, Service
 from holdfast.telemetry import narrator
 from holdfast.telemetry.bus import Bus
-from holdfast.telemetry.events import Event
+from holdfast.telemetry.events import DatabaseBack, DatabaseLost, Event
 from holdfast.telemetry.narrator import Narrator
 
 CUT = DatabaseUnavailable("cut", reason="cut")
@@ -65,3 +65,28 @@ def test_the_log_tells_of_an_outage_once_though_every_part_notices(monkeypatch: 
     settlement.lost(REFUSED)
     settlement.over()
     assert told == ["DatabaseLost this process", "DatabaseLost settlement", "DatabaseBack settlement"]
+
+
+class Hungry(Service):
+    """Finds no memory in its first round."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
+        self.rounds = 0
+
+    async def round(self) -> float:
+        self.rounds += 1
+        if self.rounds == 1:
+            raise MemoryError
+        self.stop()
+        return 0.0
+
+
+async def test_a_service_that_finds_no_memory_tries_again_and_says_so() -> None:
+    bus, told = Bus(), list[Event]()
+    bus.subscribe(told.append)
+    await Hungry(bus).run()
+    lost, back = told
+    assert isinstance(lost, DatabaseLost)
+    assert lost.fault == "this process has no memory left"
+    assert isinstance(back, DatabaseBack)

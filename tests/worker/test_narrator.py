@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from holdfast import Context, Holdfast, RetryPolicy, Snooze
+from holdfast.telemetry.log_writer import LogWriter
 from holdfast.telemetry.narrator import set_up_logging
 
 
@@ -65,3 +68,52 @@ async def test_the_readable_form_says_the_same_in_a_line(
     assert "act failed → dead: refused" in line
     assert f"{job.id} attempt 1" in line
     assert line.endswith("ValueError")
+
+
+def _record(text: str) -> logging.LogRecord:
+    return logging.LogRecord("holdfast", logging.INFO, __file__, 0, text, (), None)
+
+
+def _read(descriptor: int, *, until: str) -> list[str]:
+    text = b""
+    while until.encode() not in text:
+        text += os.read(descriptor, 65536)
+    return text.decode().splitlines()
+
+
+def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_tells_what_is_missing() -> None:
+    reading, writing = os.pipe()
+    log = LogWriter(writing, most=100_000)
+    written = [f"{number} {'x' * (number * 37 % 5000)}" for number in range(500)]
+    for line in written:
+        log.handle(_record(line))
+    began = time.monotonic()
+    log.flush()
+    assert time.monotonic() - began < 5, "a process that ends does not wait for its log"
+    *lines, told = _read(reading, until="dropped")
+    assert lines == written[: len(lines)]
+    assert told.startswith(f"{500 - len(lines)} log lines were dropped")
+    assert 0 < len(lines) < 500
+    log.handle(_record("after that"))
+    assert _read(reading, until="after that\n") == ["after that"]
+    os.close(reading)
+    log.handle(_record("to nobody"))
+    log.flush()
+    log.close()
+    log.handle(_record("to nobody"))
+    os.close(writing)
+
+
+def test_a_copy_of_a_process_writes_its_log_lines_itself() -> None:
+    reading, writing = os.pipe()
+    log = LogWriter(writing)
+    log.handle(_record("the process"))
+    log.flush()
+    copy = os.fork()
+    if copy == 0:
+        log.handle(_record("its copy"))
+        os._exit(0)
+    os.waitpid(copy, 0)
+    os.close(writing)
+    assert os.read(reading, 1000) == b"the process\nits copy\n"
+    os.close(reading)

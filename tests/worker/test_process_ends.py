@@ -19,6 +19,7 @@ from holdfast import Holdfast
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
+from holdfast.worker import endings
 from holdfast.worker.held import Held
 from holdfast.worker.processes import pool
 from holdfast.worker.processes.child import Child
@@ -300,6 +301,24 @@ async def test_a_child_that_does_not_begin_in_time_fails_the_job(hf: Holdfast, m
         "ProcessDied",
         "the handler's process did not begin within 0.05 s",
     )
+
+
+async def test_a_process_whose_end_no_thread_can_await_is_ended_and_costs_no_attempt(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "START_AGAIN_SECONDS", 0.01)
+    start, refused = threading.Thread.start, list[str]()
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name.startswith("holdfast-child") and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    job = await run_through(hf, "tell", max_attempts=1)
+    assert [attempt.outcome for attempt in await hf.attempts(job.id)] == ["snoozed", "success"]
+    assert not alive(int(refused[0].rpartition("-")[2]))
 
 
 async def test_a_child_that_stands_still_when_it_may_begin_costs_no_attempt_and_no_turn(

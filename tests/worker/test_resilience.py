@@ -7,10 +7,12 @@ import threading
 import time
 
 import asyncpg
+import pytest
 
 from holdfast import Context, Holdfast, SyncContext
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
+from holdfast.worker import endings
 from tests.conftest import ConnectAs
 
 
@@ -139,6 +141,28 @@ async def test_a_thread_that_never_looked_has_finished(hf: Holdfast) -> None:
         await hf.cancel(job)
         go.set()
         assert (await hf.wait(job, timeout=10)).result == "all of it"
+
+
+async def test_a_job_that_got_no_thread_runs_later_at_no_cost(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "START_AGAIN_SECONDS", 0.01)
+    start, refused, calls = threading.Thread.start, list[str](), list[int]()
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name.startswith("holdfast-handler") and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    @hf.job("threaded")
+    def threaded(ctx: SyncContext) -> None:
+        calls.append(ctx.attempt)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    job = await threaded.options(max_attempts=1).enqueue()
+    await hf.run_worker(burst=True)
+    assert (await hf.get(job)).failures == 0
+    assert [attempt.outcome for attempt in await hf.attempts(job)] == ["snoozed", "success"]
+    assert calls == [2], "the executor still had the first call in its queue"
 
 
 async def test_what_a_handler_logs_is_kept_with_its_attempt(hf: Holdfast) -> None:

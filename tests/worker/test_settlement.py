@@ -95,6 +95,26 @@ async def test_a_batch_that_is_never_answered_is_sent_in_parts(hf: Holdfast, sto
     assert {(await hf.get(job)).state for job in jobs} == {"success"}
 
 
+async def test_outcomes_that_find_no_memory_are_sent_again(hf: Holdfast, store: Recording) -> None:
+    """Another handler has it all for the moment: that neither ends the worker nor loses what was done."""
+    jobs = [(await hf.enqueue("many", {})).id for _ in range(3)]
+    plain, refusals = store._settle, [MemoryError(), MemoryError()]
+
+    async def hungry(batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+        if refusals:
+            raise refusals.pop()
+        return await plain(batch)
+
+    store._settle = hungry  # type: ignore[method-assign]
+    settlement = await claimed(store, len(jobs), result="x")
+    task = asyncio.create_task(settlement.run())
+    await until(lambda: task.done() or settlement.empty.is_set(), what="all is settled")
+    settlement.stop()
+    await task
+    assert not refusals
+    assert {(await hf.get(job)).state for job in jobs} == {"success"}
+
+
 async def test_others_are_settled_beside_a_statement_that_takes_long(hf: Holdfast, store: Recording) -> None:
     await hf.enqueue_many([("big", {})] + [("many", {})] * 4)
     plain, go = store._settle, asyncio.Event()

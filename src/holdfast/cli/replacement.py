@@ -22,7 +22,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,20 +29,19 @@ from typing import NoReturn
 from uuid import UUID
 
 from holdfast.app import Holdfast
-from holdfast.cli.shutdown import SIGNALS, note_early
+from holdfast.cli.shutdown import SIGNALS, in_time, note_early
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database, Pause
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.telemetry.events import AttemptEnded
-from holdfast.telemetry.narrator import narrate
+from holdfast.telemetry.narrator import flush_log, narrate
 from holdfast.worker.worker import Worker
 
-__all__ = ["Origin", "Remains", "become_anew", "in_time", "settle", "take_over"]
+__all__ = ["Origin", "Remains", "become_anew", "settle", "take_over"]
 
 _VARIABLE = "HOLDFAST_REMAINS"
 _PATIENCE_SECONDS = 60.0
-_FLUSH_SECONDS = 1.0
 _log = logging.getLogger("holdfast")
 
 
@@ -79,7 +77,7 @@ def become_anew(worker: Worker, origin: Origin, *, stopping: Callable[[], bool])
         for job_id, attempt, outcome, duration_ms, excerpt in worker.stuck
     ]
     # Perhaps the main thread is blocked for ever in writing to one of them.
-    in_time(_flush)
+    in_time(_flush, flush_log)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         # Asked last: a signal that this program has heard does not reach the next one.
@@ -110,13 +108,6 @@ def take_over() -> Remains | None:
             for job_id, attempt, outcome, duration_ms, excerpt in found["attempts"]
         ],
     )
-
-
-def in_time(work: Callable[[], object]) -> None:
-    """Do something that may take for ever, and wait for a moment only."""
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(_FLUSH_SECONDS)
 
 
 def _flush() -> None:

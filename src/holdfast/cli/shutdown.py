@@ -26,8 +26,9 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.loops import run
 from holdfast.model.ctrl_c import never_raised
+from holdfast.telemetry.narrator import flush_log
 
-__all__ = ["DRAIN", "HURRY", "LEASH", "SIGNALS", "Shutdown", "note_early", "run_until_told"]
+__all__ = ["DRAIN", "HURRY", "LEASH", "SIGNALS", "Shutdown", "in_time", "note_early", "run_until_told"]
 
 #: The environment variable that tells a child the number of the pipe's descriptor.
 LEASH = "HOLDFAST_LEASH"
@@ -36,7 +37,8 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP"
 _LAST_LEVEL = 2
 #: How long what is left behind may take at the end: tasks that ignore being cancelled, threads.
 _EXIT_SECONDS = 10.0
-
+#: How long log lines, and others that may take for ever, are waited for when a process ends at once.
+_FLUSH_SECONDS = 1.0
 
 _log = logging.getLogger("holdfast")
 #: Signals that came before there was a `Shutdown`.
@@ -53,6 +55,7 @@ def note_early() -> None:
 def _came_early(number: int, _frame: object) -> None:
     _early.append(number)
     if LEASH not in os.environ and len(_early) > _LAST_LEVEL:
+        flush_log()
         os._exit(128 + number)
 
 
@@ -106,6 +109,7 @@ class Shutdown:
         if self._leash is None and self._signals > _LAST_LEVEL:
             for kill in self.at_last:
                 kill()
+            flush_log()
             os._exit(128 + number)
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._signalled, number)
@@ -150,9 +154,20 @@ def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]], event_l
     return run(main(), event_loop)
 
 
+def in_time(*works: Callable[[], object]) -> None:
+    """Do something that may take for ever, and wait for a moment only."""
+    end = time.monotonic() + _FLUSH_SECONDS
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    with contextlib.suppress(RuntimeError):  # no more threads can be had
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+
 def _exit_soon(code: int) -> None:
     """End the process, should something that was left behind keep it from ending."""
     time.sleep(_EXIT_SECONDS)
-    _log.warning("something that was left behind does not end; the process does")
-    logging.shutdown()
+    in_time(lambda: _log.warning("something that was left behind does not end; the process does"))
+    in_time(logging.shutdown)
     os._exit(code)

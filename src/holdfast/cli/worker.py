@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -17,13 +17,15 @@ from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import Child
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
-from holdfast.cli.replacement import Origin, Remains, become_anew, in_time, settle, take_over
-from holdfast.cli.shutdown import Shutdown, run_until_told
+from holdfast.cli.replacement import Origin, Remains, become_anew, settle, take_over
+from holdfast.cli.shutdown import Shutdown, in_time, run_until_told
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
 from holdfast.worker.worker import Worker
 
 __all__ = ["worker"]
+
+_log = logging.getLogger("holdfast")
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[str] | None:
@@ -89,13 +91,14 @@ async def _work(
         shutdown.attach(new.drain)
         new.replace = lambda: become_anew(new, origin, stopping=lambda: shutdown.noticed)
         new.abandon = lambda: _abandon(new, origin, shutdown)
+        new.fail = _fail
         new.told_to_stop = lambda: shutdown.noticed
         await hf.tell_overruled()
 
     with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
         await hf.run_worker(started=begin, **options)
     if _is_to_go_on(started[0], shutdown):
-        become_anew(started[0], origin, stopping=lambda: shutdown.noticed)
+        _replace(started[0], origin, shutdown)
     return Exit.OK
 
 
@@ -107,10 +110,26 @@ def _is_to_go_on(worker: Worker, shutdown: Shutdown) -> bool:
 def _abandon(worker: Worker, origin: Origin, shutdown: Shutdown) -> NoReturn:
     """In another thread: the event loop is blocked, and the jobs are settled but for those that are stuck."""
     if _is_to_go_on(worker, shutdown):
-        with suppress(OSError):
-            become_anew(worker, origin, stopping=lambda: shutdown.noticed)
+        _replace(worker, origin, shutdown)
     in_time(logging.shutdown)
     os._exit(Exit.OK)
+
+
+def _replace(worker: Worker, origin: Origin, shutdown: Shutdown) -> NoReturn:
+    try:
+        become_anew(worker, origin, stopping=lambda: shutdown.noticed)
+    except Exception as fault:  # noqa: BLE001 - whatever it was, only the end of the process is left
+        _fail(fault)
+
+
+def _fail(fault: Exception) -> NoReturn:
+    """From any thread: this process cannot go on, nor be replaced, as after a deployment that removed its Python.
+
+    What is stuck ends with it, and is found by its lease. Whoever started the process can start another one.
+    """
+    in_time(lambda: _log.error("the worker cannot be replaced, and ends: %s", fault))
+    in_time(logging.shutdown)
+    os._exit(Exit.FAILED)
 
 
 def _progress(hf: Holdfast) -> AbstractContextManager[None]:

@@ -1,7 +1,8 @@
 """A loop that looks again after a while or when it is woken, survives the database, and stops when told.
 
 Subclasses say what one round does (`round`), and how long to wait after it. A round that cannot reach the
-database, or that the database refuses, is repeated with growing, jittered pauses, for ever.
+database, or that the database refuses, is repeated with growing, jittered pauses, for ever. So is one that finds no
+memory: a handler may have it for the moment.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.telemetry.bus import Bus, Teller
 from holdfast.telemetry.events import DatabaseBack, DatabaseLost
 
-__all__ = ["Outage", "Service"]
+__all__ = ["NO_MEMORY", "Outage", "Service"]
 
+#: Made ahead: where there is no memory, there may be none for an error.
+NO_MEMORY = HoldfastError("this process has no memory left")
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0
 #: How long the database must have answered for the next pause to be a short one again.
@@ -86,6 +89,8 @@ class Service(ABC):
                 outage.over()
             except HoldfastError as fault:
                 pause = outage.lost(fault)
+            except MemoryError:
+                pause = outage.lost(NO_MEMORY)
             if pause > 0 and not self.stopping.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):

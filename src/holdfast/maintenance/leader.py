@@ -99,7 +99,7 @@ class Maintenance(Service):
                     self._renewals,
                     asked_at - self._renewals_since,
                 )
-            except HoldfastError:
+            except (HoldfastError, MemoryError):
                 self._lead(False)
                 raise
             self._renew_at = asked_at + _RENEW_SECONDS
@@ -125,7 +125,7 @@ class Maintenance(Service):
             while self._leading:
                 try:
                     silent = await self._database.within(_PROBE_SECONDS).value("unheard")
-                except HoldfastError:
+                except (HoldfastError, MemoryError):
                     silent = False
                 self._crew.hurry()
                 if not silent:

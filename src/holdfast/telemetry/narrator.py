@@ -33,8 +33,9 @@ from holdfast.telemetry.events import (
     SweepPostponed,
     WorkerChanged,
 )
+from holdfast.telemetry.log_writer import LogWriter
 
-__all__ = ["NARRATED", "Narrator", "narrate", "routine_is_narrated", "set_up_logging"]
+__all__ = ["NARRATED", "Narrator", "flush_log", "narrate", "routine_is_narrated", "set_up_logging"]
 
 #: What is worth a log line. Jobs recorded and attempts begun are too many, and the end of an attempt tells it all.
 NARRATED = (
@@ -68,12 +69,22 @@ _QUIET_OUTCOMES = ("success", "snoozed", "released", "canceled", "paused")
 
 def set_up_logging(form: str, level: str) -> None:
     """Log lines of this process go to standard error, as `form` says (json, text, or what fits the place)."""
-    handler = logging.StreamHandler(sys.stderr)
+    # Whoever took its place, a progress bar say, is to see the lines.
+    own = sys.stderr is not None and sys.stderr is sys.__stderr__
+    handler = LogWriter(sys.stderr.fileno()) if own else logging.StreamHandler(sys.stderr)
     as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
     handler.setFormatter(_Readable() if as_text else _Json())
+    flush_log()
     _log.handlers[:] = [handler]
     _log.setLevel(level)
     _log.propagate = False
+
+
+def flush_log() -> None:
+    """Write what waits, for a second at most: before this process ends at once, or becomes another program."""
+    for handler in _log.handlers:
+        if isinstance(handler, LogWriter):
+            handler.flush()
 
 
 def routine_is_narrated() -> bool:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import time
 import types
@@ -79,7 +80,8 @@ class Blockage:
         """Look every second, for ever."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            await self._look()
+            with contextlib.suppress(MemoryError):  # the next look may find some
+                await self._look()
 
     async def _look(self) -> None:
         answered = self._answered

@@ -10,7 +10,10 @@ from typing import cast
 from holdfast.errors import HandlerSignal, HoldfastError, InvalidInput
 from holdfast.model.outcome import FailureKind
 
-__all__ = ["Late", "LeaseOver", "Misfit", "NotBegun", "ProcessDied", "RemoteFailure", "signal_of"]
+__all__ = ["Late", "LeaseOver", "Misfit", "NotBegun", "ProcessDied", "RemoteFailure", "no_room", "signal_of"]
+
+#: After this long, a thread or a process may be had again.
+START_AGAIN_SECONDS = 1.0
 
 
 def signal_of(error: BaseException) -> HandlerSignal | None:
@@ -44,9 +47,21 @@ class Misfit(HoldfastError):
 
 
 class NotBegun(HoldfastError):
-    """The handler did not run: its lease was over before, or its beginning could not be recorded."""
+    """The handler did not run: its lease was over before, its beginning could not be recorded, or it got no thread.
+
+    `delay_seconds`: how long to wait before it is tried again, where that would fail at once.
+    """
 
     code = "not-begun"
+
+    def __init__(self, message: str, *, delay_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.delay_seconds = delay_seconds
+
+
+def no_room(fault: BaseException) -> NotBegun:
+    """The system gave no thread, or no process, to run a handler in: that is not the job's fault."""
+    return NotBegun(f"its handler could not be started: {fault}", delay_seconds=START_AGAIN_SECONDS)
 
 
 class ProcessDied(HoldfastError):

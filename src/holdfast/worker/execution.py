@@ -14,6 +14,7 @@ import contextvars
 import dataclasses
 import logging
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.copies import Original
 from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.elsewhere import Elsewhere
-from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure, signal_of
+from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure, no_room, signal_of
 from holdfast.worker.fence import fenced
 from holdfast.worker.held import Held, Interrupt
 from holdfast.worker.middleware import Middleware
@@ -129,7 +130,7 @@ class Execution:
         except Misfit as misfit:
             return await self._misfit(held, job_type, misfit)
         except NotBegun as fault:
-            return self._interrupted(held) or Outcome.released(str(fault))
+            return self._interrupted(held) or _not_begun(fault)
         except Late:
             return self._interrupted(held) or Outcome.timed_out(timeout or 0)
         except LeaseOver:
@@ -305,7 +306,7 @@ class Execution:
         # What it returns or raises does not go through the future: a finished one refers to itself (its callbacks do),
         # and would keep the value, or the error with all the handler's variables, until cycles are collected.
         ends: list[_End] = []
-        future = loop.run_in_executor(self._threads, _call, held, call, encode, ends, self._original)
+        future = self._submit(_call, held, call, encode, ends, self._original)
         late = False
         deadline = None if timeout is None else time.monotonic() + timeout
         while not future.done():
@@ -336,6 +337,35 @@ class Execution:
         if held.noticed:
             raise Late("the handler saw that it should stop")
         return value
+
+    def _submit(self, function: Callable[..., None], *arguments: Any) -> asyncio.Future[None]:
+        """Have it called in a thread; NotBegun, and it never is, where no thread can be had."""
+        admission, admitted = threading.Lock(), list[bool]()
+        with admission:
+            try:
+                call = partial(_call_admitted, admission, admitted, function, *arguments)
+                future = self._loop.run_in_executor(self._threads, call)
+            except (RuntimeError, MemoryError) as fault:
+                # The executor keeps the call in its queue, and a thread may come to it later.
+                raise no_room(fault) from fault
+            admitted.append(True)
+        return future
+
+
+def _call_admitted(
+    admission: threading.Lock, admitted: list[bool], function: Callable[..., None], *arguments: Any
+) -> None:
+    """In a thread: call something, unless it was called off."""
+    with admission:
+        if not admitted:
+            return
+    function(*arguments)
+
+
+def _not_begun(fault: NotBegun) -> Outcome:
+    if fault.delay_seconds is None:
+        return Outcome.released(str(fault))
+    return Outcome.snoozed(fault.delay_seconds, str(fault))
 
 
 def _cancelled(held: Held, error: asyncio.CancelledError, timeout: float | None) -> Outcome:

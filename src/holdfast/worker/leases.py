@@ -25,7 +25,7 @@ from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.lifecycle.loops import run_alike
-from holdfast.lifecycle.service import Outage
+from holdfast.lifecycle.service import NO_MEMORY, Outage
 from holdfast.store.lifeline import Lifeline
 from holdfast.telemetry.aside import Aside
 from holdfast.worker.blockage import Blockage
@@ -98,7 +98,7 @@ class LeaseKeeper:
 
     async def prolong(self) -> None:
         """Renew all leases once more, in the keeper's own thread, before something that takes a while."""
-        with contextlib.suppress(HoldfastError, TimeoutError):
+        with contextlib.suppress(HoldfastError, TimeoutError, MemoryError):
             async with asyncio.timeout(_PROLONG_SECONDS), self._turn:
                 if (held := self._kept()) and self.lifeline is not None:
                     await self._renew(self.lifeline, held)
@@ -129,8 +129,8 @@ class LeaseKeeper:
         while not self._stopping:
             try:
                 lifeline = await Lifeline.open(self._config, self._worker)
-            except HoldfastError as fault:
-                await self._rest(self._outage.lost(fault))
+            except (HoldfastError, MemoryError) as fault:
+                await self._rest(self._outage.lost(_told(fault)))
                 continue
             try:
                 await lifeline.listen(("ready", "interrupt", "duty"), self._heard)
@@ -141,8 +141,8 @@ class LeaseKeeper:
                 self._tell(self._on_wake, "duty", "")
                 while not self._stopping and not lifeline.closed:
                     await self._rounds(lifeline)
-            except HoldfastError as fault:
-                pause = self._outage.lost(fault)
+            except (HoldfastError, MemoryError) as fault:
+                pause = self._outage.lost(_told(fault))
                 await lifeline.close()
                 await self._rest(pause)
             finally:
@@ -235,3 +235,7 @@ class LeaseKeeper:
     def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
         if not self._main.is_closed():
             self._main.call_soon_threadsafe(callback, *arguments)
+
+
+def _told(fault: HoldfastError | MemoryError) -> HoldfastError:
+    return NO_MEMORY if isinstance(fault, MemoryError) else fault

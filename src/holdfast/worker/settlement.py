@@ -6,7 +6,7 @@
    database refuses, for whatever reason, is sent again in parts, down to single outcomes, so that only what cannot be
    recorded waits.
 3. An outcome that is refused alone for what it contains is recorded as a failure, which says why. One that meets a
-   lock or a time limit is sent again with growing pauses for as long as its lease lasts.
+   lock, a time limit or a lack of memory is sent again with growing pauses for as long as its lease lasts.
 4. A statement that takes long holds up nobody: others are sent beside it.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.service import Service
+from holdfast.lifecycle.service import NO_MEMORY, Service
 from holdfast.model.outcome import Outcome
 from holdfast.store.leases import LeaseStore, Refusal, Settlement
 from holdfast.telemetry.bus import Bus
@@ -92,8 +92,8 @@ class SettlementService(Service):
 
     def add(self, held: Held, outcome: Outcome) -> None:
         """An attempt has ended; one whose own transaction completed it is settled already."""
-        held.settling = True
         if held.completed:
+            held.settling = True
             self._settled(held, outcome, "success")
             return
         if outcome.result is not None and len(outcome.result) > _HEAVY_CHARACTERS:
@@ -101,6 +101,7 @@ class SettlementService(Service):
             heapq.heappush(self._again, _Batch(time.monotonic(), [(held, outcome)]))
         else:
             self._waiting.append((held, outcome))
+        held.settling = True  # not before: where there was no memory for this, somebody else finds the attempt
         self.empty.clear()
         self.wake()
         if self._slow:
@@ -174,6 +175,9 @@ class SettlementService(Service):
         except Refusal as fault:
             self._refused(batch, fault)
             return
+        except MemoryError:
+            self._refused(batch, Refusal(NO_MEMORY, lasting=False))
+            return
         except HoldfastError:
             # Perhaps the database is away, or the connection was cut because of what was sent.
             batch.tries += 1
@@ -231,7 +235,7 @@ class SettlementService(Service):
             helper.add_done_callback(self._helpers.discard)
 
     async def _helped(self) -> None:
-        with contextlib.suppress(HoldfastError):  # the next round finds out for itself
+        with contextlib.suppress(HoldfastError, MemoryError):  # the next round finds out for itself
             await self._send_all()
         self.wake()
 

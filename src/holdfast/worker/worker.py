@@ -112,6 +112,8 @@ class Worker:
         self.replace: Callable[[], object] | None = None
         #: Ends this process, from any thread, or replaces it if something is stuck. None inside of somebody's program.
         self.abandon: Callable[[], object] | None = None
+        #: Ends this process as failed, from any thread: it cannot be replaced. None inside of somebody's program.
+        self.fail: Callable[[Exception], object] | None = None
         #: Whether somebody has asked the process to stop, as known in any thread, even while the event loop is blocked.
         self.told_to_stop: Callable[[], bool] = lambda: False
 
@@ -345,17 +347,24 @@ class Worker:
 
     async def _give_loop_up(self, blocker: Held | None, drained: bool) -> None:
         """In the lease keeper's thread: the event loop is blocked for longer than may be."""
-        if self.replace is not None:
-            self._tell_aside("has a blocked event loop and is replaced", "" if blocker is None else _name(blocker))
-            await self._keeper.prolong()
-            self._aside.wait(_TELL_SECONDS)
-            self.stuck = [settlement for _, settlement in self._surrender.outcomes(blocker, drained=drained)]
+        if self.replace is None:
+            await self._surrender.hand_back(blocker, drained=drained)
+            return
+        self._tell_aside("has a blocked event loop and is replaced", "" if blocker is None else _name(blocker))
+        await self._keeper.prolong()
+        self._aside.wait(_TELL_SECONDS)
+        self.stuck = [settlement for _, settlement in self._surrender.outcomes(blocker, drained=drained)]
+        try:
+            self.replace()
+        except Exception as fault:  # noqa: BLE001 - whatever it was, only the end of the process is left
+            # A loop that does not turn and no way out of it: nobody would hear a signal, or end the leases.
+            self.replace = None
             try:
-                self.replace()
-            except OSError as fault:
-                self._tell_aside("cannot be replaced", str(fault))
-                self.replace = None
-        await self._surrender.hand_back(blocker, drained=drained)
+                await self._surrender.hand_back(blocker, drained=drained)
+                self._aside.wait(_TELL_SECONDS)
+            finally:
+                if self.fail is not None:
+                    self.fail(fault)
 
     async def _watch_leases(self) -> None:
         """Handlers with a target end with their lease, by our own clock, when it could not be renewed.
@@ -367,19 +376,24 @@ class Worker:
         while True:
             await asyncio.sleep(0.25 if len(self._held) else 0.5)
             self._blockage.answer()
-            for held in self._held.overdue():
-                held.stop("lease")
-            for held in self._held.all():
-                if held.stuck_at is not None and time.monotonic() > held.stuck_at and not held.stuck:
-                    held.stuck = True
-                    self._on_stuck(held)
-            again, adrift = adrift, self._held.adrift()
-            for held in adrift & again:
-                self._tell("found an attempt without a handler", _name(held))
-                self._settlement.add(held, _ADRIFT)
-            if not self._keeper.alive:
-                self._tell("lost its lease keeper and drains")
-                self._drain.begun.set()
+            with contextlib.suppress(MemoryError):  # a handler may have it for the moment
+                adrift = self._look_at_leases(adrift)
+
+    def _look_at_leases(self, adrift_before: set[Held]) -> set[Held]:
+        for held in self._held.overdue():
+            held.stop("lease")
+        for held in self._held.all():
+            if held.stuck_at is not None and time.monotonic() > held.stuck_at and not held.stuck:
+                held.stuck = True
+                self._on_stuck(held)
+        adrift = self._held.adrift()
+        for held in adrift & adrift_before:
+            self._tell("found an attempt without a handler", _name(held))
+            self._settlement.add(held, _ADRIFT)
+        if not self._keeper.alive:
+            self._tell("lost its lease keeper and drains")
+            self._drain.begun.set()
+        return adrift
 
     def _pauses_drained(self, held: Held) -> bool:
         on_failure = self._types[held.type].on_failure

@@ -69,7 +69,15 @@ class Child:
         self._signalling = threading.Lock()
         self._reaped = False
         self._reaper = threading.Thread(target=self._reap, name=f"holdfast-child-{self.pid}", daemon=True)
-        self._reaper.start()
+        try:
+            self._reaper.start()
+        except RuntimeError:  # no more threads can be had
+            self._kill_group()
+            self._process.wait()
+            os.close(self._stop)
+            self.guard.close()
+            self._sock.close()
+            raise
 
     async def greet(self) -> None:
         """Tell a new child where it comes from, and wait until it is ready."""

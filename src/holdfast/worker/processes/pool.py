@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from holdfast.definitions.job_type import JobType
 from holdfast.errors import HandlerSignal
-from holdfast.worker.endings import Late, NotBegun, ProcessDied
+from holdfast.worker.endings import Late, NotBegun, ProcessDied, no_room
 from holdfast.worker.held import Held
 from holdfast.worker.processes.child import Child
 from holdfast.worker.processes.talk import Service, Talk
@@ -54,7 +54,10 @@ class ProcessPool:
 
     async def run(self, held: Held, job_type: JobType, timeout: float | None, service: Service) -> Any:
         """What the handler returned; or raises what it raised, CancelledError, or one of `holdfast.worker.endings`."""
-        child = self._take()
+        try:
+            child = self._take()
+        except (RuntimeError, BlockingIOError) as fault:  # no thread, or no process, can be had
+            raise no_room(fault) from fault
         self._busy.add(child)
         talk = Talk(child, held, job_type, service)
         task = asyncio.create_task(talk.run(), name=f"child {child.pid}")
