@@ -7,16 +7,19 @@
    is no room, such a request is answered with 503; smaller ones always pass.
 4. Of a body 8 KiB are read ahead of whoever wants it, so that what nobody has asked for, or let in, is not kept.
 5. An answer that ends the connection while the body is still under way can be read by whoever sends it.
-6. Of requests sent ahead of their turn (pipelining) one is parsed; the rest waits as bytes, and nothing more is read.
+6. Of requests sent ahead of their turn (pipelining) one or two are parsed; the rest waits as bytes, and nothing more
+   is read. A parsed request takes thirty times as much memory as its bytes.
 7. Answers that are not read are not kept for ever (see holdfast.web.unread).
 
 The parser says nothing of a field until it is whole, so data is handed to it in slices. A slice of which it made
-nothing belongs to the field under way: such slices are counted, and then replaced by the size of the field.
+nothing belongs to the field under way: such slices are counted, and then replaced by the size of the field. It cannot
+be stopped within a slice either: so a slice ends where a header section may end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, cast
 
 from pydantic_core import to_json
@@ -30,6 +33,10 @@ __all__ = ["Bounded"]
 HEAD_LIMIT = 64 * 1024
 FIELD_LIMIT = 256
 _SLICE = 8 * 1024
+#: A header section ends with an empty line. Those before a request do not count, so they do not make slices short.
+_HEAD_END = re.compile(rb"[^\r\n]\r\n\r\n")
+#: In a body an empty line may be anything: slices get no shorter than this.
+_SLIVER = 256
 #: What all connections of the process may keep in heads that are larger than a slice.
 _HEADS_LIMIT = 16 * 1024 * 1024
 _AHEAD = 8 * 1024
@@ -46,17 +53,15 @@ class _TooLarge(Exception):
     """Ends the parsing."""
 
 
-class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
-    """One connection."""
+class Bounded(HttpToolsProtocol):
+    """One connection. It has to be wrapped in a `Wire`, or the event loop hands over more at once than it should."""
 
-    #: Where the loop puts what it has read, before it hands it over in the same breath: one for all connections.
-    _buffer = memoryview(bytearray(2 * _SLICE))
     _heads = 0  # of all connections
     unread = Unread()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._in_head = True
+        self._in_head, self._in_body = True, False
         self._bytes = self._fields = 0  # of the header section under way, or of the trailers
         self._unheard = 0  # bytes of the whole slices since the parser last reported something
         self._heard = False
@@ -65,14 +70,6 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._lingering: asyncio.TimerHandle | None = None
         self._refused, self._dropped = False, 0
         self._charged = 0  # of `_heads`
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the loop asks like this
-        """The loop reads no more than this at once: its own buffer would let each connection bring 256 KiB."""
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """So much was read."""
-        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Hand on what came, unless it has to wait or nobody wants it any more."""
@@ -86,8 +83,9 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
                 self._waiting = bytes(rest)
                 self.flow.pause_reading()
                 return
-            self._parse(rest[:_SLICE])
-            rest = rest[_SLICE:]
+            piece = self._next_piece(rest)
+            self._parse(piece)
+            rest = rest[len(piece) :]
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -109,7 +107,7 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def on_headers_complete(self) -> None:
         """What follows is the body; fields behind it are trailers."""
-        self._heard, self._in_head = True, False
+        self._heard, self._in_head, self._in_body = True, False, True
         self._bytes = self._fields = self._unheard = 0
         before = self.cycle
         super().on_headers_complete()
@@ -123,9 +121,16 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self.cycle is not None and len(self.cycle.body) > _AHEAD:
             self.flow.pause_reading()  # until somebody reads the body
 
+    def on_message_complete(self) -> None:
+        """The request is whole; another one may follow."""
+        self._in_body = False
+        super().on_message_complete()
+
     def on_response_complete(self) -> None:
         """Answered: what was sent ahead has its turn."""
         self._charge(0)
+        if not self.pipeline:
+            self.cycle.body = bytearray()  # nobody has read it, and the connection may stay
         super().on_response_complete()
         if self._waiting and not self.pipeline:
             self.data_received(b"")
@@ -165,6 +170,14 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._charge(0)
         self.unread.end(self.transport)
         super().connection_lost(exc)
+
+    def _next_piece(self, rest: memoryview) -> memoryview:
+        """So much that no more than one header section ends in it, or few."""
+        piece = rest[:_SLICE]
+        end = _HEAD_END.search(piece)
+        if end is None:
+            return piece
+        return piece[: max(end.end(), _SLIVER) if self._in_body else end.end()]
 
     def _parse(self, piece: memoryview) -> None:
         self._heard = False

@@ -18,7 +18,7 @@ from holdfast.web.routes import create_app
 try:
     import uvicorn
 
-    from holdfast.web.impatient import Impatient
+    from holdfast.web.wire import Wire
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"the HTTP server is not installed ({missing.name} is missing): pip install 'holdfast[server]'",
@@ -83,7 +83,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 self._app,
-                http=Impatient,
+                http=Wire,
                 ws="none",
                 log_config=None,
                 access_log=False,
