@@ -18,8 +18,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.testing.harness import until
-from holdfast.web import bounded, unread
+from holdfast.web import bounded, places, unread
 from holdfast.web.bounded import FIELD_LIMIT, HEAD_LIMIT
+from holdfast.web.impatient import Impatient
 from holdfast.web.server import Server, listen
 from tests.web.conftest import KeyMaker
 
@@ -205,6 +206,45 @@ async def test_who_is_still_sending_a_body_can_read_why_it_is_refused(port: int,
 async def test_what_is_not_http_is_a_problem_too(bare: int) -> None:
     status, answer = await send(bare, [b"HELLO\r\n\r\n"])
     assert (status, json.loads(answer.partition(b"\r\n\r\n")[2])["code"]) == (400, "bad-request")
+
+
+async def test_connections_without_a_request_give_way_to_new_ones(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(places, "_MOST", 4)
+    monkeypatch.setattr(Impatient, "places", places.Places())
+    async with serving(hf) as port, asyncio.timeout(20):
+        busy_reader, busy = await asyncio.open_connection("127.0.0.1", port)
+        busy.write(CHUNKED + b"\r\n" + CHUNKS[:8])
+        idle_reader, idle = await asyncio.open_connection("127.0.0.1", port)
+        idle.write(GET + b"\r\n")
+        assert b" 200 " in await idle_reader.readline()
+        await until(lambda: len(Impatient.places._idle) == 1, seconds=10, what="one is busy, the other is not")
+        lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        for _ in range(2):
+            assert (await send(port, [GET, b"\r\n"]))[0] == 200
+        with contextlib.suppress(ConnectionError):
+            await idle_reader.read()  # to its end, as all but the newest
+        for reader, _ in lines[:10]:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        busy.write(CHUNKS[8:] + b"\r\n")
+        assert b" 202 " in await busy_reader.readline()
+        for writer in (busy, idle, *(writer for _, writer in lines)):
+            writer.close()
+    assert [line.name for line in caplog.records if "places" in line.message] == ["holdfast.web"]
+
+
+@pytest.mark.parametrize(("limit", "most", "backlog"), [(150, 75, 18), (1024, 768, 64), (65536, 10_000, 1024)])
+def test_some_descriptors_are_left_for_the_database(
+    limit: int, most: int, backlog: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(places.resource, "getrlimit", lambda _: (asked or [(100, limit)])[-1])
+    monkeypatch.setattr(places.resource, "setrlimit", lambda _, both: asked.append(both))
+    places.raise_descriptors()
+    assert asked == [(limit, limit)]
+    assert (places.most_connections(), places.backlog()) == (most, backlog)
 
 
 def resident() -> int:

@@ -18,6 +18,8 @@ from holdfast.web.routes import create_app
 try:
     import uvicorn
 
+    from holdfast.web.impatient import Impatient
+    from holdfast.web.places import backlog, most_connections, raise_descriptors
     from holdfast.web.wire import Wire
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
@@ -25,11 +27,10 @@ except ModuleNotFoundError as missing:
         name=missing.name,
     ) from None
 
-__all__ = ["Server", "address", "create_app", "listen", "refuse_without_keys"]
+__all__ = ["Server", "address", "create_app", "listen", "raise_descriptors", "refuse_without_keys"]
 
 _GRACE_SECONDS = 10
 _BACKLOG = 1024
-_CONNECTIONS = 10_000
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -80,6 +81,7 @@ class Server(uvicorn.Server):
         self._app = create_app(hf, keys_only=keys_only)
         self._delay = hf.config.shutdown_delay_seconds
         self._told = False
+        Impatient.places.most = most_connections()
         super().__init__(
             uvicorn.Config(
                 self._app,
@@ -89,7 +91,8 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=_CONNECTIONS,
+                limit_concurrency=Impatient.places.most + 1,  # uvicorn refuses whoever makes that many
+                backlog=backlog(),
                 lifespan="off",
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
