@@ -124,10 +124,10 @@ async def test_what_has_no_end_takes_no_memory_and_no_time(
     parsed = 0
     parse = bounded.Bounded._parse
 
-    def counted(self: bounded.Bounded, data: memoryview) -> None:
+    def counted(self: bounded.Bounded, data: memoryview) -> int:
         nonlocal parsed
         parsed += len(data)
-        parse(self, data)
+        return parse(self, data)
 
     monkeypatch.setattr(bounded.Bounded, "_parse", counted)
     is_too_large(await send(port, [begin, *[piece] * 300]))
@@ -148,6 +148,32 @@ async def test_a_trailer_is_no_header(port: int, hf: Holdfast, key: KeyMaker) ->
     writer.close()
 
 
+@pytest.mark.parametrize("size", [7, 65536])
+@pytest.mark.parametrize("framing", ["length", "chunks", "none"])
+async def test_an_offer_to_upgrade_is_declined(port: int, framing: str, size: int) -> None:
+    """As Java's HTTP client makes it with every request."""
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+    sent = {
+        "length": CHUNKED.replace(b"Transfer-Encoding: chunked", b"Content-Length: %d" % len(BODY))
+        + offer
+        + b"\r\n"
+        + BODY,
+        "chunks": CHUNKED + offer + b"\r\n" + CHUNKS + b"\r\n",
+        "none": GET + offer + b"\r\n",
+    }[framing]
+    sent = 2 * sent + GET + b"Connection: close\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for start in range(0, len(sent), size):
+        writer.write(sent[start : start + size])
+        await writer.drain()
+        await asyncio.sleep(0)  # small pieces arrive one by one
+    async with asyncio.timeout(20):
+        answers = re.findall(rb"HTTP/1.1 (\d+)", await reader.read())
+    writer.close()
+    assert (await send(port, [GET.replace(b"/livez", b"http://x") + offer + b"\r\n"]))[0] == 400
+    assert answers == ([b"200"] if framing == "none" else [b"202"]) * 2 + [b"200"]
+
+
 async def test_requests_sent_ahead_are_answered_in_order_and_take_no_memory(
     bare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,10 +185,11 @@ async def test_requests_sent_ahead_are_answered_in_order_and_take_no_memory(
         receive(self, data)
         waiting = max(waiting, len(self._waiting))
 
-    def watched(self: bounded.Bounded, data: memoryview) -> None:
+    def watched(self: bounded.Bounded, data: memoryview) -> int:
         nonlocal most
-        parse(self, data)
+        taken = parse(self, data)
         most = max(most, len(self.pipeline))
+        return taken
 
     monkeypatch.setattr(bounded.Bounded, "data_received", received)
     monkeypatch.setattr(bounded.Bounded, "_parse", watched)

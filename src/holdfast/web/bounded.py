@@ -9,7 +9,8 @@
 5. An answer that ends the connection while the body is still under way can be read by whoever sends it.
 6. Of requests sent ahead of their turn (pipelining) one or two are parsed; the rest waits as bytes, and nothing more
    is read. A parsed request takes thirty times as much memory as its bytes.
-7. Answers that are not read are not kept for ever (see holdfast.web.unread).
+7. An upgrade to another protocol is not made: the request is answered as if it had not been offered.
+8. Answers that are not read are not kept for ever (see holdfast.web.unread).
 
 The parser says nothing of a field until it is whole, so data is handed to it in slices. A slice of which it made
 nothing belongs to the field under way: such slices are counted, and then replaced by the size of the field. It cannot
@@ -22,6 +23,7 @@ import asyncio
 import re
 from typing import Any, cast
 
+import httptools
 from pydantic_core import to_json
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -83,9 +85,7 @@ class Bounded(HttpToolsProtocol):
                 self._waiting = bytes(rest)
                 self.flow.pause_reading()
                 return
-            piece = self._next_piece(rest)
-            self._parse(piece)
-            rest = rest[len(piece) :]
+            rest = rest[self._parse(self._next_piece(rest)) :]
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -107,6 +107,8 @@ class Bounded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """What follows is the body; fields behind it are trailers."""
+        if self._offers_upgrade():
+            return  # the parser stops here, and the request begins anew without the offer
         self._heard, self._in_head, self._in_body = True, False, True
         self._bytes = self._fields = self._unheard = 0
         before = self.cycle
@@ -124,7 +126,8 @@ class Bounded(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is whole; another one may follow."""
         self._in_body = False
-        super().on_message_complete()
+        if not self._offers_upgrade():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Answered: what was sent ahead has its turn."""
@@ -179,9 +182,17 @@ class Bounded(HttpToolsProtocol):
             return piece
         return piece[: max(end.end(), _SLIVER) if self._in_body else end.end()]
 
-    def _parse(self, piece: memoryview) -> None:
+    def _parse(self, piece: memoryview) -> int:
+        """Hand a piece to the parser; how much of it the parser has taken."""
         self._heard = False
-        super().data_received(piece)  # type: ignore[arg-type]  # the parser takes any buffer
+        self._unset_keepalive_if_required()
+        try:
+            taken = self._feed(piece)
+        except httptools.HttpParserError:
+            fault = "Invalid HTTP request received."
+            self.logger.warning(fault)
+            self.send_400_response(fault)
+            return len(piece)
         if not self._heard:
             self._unheard += len(piece)
             if self._bytes + self._unheard > HEAD_LIMIT and not self._refused:
@@ -189,6 +200,31 @@ class Bounded(HttpToolsProtocol):
                 self.send_400_response("")
         if self._in_head and not self._refused:
             self._make_room(self._bytes + self._unheard)
+        return taken
+
+    def _feed(self, piece: memoryview) -> int:
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as stop:
+            if self._offers_upgrade():
+                self._decline_upgrade()
+            return int(stop.args[0])
+        return len(piece)
+
+    def _offers_upgrade(self) -> bool:
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _decline_upgrade(self) -> None:
+        """Have the header section read again without the offer, by a parser that has not taken it for the last one.
+
+        The parser believes that another protocol begins behind such a section, even if there is a body.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        fields = b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade")
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, fields)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser.feed_data(head)
 
     def _make_room(self, size: int) -> None:
         if size > max(_SLICE, self._charged):
