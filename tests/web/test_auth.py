@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
 from holdfast import Holdfast
+from holdfast.client import keyring
 from holdfast.model.key import SCOPES
+from holdfast.web import bodies
 from holdfast.web.description import describe
 from holdfast.web.routes import create_app
 from tests.web.conftest import KeyMaker
@@ -215,6 +218,24 @@ async def test_keys_are_rotated_without_locking_anybody_out(client: httpx.AsyncC
     assert [entry["action"] for entry in log][:4] == ["key.revoke", "key.rotate", "key.create", "key.create"]
     assert {entry["actor"] for entry in log} == {"a test", "root"}
     assert root.name == "root"
+
+
+async def test_a_key_that_is_revoked_while_a_body_is_sent_records_nothing(
+    client: httpx.AsyncClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "_SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(keyring, "_REMEMBER_SECONDS", 0.0)
+    keys = (await hf.operations()).keys
+    for path, rest in (("/jobs", b'"jobType": "x"}'), ("/jobs/batch", b'"jobs": [{"jobType": "x"}]}')):
+        made, secret = await keys.create("slow", scopes=["submit"], by="a test")
+        who = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+
+        async def slowly(key_id: UUID = made.id, rest: bytes = rest) -> AsyncIterator[bytes]:
+            yield b"{"
+            await keys.revoke(key_id, by="a test")
+            yield rest
+
+        is_problem(await client.post(path, content=slowly(), headers=who), 401, "bad-key")
 
 
 async def test_a_key_has_its_limits(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:

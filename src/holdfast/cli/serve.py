@@ -32,6 +32,7 @@ def serve(host: str | None, port: int | None, no_maintenance: bool, descriptor: 
     server_module = web()
     hf = Holdfast()
     set_up_logging(hf.config.log_format, hf.config.log_level)
+    server_module.raise_descriptors()
     if descriptor is not None:
         listener = socket.socket(fileno=descriptor)
     else:

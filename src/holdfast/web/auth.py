@@ -6,7 +6,8 @@
 3. mounted in an application: with keys, or whoever its guard lets pass, for the tenant `default`.
 
 Without a key (2 and 3), requests of other sites' pages are refused. Those who wait are looked at again: a stream or a
-wait ends when a new request of the same caller would be refused. A guard is asked once.
+wait ends when a new request of the same caller would be refused, and so does a request whose body came slowly. A guard
+is asked once.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Gate:
             request.state.tokens = tokens
             caller = await (self._caller_now_or_lately(request) if lately else self._caller(request))
             request.state.caller, request.state.rooms = caller, self._rooms
+            request.state.look_again = self.look_again
             self.steps.remember(request.scope, caller.tenant)
             speaker.set(caller.tenant)
             address = None if request.client is None else request.client.host

@@ -28,6 +28,8 @@ _LARGE = 64 * 1024
 #: How many lists and objects a body may have: reading more would take too long, and they would take too much memory.
 _CONTAINERS = 200_000
 _SLOWEST_SECONDS = 30.0
+#: Whoever takes longer than this to send a body is looked at again: the key may have been revoked meanwhile.
+_SLOW_SECONDS = 1.0
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
 _CLOSE = {"Connection": "close"}
 
@@ -52,11 +54,14 @@ async def received(
         raise _too_large()
     rooms: Rooms = request.state.rooms
     tenant: str = request.state.caller.tenant
+    began = time.monotonic()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(rooms.room(tenant, size))
         raw = await (_read(request) if deadline is None else deadline.waits(_read(request)))
         if len(raw) > small:
             await stack.enter_async_context(rooms.turns.place(tenant))
+        if time.monotonic() - began > _SLOW_SECONDS:
+            await request.state.look_again(request)
         parsed = _parsed(raw, model) if len(raw) <= _LARGE else await _parsed_slowly(raw, model)
         del raw
         yield parsed

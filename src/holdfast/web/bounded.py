@@ -7,18 +7,23 @@
    is no room, such a request is answered with 503; smaller ones always pass.
 4. Of a body 8 KiB are read ahead of whoever wants it, so that what nobody has asked for, or let in, is not kept.
 5. An answer that ends the connection while the body is still under way can be read by whoever sends it.
-6. Of requests sent ahead of their turn (pipelining) one is parsed; the rest waits as bytes, and nothing more is read.
-7. Answers that are not read are not kept for ever (see holdfast.web.unread).
+6. Of requests sent ahead of their turn (pipelining) one or two are parsed; the rest waits as bytes, and nothing more
+   is read. A parsed request takes thirty times as much memory as its bytes.
+7. An upgrade to another protocol is not made: the request is answered as if it had not been offered.
+8. Answers that are not read are not kept for ever (see holdfast.web.unread).
 
 The parser says nothing of a field until it is whole, so data is handed to it in slices. A slice of which it made
-nothing belongs to the field under way: such slices are counted, and then replaced by the size of the field.
+nothing belongs to the field under way: such slices are counted, and then replaced by the size of the field. It cannot
+be stopped within a slice either: so a slice ends where a header section may end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, cast
 
+import httptools
 from pydantic_core import to_json
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -30,6 +35,10 @@ __all__ = ["Bounded"]
 HEAD_LIMIT = 64 * 1024
 FIELD_LIMIT = 256
 _SLICE = 8 * 1024
+#: A header section ends with an empty line. Those before a request do not count, so they do not make slices short.
+_HEAD_END = re.compile(rb"[^\r\n]\r\n\r\n")
+#: In a body an empty line may be anything: slices get no shorter than this.
+_SLIVER = 256
 #: What all connections of the process may keep in heads that are larger than a slice.
 _HEADS_LIMIT = 16 * 1024 * 1024
 _AHEAD = 8 * 1024
@@ -46,17 +55,15 @@ class _TooLarge(Exception):
     """Ends the parsing."""
 
 
-class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
-    """One connection."""
+class Bounded(HttpToolsProtocol):
+    """One connection. It has to be wrapped in a `Wire`, or the event loop hands over more at once than it should."""
 
-    #: Where the loop puts what it has read, before it hands it over in the same breath: one for all connections.
-    _buffer = memoryview(bytearray(2 * _SLICE))
     _heads = 0  # of all connections
     unread = Unread()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._in_head = True
+        self._in_head, self._in_body = True, False
         self._bytes = self._fields = 0  # of the header section under way, or of the trailers
         self._unheard = 0  # bytes of the whole slices since the parser last reported something
         self._heard = False
@@ -65,14 +72,6 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._lingering: asyncio.TimerHandle | None = None
         self._refused, self._dropped = False, 0
         self._charged = 0  # of `_heads`
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the loop asks like this
-        """The loop reads no more than this at once: its own buffer would let each connection bring 256 KiB."""
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """So much was read."""
-        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Hand on what came, unless it has to wait or nobody wants it any more."""
@@ -86,8 +85,7 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
                 self._waiting = bytes(rest)
                 self.flow.pause_reading()
                 return
-            self._parse(rest[:_SLICE])
-            rest = rest[_SLICE:]
+            rest = rest[self._parse(self._next_piece(rest)) :]
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -109,7 +107,9 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def on_headers_complete(self) -> None:
         """What follows is the body; fields behind it are trailers."""
-        self._heard, self._in_head = True, False
+        if self._offers_upgrade():
+            return  # the parser stops here, and the request begins anew without the offer
+        self._heard, self._in_head, self._in_body = True, False, True
         self._bytes = self._fields = self._unheard = 0
         before = self.cycle
         super().on_headers_complete()
@@ -123,9 +123,17 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self.cycle is not None and len(self.cycle.body) > _AHEAD:
             self.flow.pause_reading()  # until somebody reads the body
 
+    def on_message_complete(self) -> None:
+        """The request is whole; another one may follow."""
+        self._in_body = False
+        if not self._offers_upgrade():
+            super().on_message_complete()
+
     def on_response_complete(self) -> None:
         """Answered: what was sent ahead has its turn."""
         self._charge(0)
+        if not self.pipeline:
+            self.cycle.body = bytearray()  # nobody has read it, and the connection may stay
         super().on_response_complete()
         if self._waiting and not self.pipeline:
             self.data_received(b"")
@@ -166,9 +174,25 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
         self.unread.end(self.transport)
         super().connection_lost(exc)
 
-    def _parse(self, piece: memoryview) -> None:
+    def _next_piece(self, rest: memoryview) -> memoryview:
+        """So much that no more than one header section ends in it, or few."""
+        piece = rest[:_SLICE]
+        end = _HEAD_END.search(piece)
+        if end is None:
+            return piece
+        return piece[: max(end.end(), _SLIVER) if self._in_body else end.end()]
+
+    def _parse(self, piece: memoryview) -> int:
+        """Hand a piece to the parser; how much of it the parser has taken."""
         self._heard = False
-        super().data_received(piece)  # type: ignore[arg-type]  # the parser takes any buffer
+        self._unset_keepalive_if_required()
+        try:
+            taken = self._feed(piece)
+        except httptools.HttpParserError:
+            fault = "Invalid HTTP request received."
+            self.logger.warning(fault)
+            self.send_400_response(fault)
+            return len(piece)
         if not self._heard:
             self._unheard += len(piece)
             if self._bytes + self._unheard > HEAD_LIMIT and not self._refused:
@@ -176,6 +200,31 @@ class Bounded(HttpToolsProtocol, asyncio.BufferedProtocol):
                 self.send_400_response("")
         if self._in_head and not self._refused:
             self._make_room(self._bytes + self._unheard)
+        return taken
+
+    def _feed(self, piece: memoryview) -> int:
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as stop:
+            if self._offers_upgrade():
+                self._decline_upgrade()
+            return int(stop.args[0])
+        return len(piece)
+
+    def _offers_upgrade(self) -> bool:
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _decline_upgrade(self) -> None:
+        """Have the header section read again without the offer, by a parser that has not taken it for the last one.
+
+        The parser believes that another protocol begins behind such a section, even if there is a body.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        fields = b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade")
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, fields)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser.feed_data(head)
 
     def _make_room(self, size: int) -> None:
         if size > max(_SLICE, self._charged):

@@ -1,5 +1,7 @@
 """Connections on which no request arrives are not kept: uvicorn waits for the end of a request's headers for ever.
 
+They also give way where there are too many connections (see holdfast.web.places).
+
 The time runs from the opening of a connection to the end of the first headers, and from the first byte of a later
 request to the end of its headers. Bodies are timed where they are read, idle connections by uvicorn itself.
 """
@@ -10,6 +12,7 @@ import asyncio
 from typing import Any
 
 from holdfast.web.bounded import Bounded
+from holdfast.web.places import Places
 
 __all__ = ["Impatient"]
 
@@ -19,12 +22,14 @@ HEADER_SECONDS = 15.0
 class Impatient(Bounded):
     """A connection with a limit to its patience."""
 
+    places = Places()
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Somebody has connected."""
         super().connection_made(transport)
         self._begin()
+        self.places.take(self)
 
     def data_received(self, data: bytes) -> None:
         """Something came; once the headers are whole there is a request under way."""
@@ -34,14 +39,27 @@ class Impatient(Bounded):
         elif self._timer is None:
             self._begin()
 
+    def on_headers_complete(self) -> None:
+        """A request is under way."""
+        super().on_headers_complete()
+        self.places.begin(self)
+
     def on_response_complete(self) -> None:
         """Answered: how long the connection may be idle is uvicorn's affair."""
         self._end()
         super().on_response_complete()
+        if self.cycle.response_complete:
+            self.places.end(self)
+
+    def give_way(self) -> None:
+        """Somebody else gets the place."""
+        self.connections.discard(self)  # uvicorn must not count it any longer
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone."""
         self._end()
+        self.places.leave(self)
         super().connection_lost(exc)
 
     def _begin(self) -> None:

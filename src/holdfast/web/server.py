@@ -19,17 +19,18 @@ try:
     import uvicorn
 
     from holdfast.web.impatient import Impatient
+    from holdfast.web.places import backlog, most_connections, raise_descriptors
+    from holdfast.web.wire import Wire
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"the HTTP server is not installed ({missing.name} is missing): pip install 'holdfast[server]'",
         name=missing.name,
     ) from None
 
-__all__ = ["Server", "address", "create_app", "listen", "refuse_without_keys"]
+__all__ = ["Server", "address", "create_app", "listen", "raise_descriptors", "refuse_without_keys"]
 
 _GRACE_SECONDS = 10
 _BACKLOG = 1024
-_CONNECTIONS = 10_000
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -80,16 +81,18 @@ class Server(uvicorn.Server):
         self._app = create_app(hf, keys_only=keys_only)
         self._delay = hf.config.shutdown_delay_seconds
         self._told = False
+        Impatient.places.most = most_connections()
         super().__init__(
             uvicorn.Config(
                 self._app,
-                http=Impatient,
+                http=Wire,
                 ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=_CONNECTIONS,
+                limit_concurrency=Impatient.places.most + 1,  # uvicorn refuses whoever makes that many
+                backlog=backlog(),
                 lifespan="off",
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )

@@ -1,0 +1,52 @@
+"""What the event loop sees of a connection: a protocol whose buffer is small, and shared by all connections.
+
+uvicorn's protocol is an `asyncio.Protocol`. uvloop hands over what it has read to any such protocol in pieces of up to
+256 KiB, even to one with a buffer of its own; so this class only wraps one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.web.impatient import Impatient
+
+__all__ = ["Wire"]
+
+
+class Wire(asyncio.BufferedProtocol):
+    """One connection, read 16 KiB at a time."""
+
+    #: The loop fills it, and hands it over before it reads anything else.
+    _buffer = memoryview(bytearray(16 * 1024))
+
+    def __init__(self, **options: Any) -> None:
+        self._connection = Impatient(**options)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the loop asks like this
+        """Where to put what is read next."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So much was read."""
+        self._connection.data_received(bytes(self._buffer[:nbytes]))
+
+    def connection_made(self, transport: Any) -> None:
+        """Somebody has connected."""
+        self._connection.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gone."""
+        self._connection.connection_lost(exc)
+
+    def eof_received(self) -> None:
+        """The client sends no more."""
+        self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has read almost everything."""
+        self._connection.resume_writing()
