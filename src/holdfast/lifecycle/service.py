@@ -8,7 +8,6 @@ memory: a handler may have it for the moment.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from abc import ABC, abstractmethod
@@ -92,9 +91,13 @@ class Service(ABC):
             except MemoryError:
                 pause = outage.lost(NO_MEMORY)
             if pause > 0 and not self.stopping.is_set():
-                with contextlib.suppress(TimeoutError):
+                try:
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
+                except TimeoutError:
+                    pass
+                except MemoryError:
+                    await asyncio.sleep(0)  # not even for a timer: let others run, and give some back
 
     @property
     def woken(self) -> bool:
