@@ -55,3 +55,9 @@ def test_a_url_that_is_refused_is_not_quoted_with_its_password(url: str) -> None
         Config.load({}, database_url=url)
     assert "secret" not in str(fault.value)
     assert "ret" not in str(fault.value)
+
+
+def test_leases_heartbeats_and_the_grace_of_a_drain_last_as_long_as_promised() -> None:
+    config = Config.load({})
+    assert (config.lease_sec_default, config.heartbeat_seconds) == (30, 2)
+    assert (config.shutdown_grace_period_seconds, config.drain_policy) == (300, "auto")

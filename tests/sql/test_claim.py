@@ -7,8 +7,10 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import pytest
 
 from holdfast.model.hints import Hints
+from holdfast.model.states import State
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
     Lease,
@@ -17,6 +19,7 @@ from tests.sql.factories import (
     enqueue,
     enqueue_copies,
     enqueue_many,
+    job_in,
     job_row,
     offences,
     publish,
@@ -118,6 +121,18 @@ async def test_a_claim_writes_attempt_owner_and_lease(conn: asyncpg.Connection) 
         assert tuple(row) == (1, "w1", None, seconds)
         job = await job_row(conn, lease.job_id)
         assert (job["state"], job["attempt"], job["reason"]) == ("running", 1, None)
+
+
+@pytest.mark.parametrize("state", State)
+async def test_a_claim_takes_queued_jobs_alone(conn: asyncpg.Connection, state: State) -> None:
+    job_id = await job_in(conn, state)
+    before = await dump(conn)
+    taken = await claim(conn, limit=10, worker="w2")
+    if state == State.QUEUED:
+        assert taken == [Lease(job_id, 1)]
+    else:
+        assert taken == []
+        assert await dump(conn) == before
 
 
 async def test_every_claim_gets_a_larger_attempt(conn: asyncpg.Connection) -> None:

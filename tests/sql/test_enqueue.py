@@ -11,10 +11,12 @@ import pytest
 
 from tests.sql.factories import (
     claim,
+    claim_by_id,
     dump,
     enqueue,
     enqueue_many,
     enqueue_row,
+    execute,
     job_row,
     offences,
     publish,
@@ -99,6 +101,19 @@ async def test_a_held_job_is_released_once_to_where_its_time_says(conn: asyncpg.
     other = await conn.fetch("select outcome from release_held($1, only_tenant => 'other')", [now])
     assert [row["outcome"] for row in other] == ["not-found"]
     assert await offences(conn) == []
+
+
+async def test_a_held_job_moves_only_when_it_is_released_or_canceled(conn: asyncpg.Connection) -> None:
+    held, unwanted = await enqueue(conn, hold=True), await enqueue(conn, hold=True, target="t")
+    before = await dump(conn)
+    assert await claim(conn, limit=10) == []
+    assert [await claim_by_id(conn, job_id) for job_id in (held, unwanted)] == [None, None]
+    for duty in ("promote()", "elect()", "sweep(1e9)", "age()", "reconcile()", "drop_strays()", "headless_targets()"):
+        await conn.execute(f"select {duty}")
+    assert await dump(conn) == before
+    await conn.execute("select release_held($1)", [held])
+    await execute(conn, "cancel", unwanted)
+    assert (await state_of(conn, held), await state_of(conn, unwanted)) == ("queued", "canceled")
 
 
 async def test_a_published_type_gives_its_queue_and_budget(conn: asyncpg.Connection) -> None:

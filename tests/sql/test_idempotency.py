@@ -273,3 +273,12 @@ async def test_keys_and_dedup_keys_crosswise_do_not_deadlock(connect_as: Connect
         answers = await asyncio.gather(enqueue_many(sessions[0], batch), enqueue_many(sessions[1], batch[::-1]))
         assert [row["job_id"] for row in answers[0]] == [row["job_id"] for row in answers[1]][::-1]
     assert await offences(conn) == []
+
+
+async def test_the_database_itself_refuses_a_second_job_for_a_key(conn: asyncpg.Connection) -> None:
+    await enqueue(conn, idempotency_key="k")
+    other = await enqueue(conn)
+    statement = "insert into idempotency_keys (tenant, key, job_id, fingerprint) values ($1, 'k', $2, 'x')"
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await conn.execute(statement, "default", other)
+    await conn.execute(statement, "another tenant", other)

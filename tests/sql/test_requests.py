@@ -12,6 +12,7 @@ import pytest
 from holdfast.model.states import State
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
+    Lease,
     claim,
     claim_by_id,
     dump,
@@ -115,6 +116,28 @@ async def test_a_request_that_flagged_an_attempt_never_hits_what_comes_after_it(
     assert await state_of(conn, held.job_id) == "error"
     assert again is not None
     assert await conn.fetch("select from interrupted('w1', $1, $2)", [again.job_id], [again.attempt]) == []
+
+
+@pytest.mark.parametrize("state", ["paused", "error"])
+async def test_a_resumed_job_is_claimed_with_a_clean_flag_and_a_fresh_lease(
+    conn: asyncpg.Connection, state: str
+) -> None:
+    stopped = await run_one(conn, target="t")
+    await request(conn, "pause", stopped.job_id)
+    if state == "paused":
+        assert await settle(conn, "stop", [stopped], outcomes=["paused"]) == ["paused"]
+    else:
+        assert await settle(conn, "fail", [stopped], kinds=["hold"]) == ["error"]
+    await conn.execute("select execute_requests()")
+    assert await execute(conn, "resume", stopped.job_id) == "accepted"
+    assert await state_of(conn, stopped.job_id) == "queued"
+    assert await claim(conn, worker="w2") == [Lease(stopped.job_id, 2)]
+    lease = await conn.fetchrow(
+        "select worker, interrupt, extract(epoch from expires_at - claimed_at)::integer, claimed_at = updated_at "
+        "from leases join jobs on id = job_id"
+    )
+    assert lease is not None
+    assert tuple(lease) == ("w2", None, 30, True)
 
 
 async def test_delete_erases_what_the_job_was_about_and_keeps_the_tombstone(conn: asyncpg.Connection) -> None:

@@ -96,6 +96,43 @@ async def test_a_batch_settles_what_it_can(conn: asyncpg.Connection) -> None:
     assert await offences(conn) == []
 
 
+@pytest.mark.parametrize("ending", [*VERBS, "lapse"])
+async def test_an_attempt_that_ended_leaves_neither_owner_nor_lease(conn: asyncpg.Connection, ending: str) -> None:
+    lease = await run_one(conn)
+    look = "select lease_owner, lease_expires_at > now() from get_jobs($1)"
+    held = await conn.fetchrow(look, [lease.job_id])
+    assert held is not None
+    assert tuple(held) == ("w1", True)
+    if ending == "lapse":
+        await expire(conn, lease.job_id)
+        await sweep(conn)
+    else:
+        await settle(conn, ending, [lease], **VERBS[ending])
+    ended = await conn.fetchrow(look, [lease.job_id])
+    assert ended is not None
+    assert tuple(ended) == (None, None)
+    assert await conn.fetchval("select count(*) from leases") == 0
+
+
+async def test_every_move_is_dated_and_the_time_of_creation_stays(conn: asyncpg.Connection) -> None:
+    lease = await run_one(conn)
+    moves = [await job_row(conn, lease.job_id)]
+    await settle(conn, "fail", [lease])
+    moves.append(await job_row(conn, lease.job_id))
+    await make_due(conn, lease.job_id)
+    await promote(conn)
+    moves.append(await job_row(conn, lease.job_id))
+    again = await claim(conn)
+    moves.append(await job_row(conn, lease.job_id))
+    await settle(conn, "complete", again)
+    moves.append(await job_row(conn, lease.job_id))
+    assert [row["state"] for row in moves] == ["running", "retry", "queued", "running", "success"]
+    dates = [row["updated_at"] for row in moves]
+    assert dates == sorted(set(dates))
+    assert {row["created_at"] for row in moves} == {moves[0]["created_at"]}
+    assert moves[0]["created_at"] < dates[0]
+
+
 async def test_a_late_settlement_counts_until_the_sweep(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn)
     await expire(conn, lease.job_id)

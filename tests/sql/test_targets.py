@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import pytest
 
+from tests.conftest import ConnectAs
 from tests.sql.factories import (
     Lease,
     claim,
@@ -57,6 +59,38 @@ async def test_one_at_a_time_in_order_of_release_whatever_the_priority(conn: asy
     await elect(conn)
     assert await order_of_runs(conn) == [row["job_id"] for row in rows]
     assert await conn.fetchval("select count(*) from heads") == 0
+
+
+async def test_many_workers_together_never_run_two_jobs_of_a_target(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    targets = ["a", "b", "c"]
+    rows = await enqueue_many(conn, [("work", {}, {"target": targets[n % 3]}) for n in range(60)])
+    lines = {row["job_id"]: targets[n % 3] for n, row in enumerate(rows)}
+    await elect(conn)
+    running: set[str] = set()
+    begun: list[UUID] = []
+
+    async def work(name: str) -> None:
+        session = await connect_as("worker")
+        while len(begun) < len(rows):
+            leases = await claim(session, limit=5, worker=name)
+            claimed = [lines[lease.job_id] for lease in leases]
+            assert len(set(claimed)) == len(claimed)
+            assert not running & set(claimed)
+            running.update(claimed)
+            begun.extend(lease.job_id for lease in leases)
+            await session.fetchval("select 1")  # the others have their turn meanwhile
+            running.difference_update(claimed)
+            await settle(session, "complete", leases, worker=name)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(work(f"w{n}") for n in range(4)))
+    for target in targets:
+        assert [job_id for job_id in begun if lines[job_id] == target] == [
+            job_id for job_id in lines if lines[job_id] == target
+        ]
+    assert await offences(conn) == []
 
 
 async def test_targets_and_tenants_do_not_wait_for_each_other(conn: asyncpg.Connection) -> None:

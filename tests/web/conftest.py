@@ -28,6 +28,13 @@ async def client(hf: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
+async def elsewhere(database_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A caller of another server on the same database."""
+    async with Holdfast(database_url) as app, _caller(app) as caller:
+        yield caller
+
+
+@pytest.fixture
 async def gatekeeper() -> AsyncIterator[httpx.AsyncClient]:
     """A caller, let in by a guard, of a server without database: what is refused was refused before anything else."""
     async with _caller(Holdfast("postgresql://127.0.0.1:1/nothing"), guard=meant_for_loopback) as caller:

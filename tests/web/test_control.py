@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import httpx
 import pytest
 
-from holdfast import Context, Fatal, Holdfast
+from holdfast import Context, Fatal, Holdfast, State
+from tests.sql.factories import job_in, state_of
 from tests.web.test_jobs import is_problem
 
 
@@ -125,6 +127,21 @@ async def test_a_job_is_resumed_by_its_target(
         is_problem(await client.post(f"/targets/other/jobs/{job}/resume{slash}"), 404, "not-found")
         assert (await client.post(f"/targets/{path}/jobs/{job}/resume{slash}")).status_code == 202
         await until(client, job, "PENDING")
+
+
+@pytest.mark.parametrize("state", State)
+async def test_only_paused_and_failed_jobs_are_resumed_by_their_target(
+    client: httpx.AsyncClient, conn: asyncpg.Connection, state: State
+) -> None:
+    job = await job_in(conn, state, target="t")
+    answer = await client.post(f"/targets/t/jobs/{job}/resume/")
+    await conn.execute("select execute_requests()")
+    if state in (State.PAUSED, State.ERROR):
+        assert answer.status_code == 202
+        assert await state_of(conn, job) == "queued"
+    else:
+        is_problem(answer, 409, "already-final" if state.terminal else "conflict")
+        assert await state_of(conn, job) == state
 
 
 @pytest.mark.parametrize("verb", ["cancel", "pause", "resume", "release"])

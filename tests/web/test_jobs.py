@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Context, Holdfast, State
 from holdfast.web.bodies import BODY_LIMIT
+from tests.sql.factories import dump, job_in
 from tests.web.conftest import KeyMaker
 
 JSON = {"content-type": "application/json"}
@@ -52,6 +53,64 @@ async def test_a_job_has_five_public_fields(client: httpx.AsyncClient) -> None:
     job = found.json()
     assert set(job) == {"jobId", "jobType", "status", "createdAt", "updatedAt"}
     assert (job["jobId"], job["jobType"], job["status"]) == (created["jobId"], "x", "PENDING")
+
+
+@pytest.mark.parametrize("state", State)
+async def test_in_every_state_only_public_fields_are_shown(
+    client: httpx.AsyncClient, conn: asyncpg.Connection, state: State
+) -> None:
+    job = await job_in(conn, state, payload={"password": "hidden"})
+    found = await client.get(f"/jobs/{job}")
+    fields = set(found.json())
+    if state in (State.PAUSED, State.ERROR, State.CANCELED):
+        fields.discard("message")
+    assert fields == {"jobId", "jobType", "status", "createdAt", "updatedAt"}
+    # The payload, the worker and the text of an exception; what `Hold` said is meant for clients.
+    inside = {"hidden", "w1", "boom"} - ({"boom"} if state == State.ERROR else set())
+    assert not [word for word in inside if word in found.text]
+
+
+async def test_reading_a_job_changes_nothing_and_is_answered_alike_every_time(
+    client: httpx.AsyncClient, conn: asyncpg.Connection
+) -> None:
+    jobs = [await job_in(conn, state, str(state)) for state in State]
+    before = await dump(conn)
+    for job in jobs:
+        answers = [await client.get(f"/jobs/{job}") for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert len({answer.text for answer in answers}) == 1
+    is_problem(await client.get(f"/jobs/{uuid4()}"), 404, "not-found")
+    assert await dump(conn) == before
+
+
+async def test_neither_a_submission_nor_a_read_executes_the_job(client: httpx.AsyncClient, hf: Holdfast) -> None:
+    """Even though the server's own process has the handler."""
+    ran: list[str] = []
+
+    @hf.job("x")
+    async def handle(ctx: Context) -> None:
+        ran.append(str(ctx.job_id))
+
+    created = await client.post("/jobs", json={"jobType": "x"})
+    assert (created.status_code, created.json()["status"]) == (202, "PENDING")
+    assert (await client.get(created.headers["location"])).json()["status"] == "PENDING"
+    assert (await hf.get(created.json()["jobId"])).attempt == 0
+    assert ran == []
+    await hf.run_worker(burst=True, poll_interval=0.05)
+    assert ran == [created.json()["jobId"]]
+    assert (await client.get(created.headers["location"])).json()["status"] == "COMPLETED"
+
+
+async def test_servers_share_nothing_but_the_database(
+    client: httpx.AsyncClient, elsewhere: httpx.AsyncClient, hf: Holdfast
+) -> None:
+    body = {"jobType": "x", "payload": {"a": 1}, "idempotencyKey": "k"}
+    answers = await asyncio.gather(*(server.post("/jobs", json=body) for server in (client, elsewhere) * 10))
+    assert {answer.status_code for answer in answers} == {202}
+    (job,) = {answer.json()["jobId"] for answer in answers}
+    assert [str(found.id) for found in await hf.find(types=["x"])] == [job]
+    here, there = [await server.get(f"/jobs/{job}") for server in (client, elsewhere)]
+    assert (here.status_code, here.json()) == (200, there.json())
 
 
 async def test_a_repeat_of_the_key_differs_by_the_jobs_status_alone(client: httpx.AsyncClient, hf: Holdfast) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast, InvalidInput, JobRef
+from holdfast import Context, Holdfast, InvalidInput, JobRef, RetryPolicy
 from holdfast.model.job import Stream
 from holdfast.store.leases import LeaseStore
 from holdfast.testing.harness import until
@@ -43,6 +43,33 @@ async def test_lower_priority_numbers_go_first_then_older_jobs(hf: Holdfast) -> 
         await note.options(priority=priority).enqueue(name)
     await hf.run_worker(burst=True, lanes={"general": 1}, batch_size=1)
     assert order == ["a", "b", "c", "d", "e"]
+
+
+async def test_a_claim_is_committed_before_its_handler_begins(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    seen: list[asyncpg.Record] = []
+
+    @hf.job("look")
+    async def look(ctx: Context) -> None:
+        seen.extend(await conn.fetch("select state, attempt from jobs where id = $1", ctx.job_id))
+
+    await look.enqueue()
+    await hf.run_worker(burst=True)
+    assert [tuple(row) for row in seen] == [("running", 1)]
+
+
+async def test_another_worker_adds_its_slots(hf: Holdfast) -> None:
+    both = asyncio.Barrier(2)
+
+    @hf.job("meet", retry=RetryPolicy(max_attempts=1))
+    async def meet(ctx: Context) -> None:
+        async with asyncio.timeout(30):
+            await both.wait()
+
+    jobs = [await meet.enqueue() for _ in range(2)]
+    async with working(hf, lanes={"general": 1}), working(hf, lanes={"general": 1}):
+        assert [(await hf.wait(job, timeout=40)).state for job in jobs] == ["success", "success"]
+    owners = [attempt.worker for job in jobs for attempt in await hf.attempts(job)]
+    assert len(set(owners)) == len(owners) == 2
 
 
 async def test_jobs_of_a_target_run_one_at_a_time_in_order(hf: Holdfast) -> None:

@@ -100,6 +100,26 @@ async def test_hold_while_being_cancelled_is_an_error(hf: Holdfast) -> None:
     assert (held.state, held.last_error) == ("error", "the token limit is reached")
 
 
+async def test_hold_while_being_drained_is_an_error(hf: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    @hf.job("charge", on_failure="hold")
+    async def charge(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Hold("the token limit is reached") from None
+
+    job = await charge.enqueue()
+    async with working(hf) as worker:
+        await begun.wait()
+        worker.drain()
+        worker.drain()
+    held = await hf.get(job)
+    assert (held.state, held.last_error) == ("error", "the token limit is reached")
+
+
 async def test_a_handler_that_finishes_though_it_was_cancelled_has_succeeded(hf: Holdfast) -> None:
     begun = asyncio.Event()
 

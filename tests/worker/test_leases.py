@@ -11,10 +11,13 @@ import pytest
 
 from holdfast import Context, Holdfast
 from holdfast.errors import LeaseLost as LeaseLostError
+from holdfast.lifecycle.elapsed import elapsed
 from holdfast.store import lifeline
 from holdfast.telemetry.events import Event, LeaseLost
 from holdfast.testing.harness import until
 from holdfast.testing.inprocess import reached, working
+from holdfast.worker.held import Held
+from holdfast.worker.leases import LeaseKeeper
 from tests.lines import Line, over_lines
 from tests.worker.lapse import lapse
 
@@ -33,6 +36,34 @@ async def test_a_lease_shorter_than_the_heartbeat_is_kept(hf: Holdfast) -> None:
         job = await long.enqueue()
         done = await hf.wait(job.id, timeout=30)
     assert (done.result, done.failures) == (1, 0)
+
+
+async def test_all_leases_are_renewed_at_once_when_one_has_less_than_half_left(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[list[float]] = []
+    renew = LeaseKeeper._renew
+
+    async def noted(self: LeaseKeeper, line: lifeline.Lifeline, held: list[Held]) -> None:
+        left.append([(h.lease_end - elapsed()) / h.claim.lease_seconds for h in held])
+        await renew(self, line, held)
+
+    monkeypatch.setattr(LeaseKeeper, "_renew", noted)
+    go_on = asyncio.Event()
+
+    @hf.job("long", lease=1.5)
+    async def long(ctx: Context) -> None:
+        await go_on.wait()
+
+    jobs = [await long.enqueue() for _ in range(2)]
+    async with working(hf):
+        await until(lambda: len(left) >= 2, what="leases are renewed again")
+        shares = left[:2]
+        go_on.set()
+        done = [await hf.wait(job, timeout=30) for job in jobs]
+    assert [len(of_each) for of_each in shares] == [2, 2]
+    assert [share for of_each in shares if (share := min(of_each)) >= 0.5] == []
+    assert [(job.attempt, job.failures) for job in done] == [(1, 0), (1, 0)]
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux tells how long a machine was suspended")
