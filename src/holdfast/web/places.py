@@ -11,18 +11,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.web.impatient import Impatient
 
 try:
-    import resource
+    import resource as posix
 except ModuleNotFoundError:  # Windows
-    resource = None  # type: ignore[assignment]
+    posix = None  # type: ignore[assignment]
 
 __all__ = ["Places", "backlog", "most_connections", "raise_descriptors"]
 
+#: None where there are no such limits.
+resource: Any = posix
 _MOST = 10_000
 #: Descriptors for the database, for files, and for connections that were accepted but have no place yet.
 _RESERVE = 256

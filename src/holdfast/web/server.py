@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import cast
 
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigError
@@ -85,7 +86,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 self._app,
-                http=Wire,
+                http=cast("type[asyncio.Protocol]", Wire),  # uvicorn names the other kind, and takes both
                 ws="none",
                 log_config=None,
                 access_log=False,
