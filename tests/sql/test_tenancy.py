@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import ConnectAs
 from tests.sql.factories import enqueue
+from tests.sql.meter import totals
 
 #: Everything the role may call, with arguments that name a tenant ($1) and a job of another one ($2).
 CALLS = {
@@ -127,3 +128,12 @@ async def test_the_audit_log_is_only_added_to(conn: asyncpg.Connection) -> None:
 async def test_keys_are_stored_as_hashes_alone(conn: asyncpg.Connection) -> None:
     columns = await conn.fetch("select column_name from information_schema.columns where table_name = 'api_keys'")
     assert "secret" not in {row["column_name"] for row in columns}
+
+
+async def test_a_page_of_ones_own_jobs_does_not_walk_past_those_of_others(conn: asyncpg.Connection) -> None:
+    await conn.execute("select enqueue('x', tenant => 'beta') from generate_series(1, 5)")
+    await conn.execute("select enqueue('x', tenant => 'acme') from generate_series(1, 1000)")
+    before = await totals(conn)
+    for tree in ('{"and": []}', '{"text": "nothing"}'):
+        await conn.fetch("select * from search_jobs($1::jsonb, 'beta')", tree)
+    assert (await totals(conn) - before).rows < 500  # without an index it is 4000

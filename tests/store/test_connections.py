@@ -59,6 +59,7 @@ async def test_whoever_waited_longest_is_next(two: Connections) -> None:
         two.give(conn)
     await asyncio.gather(*users)
     assert order == list(range(10))
+    await two.close(1)
 
 
 async def test_tenants_take_turns_and_none_has_them_all(two: Connections) -> None:
@@ -86,7 +87,6 @@ async def test_tenants_take_turns_and_none_has_them_all(two: Connections) -> Non
     end.set()
     await asyncio.gather(first, held, late, *others)
     assert order.index("beta", 3) <= 5, order  # acme's five came first, and are not all before it
-    await two.close(1)
     await two.close(1)
 
 
