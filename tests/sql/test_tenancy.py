@@ -136,4 +136,4 @@ async def test_a_page_of_ones_own_jobs_does_not_walk_past_those_of_others(conn: 
     before = await totals(conn)
     for tree in ('{"and": []}', '{"text": "nothing"}'):
         await conn.fetch("select * from search_jobs($1::jsonb, 'beta')", tree)
-    assert (await totals(conn) - before).rows < 500  # without an index it is 4000
+    assert (await totals(conn) - before).rows < 500  # without an index it is 8000
