@@ -19,6 +19,7 @@ from holdfast.testing.harness import until
 from tests.conftest import ConnectAs
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
+from tests.harness.slowness import Slowness
 from tests.sql import crowd
 from tests.sql.factories import claim_by_id, enqueue, enqueue_copies, offences, request, state_of
 from tests.sql.meter import BareWorker
@@ -158,7 +159,7 @@ async def in_line(conn: asyncpg.Connection, job_id: UUID) -> bool:
 @pytest.mark.alone
 @pytest.mark.timeout(300 if CHAOS_SECONDS else 120)
 async def test_retention_is_quick_beside_a_drain_at_full_speed(
-    conn: asyncpg.Connection, connect_as: ConnectAs, config: Config, deeds: Deeds
+    conn: asyncpg.Connection, connect_as: ConnectAs, config: Config, deeds: Deeds, slow: Slowness
 ) -> None:
     await crowd.ended(conn, BACKLOG, age="1 day")
     await conn.execute("update settings set value = '0.5' where name = 'RETENTION_DAYS'")
@@ -172,7 +173,8 @@ async def test_retention_is_quick_beside_a_drain_at_full_speed(
     deeds.say(f"a backlog of {BACKLOG} retired at {BACKLOG / seconds:.0f} jobs/s, {drained.result() / seconds:.0f} "
               "jobs/s drained meanwhile")  # fmt: skip
     assert failed == []
-    assert BACKLOG / seconds >= RETIRED_PER_SECOND
+    quiet = seconds if CHAOS_SECONDS else seconds / slow.factor  # the short form runs beside all other tests
+    assert BACKLOG / quiet >= RETIRED_PER_SECOND
 
 
 @pytest.mark.soak
