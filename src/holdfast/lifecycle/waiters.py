@@ -38,7 +38,7 @@ class Waiters(Generic[T]):
 
     def next(self, may: Callable[[str], bool] = lambda _: True) -> tuple[str, asyncio.Future[T]] | None:
         """Whose turn it is, among the parties that may and those who have not given up; they are in line no more."""
-        for party in [party for party in self._lines if may(party)]:
+        while (party := next(filter(may, self._lines), None)) is not None:
             line = self._lines.pop(party)
             while line:
                 waiter = line.popleft()

@@ -1804,7 +1804,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) IS 'Answers whether anything changed: what is closed stays as it is, with who did it and why.';
+COMMENT ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) IS 'Close a job type to new jobs.';
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4754,7 +4754,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) IS 'Answers whether anything changed.';
+COMMENT ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) IS 'Open a job type to new jobs again.';
 CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, runs_as uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'

@@ -1,7 +1,7 @@
 -- Job types that take no new jobs, whoever submits them. What was accepted before runs, is retried and is resumed as
 -- ever. Moves: none. Roles: operator.
 
--- Answers whether anything changed: what is closed stays as it is, with who did it and why.
+-- Close a job type to new jobs. Answers whether anything changed: what is closed stays as it is, with who did it and why.
 create or replace function close_type(name text, by text, note text default null, by_key uuid default null)
 returns boolean
 language plpgsql security definer
@@ -26,7 +26,7 @@ begin
 end
 $$;
 
--- Answers whether anything changed.
+-- Open a job type to new jobs again. Answers whether anything changed.
 create or replace function open_type(name text, by text, note text default null, by_key uuid default null)
 returns boolean
 language plpgsql security definer
