@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -164,6 +165,13 @@ async def walk(conn: asyncpg.Connection, duty: str, *, rows: int = 1000) -> int:
         if place is None:
             return total
     raise AssertionError(f"{duty} does not end")
+
+
+async def blocked(conn: asyncpg.Connection, other: asyncpg.Connection) -> None:
+    """Wait until what another session does waits for a lock."""
+    async with asyncio.timeout(10):
+        while not await conn.fetchval("select cardinality(pg_blocking_pids($1)) > 0", other.get_server_pid()):
+            await asyncio.sleep(0.001)
 
 
 async def expire(conn: asyncpg.Connection, *job_ids: UUID) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
+    blocked,
     claim,
     claim_by_id,
     elect,
@@ -163,8 +164,7 @@ async def test_a_lock_that_comes_in_between_ends_a_claim_soon(
     await gate.execute("select pg_advisory_lock(4711)")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         claiming = tasks.create_task(_refused_claim(conn))
-        while not await gate.fetchval("select cardinality(pg_blocking_pids($1)) > 0", conn.get_server_pid()):
-            await asyncio.sleep(0.01)
+        await blocked(gate, conn)
         async with locked([first]):
             await gate.execute("select pg_advisory_unlock(4711)")
             assert 1.0 <= await claiming < 4.0

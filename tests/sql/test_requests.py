@@ -13,6 +13,7 @@ from holdfast.model.states import State
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
     Lease,
+    blocked,
     claim,
     claim_by_id,
     dump,
@@ -286,9 +287,7 @@ async def test_a_request_that_meets_a_deadlock_is_executed_later_and_not_lost(co
     async with other.transaction():
         await other.execute("select from leases where job_id = $1 for update", second.job_id)
         execution = asyncio.create_task(maintenance.execute("select execute_requests()"))
-        pid = maintenance.get_server_pid()
-        while not await other.fetchval("select cardinality(pg_blocking_pids($1)) > 0", pid):
-            assert not execution.done()
+        await blocked(other, maintenance)
         await other.execute("select from heads where target = 'a' for update")
     await execution
     assert await other.fetchval("select count(*) from dead_letters") == 0

@@ -13,11 +13,13 @@ from holdfast.model.hints import Hints
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
     Lease,
+    blocked,
     claim,
     claim_by_id,
     elect,
     enqueue,
     enqueue_copies,
+    enqueue_many,
     execute,
     job_in,
     make_due,
@@ -490,6 +492,28 @@ async def test_a_worker_with_an_old_list_of_streams_claims_what_came_back_there(
     assert [row["job_id"] for row in rows] == [job]
 
 
+async def test_a_stream_that_is_closed_while_a_batch_is_recorded_takes_its_jobs(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    """The batch has found one stream, and cannot make another yet, when the first one is closed."""
+    await settle(conn, "complete", [await run_one(conn)])
+    await conn.execute("update settings set value = '0' where name = 'STREAM_IDLE_SECONDS'")
+    client = await connect_as("api")
+    async with conn.transaction():
+        await conn.execute("lock table streams in share mode")
+        recording = asyncio.create_task(enqueue_many(client, [("work", {}, None), ("fresh", {}, None)]))
+        await blocked(conn, client)
+        await walk(conn, "forget_streams")
+        assert list((await streams(conn)).values()) == ["closed"]
+    rows = await recording
+    assert [row["outcome"] for row in rows] == ["created", "created"]
+    for _ in range(3):
+        await walk(conn, "forget_streams")
+        await walk(conn, "serve_ready")
+    assert {lease.job_id for lease in await claim(conn, "work", "fresh", limit=5)} == {row["job_id"] for row in rows}
+    assert await offences(conn) == []
+
+
 async def test_a_worker_has_a_minute_to_learn_that_a_stream_was_closed(conn: asyncpg.Connection) -> None:
     await settle(conn, "complete", [await run_one(conn)])
     await conn.execute("update streams set used_at = now() - interval '2 days'")
@@ -504,16 +528,21 @@ async def test_clients_and_maintenance_at_once_lose_nothing(conn: asyncpg.Connec
     await conn.execute("update settings set value = '0' where name = 'STREAM_IDLE_SECONDS'")
     done: set[UUID] = set()
     recorded: set[UUID] = set()
+    forgotten = 0
     stopping = asyncio.Event()
 
     async def record(role: str) -> None:
         client = await connect_as(role)
         for number in range(40):
+            before = forgotten
             async with client.transaction():
                 job = await enqueue(client, hold=number % 4 == 0, delay=0.01 if number % 4 == 1 else None)
                 await asyncio.sleep(0.001)
                 await client.execute("select release_held(array[$1::uuid])", job)
             recorded.add(job)
+            # A breath now and then: once all take theirs, nothing is in use, and the stream goes.
+            while number % 10 == 9 and forgotten == before:
+                await asyncio.sleep(0.001)
 
     async def work(name: str) -> None:
         worker = await connect_as("worker")
@@ -529,25 +558,26 @@ async def test_clients_and_maintenance_at_once_lose_nothing(conn: asyncpg.Connec
             await asyncio.sleep(0)
 
     async def maintain() -> None:
+        nonlocal forgotten
         leader = await connect_as("worker")
         while not stopping.is_set():
             await leader.execute("select from promote_due()")
             await walk(leader, "serve_ready")
-            await walk(leader, "forget_streams")
+            gone = await walk(leader, "forget_streams")
+            forgotten += gone
 
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for name in ("w1", "w2"):
             group.create_task(work(name))
         for _ in range(2):
             group.create_task(maintain())
         clients = [group.create_task(record("api")) for _ in range(3)]
         await asyncio.wait(clients)
-        async with asyncio.timeout(60):
-            while done != recorded:
-                await asyncio.sleep(0.01)
+        while done != recorded:
+            await asyncio.sleep(0.01)
         stopping.set()
     assert len(recorded) == 120
-    assert await conn.fetchval("select last_value > 2 from streams_id_seq"), "none was ever forgotten"
+    assert forgotten >= 4
     assert await offences(conn) == []
 
 

@@ -2941,6 +2941,68 @@ CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, i
 $$;
 ALTER FUNCTION holdfast.find_key(digest bytea) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.find_key(digest bytea) IS 'The key with this digest, if it is good now; and whether there is any key at all, good or not.';
+CREATE FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) RETURNS integer[]
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  homes      integer[] := array(
+    select (
+      select s.id
+      from streams s
+      where s.type = job.type and s.queue = job.queue and s.tenant = find_streams.tenant and s.closed_in is null
+      order by s.id
+      limit 1)
+    from unnest(queues, types) with ordinality as job (queue, type, position)
+    order by job.position);
+  new_queues text[];
+  new_types  text[];
+  asked      integer;
+  found      integer;
+  most       integer;
+begin
+  if array_position(homes, null) is null then
+    return homes;
+  end if;
+  select array_agg(lacking.queue), array_agg(lacking.type), count(*) filter (where lacking.queue <> 'holdfast')
+  into new_queues, new_types, asked
+  from (
+    select distinct job.queue, job.type
+    from unnest(queues, types, homes) as job (queue, type, home)
+    where job.queue is not null and job.home is null
+  ) lacking;
+  if asked > 0 then
+    most := setting('STREAMS_PER_TENANT');
+    found := (
+      select count(*)
+      from (
+        select
+        from streams s
+        where s.tenant = find_streams.tenant and s.closed_in is null and s.queue <> 'holdfast'
+        limit most) counted);
+    if found + asked > most then
+      raise exception
+        'tenant % has % combinations of queue and job type in use, and may have % (STREAMS_PER_TENANT): use fewer names of '
+        'queues and job types, wait until idle ones are forgotten, or raise the limit', find_streams.tenant, found, most
+        using errcode = 'HF002', constraint = 'streams_per_tenant';
+    end if;
+  end if;
+  with made as (
+    insert into streams (tenant, queue, type)
+    select find_streams.tenant, name.queue, name.type
+    from unnest(new_queues, new_types) as name (queue, type)
+    order by 2, 3
+    returning id, queue, type
+  )
+  select array_agg(coalesce(job.home, made.id) order by job.position) into homes
+  from unnest(queues, types, homes) with ordinality as job (queue, type, home, position)
+  left join made using (queue, type);
+  return homes;
+end
+$$;
+ALTER FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) IS 'The stream of each of these new jobs of a tenant, made where there is none; none for a job without a queue.';
 CREATE FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) RETURNS TABLE(rank integer, seq bigint)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4340,40 +4402,6 @@ end
 $$;
 ALTER FUNCTION holdfast.make_room(job_ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.make_room(job_ids uuid[]) IS 'Attempts have ended: as many of those that are parked for their keys come back, in every queue of theirs: which of them is served, nobody knows here.';
-CREATE FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-  most  integer;
-  found integer;
-  asked integer := (select count(*) from unnest(queues) as queue where queue <> 'holdfast');
-begin
-  if asked > 0 then
-    most := setting('STREAMS_PER_TENANT');
-    found := (
-      select count(*)
-      from (
-        select
-        from streams s
-        where s.tenant = make_streams.tenant and s.closed_in is null and s.queue <> 'holdfast'
-        limit most) counted);
-    if found + asked > most then
-      raise exception
-        'tenant % has % combinations of queue and job type in use, and may have % (STREAMS_PER_TENANT): use fewer names of '
-        'queues and job types, wait until idle ones are forgotten, or raise the limit', make_streams.tenant, found, most
-        using errcode = 'HF002', constraint = 'streams_per_tenant';
-    end if;
-  end if;
-  insert into streams (tenant, queue, type)
-  select make_streams.tenant, name.queue, name.type
-  from unnest(queues, types) as name (queue, type)
-  order by 2, 3;
-end
-$$;
-ALTER FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) IS 'Make streams for new jobs of a tenant.';
 CREATE FUNCTION holdfast.may_begin(worker text, numbers bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5656,8 +5684,8 @@ declare
   place     integer;
   woken     integer[];
   taken     integer[] := '{}';
-  new_queues text[];
-  new_types  text[];
+  queues    text[];
+  homes     integer[];
   soon      boolean;
   called    boolean;
   twice     boolean;
@@ -5675,22 +5703,14 @@ begin
   if exists (select from closed_types) then
     perform refuse_closed(types, taken);
   end if;
-  select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types
-  from (
-    select distinct wish.queue, wish.type
-    from (
-      select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
-      from unnest(types, options) with ordinality as job (type, option, position)
-      left join job_types t on t.name = job.type
-      where job.position <> all (taken)
-    ) wish
-    where not exists (
-      select from streams s
-      where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant and s.closed_in is null)
-  ) lacking;
-  if new_types is not null then
-    perform make_streams(record_jobs.tenant, new_queues, new_types);
-  end if;
+  -- Looked up once: whoever looks again may find that a type has another queue now, or that a stream was closed. One that
+  -- is closed after this look takes jobs until this transaction ends (see streams.sql).
+  queues := array(
+    select case when job.position <> all (taken) then coalesce(job.option ->> 'queue', t.queue, 'default') end
+    from unnest(types, options) with ordinality as job (type, option, position)
+    left join job_types t on t.name = job.type
+    order by job.position);
+  homes := find_streams(record_jobs.tenant, queues, types);
   with asked as (
     select
       job.position::integer as position,
@@ -5698,27 +5718,21 @@ begin
       job.type,
       job.payload,
       job.option,
-      coalesce(job.option ->> 'queue', t.queue, 'default') as queue,
+      job.queue,
+      job.stream,
       coalesce(
         (job.option ->> 'run_at')::timestamptz,
         now() + make_interval(secs => (job.option ->> 'delay')::double precision),
         now()) as run_at,
       coalesce((job.option ->> 'hold')::boolean, false) as hold
-    from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
-    left join job_types t on t.name = job.type
-    where job.position <> all (taken)
+    from unnest(types, payloads, options, ids, queues, homes) with ordinality
+      as job (type, payload, option, id, queue, stream, position)
+    where job.queue is not null
   ), placed as (
     select
       asked.*,
-      s.id as stream,
       case when asked.hold then 'created' when asked.run_at > now() then 'scheduled' else 'queued' end as state
     from asked
-    cross join lateral (
-      select s.id
-      from streams s
-      where s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant and s.closed_in is null
-      order by s.id
-      limit 1) s
     order by asked.position
   ), wish as materialized (
     -- Above the sort: a batch is released in its own order, whatever way it was joined.
@@ -5787,6 +5801,8 @@ begin
   left join recorded r using (id);
   if twice then
     raise exception 'the ids of a batch must differ' using errcode = 'HF002';
+  elsif coalesce(cardinality(positions), 0) + cardinality(taken) <> cardinality(types) then
+    raise exception 'not every job of a batch found its place';
   end if;
   if woken is not null then
     perform wake('ready', woken);
@@ -8983,6 +8999,7 @@ REVOKE ALL ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till
 GRANT ALL ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) FROM PUBLIC;
@@ -9103,7 +9120,6 @@ REVOKE ALL ON FUNCTION holdfast.lock_head(tenant text, target text, patience int
 REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose_each(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.make_streams(tenant text, queues text[], types text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;

@@ -302,8 +302,8 @@ declare
   place     integer;
   woken     integer[];
   taken     integer[] := '{}';
-  new_queues text[];
-  new_types  text[];
+  queues    text[];
+  homes     integer[];
   soon      boolean;
   called    boolean;
   twice     boolean;
@@ -322,22 +322,14 @@ begin
     perform refuse_closed(types, taken);
   end if;
 
-  select array_agg(lacking.queue), array_agg(lacking.type) into new_queues, new_types
-  from (
-    select distinct wish.queue, wish.type
-    from (
-      select job.type, coalesce(job.option ->> 'queue', t.queue, 'default') as queue
-      from unnest(types, options) with ordinality as job (type, option, position)
-      left join job_types t on t.name = job.type
-      where job.position <> all (taken)
-    ) wish
-    where not exists (
-      select from streams s
-      where s.type = wish.type and s.queue = wish.queue and s.tenant = record_jobs.tenant and s.closed_in is null)
-  ) lacking;
-  if new_types is not null then
-    perform make_streams(record_jobs.tenant, new_queues, new_types);
-  end if;
+  -- Looked up once: whoever looks again may find that a type has another queue now, or that a stream was closed. One that
+  -- is closed after this look takes jobs until this transaction ends (see streams.sql).
+  queues := array(
+    select case when job.position <> all (taken) then coalesce(job.option ->> 'queue', t.queue, 'default') end
+    from unnest(types, options) with ordinality as job (type, option, position)
+    left join job_types t on t.name = job.type
+    order by job.position);
+  homes := find_streams(record_jobs.tenant, queues, types);
 
   with asked as (
     select
@@ -346,27 +338,21 @@ begin
       job.type,
       job.payload,
       job.option,
-      coalesce(job.option ->> 'queue', t.queue, 'default') as queue,
+      job.queue,
+      job.stream,
       coalesce(
         (job.option ->> 'run_at')::timestamptz,
         now() + make_interval(secs => (job.option ->> 'delay')::double precision),
         now()) as run_at,
       coalesce((job.option ->> 'hold')::boolean, false) as hold
-    from unnest(types, payloads, options, ids) with ordinality as job (type, payload, option, id, position)
-    left join job_types t on t.name = job.type
-    where job.position <> all (taken)
+    from unnest(types, payloads, options, ids, queues, homes) with ordinality
+      as job (type, payload, option, id, queue, stream, position)
+    where job.queue is not null
   ), placed as (
     select
       asked.*,
-      s.id as stream,
       case when asked.hold then 'created' when asked.run_at > now() then 'scheduled' else 'queued' end as state
     from asked
-    cross join lateral (
-      select s.id
-      from streams s
-      where s.type = asked.type and s.queue = asked.queue and s.tenant = record_jobs.tenant and s.closed_in is null
-      order by s.id
-      limit 1) s
     order by asked.position
   ), wish as materialized (
     -- Above the sort: a batch is released in its own order, whatever way it was joined.
@@ -435,6 +421,8 @@ begin
   left join recorded r using (id);
   if twice then
     raise exception 'the ids of a batch must differ' using errcode = 'HF002';
+  elsif coalesce(cardinality(positions), 0) + cardinality(taken) <> cardinality(types) then
+    raise exception 'not every job of a batch found its place';
   end if;
 
   if woken is not null then

@@ -23,18 +23,41 @@ as $$
   select make_interval(secs => least(setting('STREAM_IDLE_SECONDS')::double precision, highest('stream_idle')))
 $$;
 
--- Make streams for new jobs of a tenant. They are not unique on purpose: see the first migration. Whatever the limit,
--- anybody can be asked to cancel something: requests do not count.
-create or replace function make_streams(tenant text, queues text[], types text[]) returns void
+-- The stream of each of these new jobs of a tenant, made where there is none; none for a job without a queue. They are not
+-- unique on purpose: see the first migration. Whatever the limit, anybody can be asked to cancel something: requests do
+-- not count.
+create or replace function find_streams(tenant text, queues text[], types text[]) returns integer[]
 language plpgsql
 set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  most  integer;
-  found integer;
-  asked integer := (select count(*) from unnest(queues) as queue where queue <> 'holdfast');
+  homes      integer[] := array(
+    select (
+      select s.id
+      from streams s
+      where s.type = job.type and s.queue = job.queue and s.tenant = find_streams.tenant and s.closed_in is null
+      order by s.id
+      limit 1)
+    from unnest(queues, types) with ordinality as job (queue, type, position)
+    order by job.position);
+  new_queues text[];
+  new_types  text[];
+  asked      integer;
+  found      integer;
+  most       integer;
 begin
+  if array_position(homes, null) is null then
+    return homes;
+  end if;
+  select array_agg(lacking.queue), array_agg(lacking.type), count(*) filter (where lacking.queue <> 'holdfast')
+  into new_queues, new_types, asked
+  from (
+    select distinct job.queue, job.type
+    from unnest(queues, types, homes) as job (queue, type, home)
+    where job.queue is not null and job.home is null
+  ) lacking;
+
   if asked > 0 then
     most := setting('STREAMS_PER_TENANT');
     found := (
@@ -42,19 +65,26 @@ begin
       from (
         select
         from streams s
-        where s.tenant = make_streams.tenant and s.closed_in is null and s.queue <> 'holdfast'
+        where s.tenant = find_streams.tenant and s.closed_in is null and s.queue <> 'holdfast'
         limit most) counted);
     if found + asked > most then
       raise exception
         'tenant % has % combinations of queue and job type in use, and may have % (STREAMS_PER_TENANT): use fewer names of '
-        'queues and job types, wait until idle ones are forgotten, or raise the limit', make_streams.tenant, found, most
+        'queues and job types, wait until idle ones are forgotten, or raise the limit', find_streams.tenant, found, most
         using errcode = 'HF002', constraint = 'streams_per_tenant';
     end if;
   end if;
-  insert into streams (tenant, queue, type)
-  select make_streams.tenant, name.queue, name.type
-  from unnest(queues, types) as name (queue, type)
-  order by 2, 3;
+  with made as (
+    insert into streams (tenant, queue, type)
+    select find_streams.tenant, name.queue, name.type
+    from unnest(new_queues, new_types) as name (queue, type)
+    order by 2, 3
+    returning id, queue, type
+  )
+  select array_agg(coalesce(job.home, made.id) order by job.position) into homes
+  from unnest(queues, types, homes) with ordinality as job (queue, type, home, position)
+  left join made using (queue, type);
+  return homes;
 end
 $$;
 
