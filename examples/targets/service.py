@@ -6,6 +6,7 @@ they see.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -17,8 +18,8 @@ from pydantic import BaseModel, Field
 
 from examples.targets.app import hf, run
 from examples.targets.targets import Target, Targets, opened
-from holdfast import Holdfast, ListedJob, State
 from holdfast.integrations.fastapi import CurrentHoldfast, lifespan, mount_control_plane
+from holdfast.model.key import Caller
 
 
 class NewRun(BaseModel):
@@ -48,16 +49,16 @@ async def resources(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         yield {"targets": targets}
 
 
-async def caller_tenant(
+async def key_holder(
     app: CurrentHoldfast, key: Annotated[HTTPAuthorizationCredentials, Depends(HTTPBearer())]
-) -> str:
+) -> Caller:
     """Whose key it is."""
     caller = await (await app.control()).keyring.caller(key.credentials)
     if caller is None:
         raise HTTPException(401, "The key is unknown, revoked or expired.")
     if not (caller.may("submit") and caller.may("read")):
         raise HTTPException(403, "This needs a key with the scopes `submit` and `read`.")
-    return caller.tenant
+    return caller
 
 
 def known_targets(request: Request) -> Targets:
@@ -66,34 +67,36 @@ def known_targets(request: Request) -> Targets:
     return targets
 
 
-Tenant = Annotated[str, Depends(caller_tenant)]
+KeyHolder = Annotated[Caller, Depends(key_holder)]
 Known = Annotated[Targets, Depends(known_targets)]
 
 service = FastAPI(title="Targets", lifespan=lifespan(hf, resources))
 
 
 @service.put("/targets/{name}", status_code=204)
-async def put_target(name: str, target: Target, tenant: Tenant, targets: Known) -> None:
+async def put_target(name: str, target: Target, caller: KeyHolder, targets: Known) -> None:
     """Make a target, or give it new tokens or another pace."""
-    await targets.put(tenant, name, target)
+    await targets.put(caller.tenant, name, target)
 
 
 @service.get("/targets/{name}")
-async def get_target(name: str, tenant: Tenant, targets: Known, app: CurrentHoldfast) -> TargetWithRuns:
-    """A target and how its runs stand."""
-    await _existing(targets, tenant, name)
-    jobs = await app.find(tenant=tenant, target=name, types=[run.name], limit=20)
+async def get_target(name: str, caller: KeyHolder, targets: Known, app: CurrentHoldfast) -> TargetWithRuns:
+    """A target and how its runs stand, with no more than a tenant may know: what operators note is not for it."""
+    await _existing(targets, caller.tenant, name)
+    control = await app.control()
+    found = await app.find(tenant=caller.tenant, target=name, types=[run.name], limit=20)
+    jobs = await asyncio.gather(*[control.job(caller, job.id) for job in reversed(found)])
     # Read afterwards: what a run has paid is gone from the tokens beside it.
-    target = await _existing(targets, tenant, name)
-    runs = [Run(id=job.id, status=job.status, message=await _message(app, job)) for job in reversed(jobs)]
+    target = await _existing(targets, caller.tenant, name)
+    runs = [Run(id=job.id, status=job.status, message=job.message) for job in jobs]
     return TargetWithRuns(**target.model_dump(), runs=runs)
 
 
 @service.post("/targets/{name}/runs", status_code=202)
-async def start_run(name: str, wanted: NewRun, tenant: Tenant, targets: Known) -> Run:
+async def start_run(name: str, wanted: NewRun, caller: KeyHolder, targets: Known) -> Run:
     """Record a run. It begins when those before it are over."""
-    await _existing(targets, tenant, name)
-    job = await run.options(tenant=tenant, target=name).enqueue(target=name, calls=wanted.calls)
+    await _existing(targets, caller.tenant, name)
+    job = await run.options(tenant=caller.tenant, target=name).enqueue(target=name, calls=wanted.calls)
     return Run(id=job.id, status=job.status)
 
 
@@ -102,12 +105,6 @@ async def _existing(targets: Targets, tenant: str, name: str) -> Target:
     if target is None:
         raise HTTPException(404, f"There is no target {name}.")
     return target
-
-
-async def _message(app: Holdfast, job: ListedJob) -> str | None:
-    if job.state is State.PAUSED:
-        return (await app.history(job))[-1].note
-    return job.last_error if job.state is State.ERROR else None
 
 
 mount_control_plane(service, "", hf)  # the last one: it answers for every path that is not ours
