@@ -230,6 +230,14 @@ async def test_who_is_still_sending_a_body_can_read_why_it_is_refused(port: int,
             assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
 
 
+async def test_every_answer_tells_browsers_to_keep_it_from_other_sites(bare: int) -> None:
+    for request in (GET + b"\r\n", b"HELLO\r\n\r\n"):
+        _, answer = await send(bare, [request])
+        assert b"\r\nx-content-type-options: nosniff\r\n" in answer.lower()
+        assert b"\r\ncross-origin-resource-policy: same-origin\r\n" in answer.lower()
+        assert b"\r\ncontent-security-policy: frame-ancestors 'self'\r\n" in answer.lower()
+
+
 async def test_what_is_not_http_is_a_problem_too(bare: int) -> None:
     status, answer = await send(bare, [b"HELLO\r\n\r\n"])
     assert (status, json.loads(answer.partition(b"\r\n\r\n")[2])["code"]) == (400, "bad-request")

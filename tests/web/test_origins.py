@@ -75,10 +75,18 @@ async def test_own_pages_and_programs_can(hf: Holdfast, mode: str, headers: dict
 
 @pytest.mark.parametrize("mode", [GUARDED, OPEN])
 async def test_a_link_on_a_foreign_page_can_be_followed(hf: Holdfast, mode: str) -> None:
-    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     async with browser(hf, mode) as caller:
         assert (await caller.get("/ops/jobs", headers=followed)).status_code == 200
         is_problem(await caller.post("/ops/drain", headers=followed), 403, "origin")
+
+
+async def test_without_keys_a_foreign_page_cannot_show_answers_in_a_frame(hf: Holdfast) -> None:
+    framed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    async with browser(hf, OPEN) as caller:
+        for where in ("iframe", "frame", "embed", "object"):
+            answer = await caller.get("/ops/jobs", headers={**framed, "Sec-Fetch-Dest": where})
+            is_problem(answer, 403, "origin")
 
 
 async def test_behind_a_proxy_the_guarded_applications_pages_are_its_own(hf: Holdfast) -> None:

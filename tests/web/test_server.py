@@ -12,7 +12,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.errors import ConfigError, Conflict, DatabaseUnavailable, HoldfastError, NotOpen
 from holdfast.web import health
-from holdfast.web.server import address, listen, refuse_without_keys
+from holdfast.web.server import address, admit, listen
 from tests.harness.databases import with_database
 from tests.web.test_jobs import is_problem
 
@@ -81,14 +81,15 @@ async def test_what_goes_wrong_inside_stays_inside(
 async def test_without_keys_only_loopback_is_served(hf: Holdfast, host: str) -> None:
     with listen(host, 0) as listener:
         with pytest.raises(ConfigError, match="no keys"):
-            await refuse_without_keys(hf, listener)
+            await admit(hf, listener)
+        assert not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)  # nobody could connect until then
         await (await hf.operations()).keys.create("first", scopes=["submit"], by="a test")
         async with asyncio.timeout(5):
             while not await (await hf.control()).keyring.any_key():
                 await asyncio.sleep(0.05)
-        await refuse_without_keys(hf, listener)
+        await admit(hf, listener)
     with listen("127.0.0.1", 0) as listener:
-        await refuse_without_keys(hf, listener)
+        await admit(hf, listener)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "localhost"])

@@ -49,7 +49,7 @@ async def _serve(
     shutdown: Shutdown,
 ) -> int:
     async with beside:
-        await server_module.refuse_without_keys(hf, listener)
+        await server_module.admit(hf, listener)
         host = listener.getsockname()[0]
         server = server_module.Server(hf, keys_only=not server_module.is_loopback(host))
         shutdown.attach(server.stop)

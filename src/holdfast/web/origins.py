@@ -26,14 +26,16 @@ def refuse_other_sites(request: Request, *, own: Literal["host", "origin"], trus
     """A problem if another site's page sent this; a link that a person follows is none.
 
     The server's own origin is what the request was sent to: scheme, name and port (`origin`); or name and port alone
-    (`host`), where a proxy may speak TLS for an application. Origins that are trusted count as own ones.
+    (`host`), where a proxy may speak TLS for an application. Origins that are trusted count as own ones. A frame is not
+    a link: only an application decides who may show its pages in one.
     """
     headers = request.headers
     origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
     if len(origins) == 1 and origins[0].lower() in trusted:
         return
     foreign = not _OWN.issuperset(sites)
-    if foreign and request.method in _READING and headers.get("sec-fetch-mode") == "navigate" and not origins:
+    followed = request.method in _READING and headers.get("sec-fetch-mode") == "navigate" and not origins
+    if foreign and followed and (own == "host" or headers.getlist("sec-fetch-dest") == ["document"]):
         return
     if own == "origin" or not sites:
         foreign |= any(not _is_own(request, origin, own) for origin in origins)

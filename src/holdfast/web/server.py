@@ -28,14 +28,22 @@ except ModuleNotFoundError as missing:
         name=missing.name,
     ) from None
 
-__all__ = ["Server", "address", "create_app", "listen", "raise_descriptors", "refuse_without_keys"]
+__all__ = ["Server", "address", "admit", "create_app", "listen", "raise_descriptors"]
 
 _GRACE_SECONDS = 10
-_BACKLOG = 1024
+#: For browsers: an answer is what its type says, and pages of other sites neither load it nor show it in a frame.
+_HEADERS = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Content-Security-Policy", "frame-ancestors 'self'"),
+]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; ConfigError, with advice, where there can be none."""
+    """A socket that has its address, for `admit`; ConfigError, with advice, where there can be none.
+
+    Others than this machine's users cannot connect until it is known that the server may serve them at all.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as fault:
@@ -45,24 +53,33 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(where)
+        if is_loopback(where[0]):
+            listener.listen(backlog())
     except OSError as fault:
         listener.close()
-        raise ConfigError(
-            f"port {port} of {host} cannot be used ({fault.strerror}); choose another: --port or HOLDFAST_PORT"
-        ) from None
-    listener.listen(_BACKLOG)
+        raise _unusable(host, port, fault) from None
     return listener
 
 
-async def refuse_without_keys(hf: Holdfast, listener: socket.socket) -> None:
-    """ConfigError, with advice, if others could use an open app's server because there are no keys."""
-    host = listener.getsockname()[0]
+async def admit(hf: Holdfast, listener: socket.socket) -> None:
+    """Let callers connect; ConfigError, with advice, if they could come from elsewhere, and there are no keys."""
+    host, port = listener.getsockname()[:2]
     control = await hf.control()
     if not is_loopback(host) and not await control.keyring.any_key():
         raise ConfigError(
             f"the server does not serve on {host}: there are no keys, so anybody who reaches it could use it; "
             "make one with `holdfast keys create`, or bind 127.0.0.1 or ::1"
         )
+    try:
+        listener.listen(backlog())
+    except OSError as fault:
+        raise _unusable(host, port, fault) from None
+
+
+def _unusable(host: str, port: int, fault: OSError) -> ConfigError:
+    return ConfigError(
+        f"port {port} of {host} cannot be used ({fault.strerror}); choose another: --port or HOLDFAST_PORT"
+    )
 
 
 def address(listener: socket.socket) -> str:
@@ -94,6 +111,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 limit_concurrency=Impatient.places.most + 1,  # uvicorn refuses whoever makes that many
                 backlog=backlog(),
+                headers=_HEADERS,
                 lifespan="off",
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
