@@ -215,6 +215,45 @@ async def test_a_process_with_a_blocked_event_loop_is_replaced(start: Start, hf:
     assert await worker.ended() == 0
 
 
+ONCE = """
+import asyncio, pathlib, time
+from holdfast import Holdfast, RetryPolicy
+
+mark = pathlib.Path("imported")
+if mark.exists():
+    {again}
+mark.touch()
+hf = Holdfast({url!r})
+
+@hf.job("nap")
+async def nap(ctx):
+    ctx.logger.info("begins to nap")
+    await asyncio.sleep(120)
+
+@hf.job("block", timeout=0.2, retry=RetryPolicy(base=3600))
+async def block(ctx): time.sleep(120)
+"""
+
+
+@pytest.mark.parametrize("again", ["raise ImportError('a deployment in between')", "time.sleep(120)"])
+async def test_what_a_process_left_is_settled_before_its_app_is_imported_anew(
+    start: Start, hf: Holdfast, database_url: str, tmp_path: Path, again: str
+) -> None:
+    """Nor is the environment asked which database it was: the app had said it."""
+    (tmp_path / "once.py").write_text(ONCE.format(again=again, url=database_url))
+    elsewhere = {"HOLDFAST_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nowhere"}
+    worker = start(
+        "worker", "--app", "once:hf", "--stuck-after", "0.2", "--lanes", "general=2", folder=tmp_path, **elsewhere
+    )
+    beside = await hf.enqueue("nap", {})
+    await worker.wrote("begins to nap")
+    blocking = await hf.enqueue("block", {})
+    assert (await reached(hf, blocking, "retry")).failures == 1
+    assert [a.outcome for a in await hf.attempts(blocking)] == ["timeout"]
+    assert (await reached(hf, beside, "queued")).failures == 0
+    assert [a.outcome for a in await hf.attempts(beside)] == ["released"]
+
+
 async def test_a_process_that_cannot_be_replaced_says_so_and_fails(start: Start, hf: Holdfast) -> None:
     """Its blocked loop would neither work nor hear a signal. What stood still beside the blocker costs nothing."""
     worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=2")

@@ -5,7 +5,8 @@ its lease until `exec` has ended every thread of the process at once, and is set
 the process has become. To whoever started it, it is the same process.
 
 Where a handler blocks the event loop, the lease keeper's thread does this, and what is left is all that the worker
-held. An environment variable would be too short for that, so it is handed on in a file without a name.
+held. An environment variable would be too short for that, so it is handed on in a file without a name. That file says
+which database it was, too: to import the app may take longer than the leases last, or fail.
 
 Until the new program can hear signals, those that ask it to stop are blocked: the mask outlives `exec`, and so does a
 signal that waits behind it. It would end the new program before that has settled anything.
@@ -23,19 +24,21 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 from uuid import UUID
 
 from holdfast.app import Holdfast
 from holdfast.cli.shutdown import SIGNALS, in_time, note_early
+from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.lifecycle.loops import run
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database, Pause
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.telemetry.events import AttemptEnded
-from holdfast.telemetry.narrator import flush_log, narrate
+from holdfast.telemetry.narrator import flush_log, narrate, set_up_logging
 from holdfast.worker.worker import Worker
 
 __all__ = ["Origin", "Remains", "become_anew", "settle", "take_over"]
@@ -49,6 +52,8 @@ _log = logging.getLogger("holdfast")
 class Remains:
     """What the process before left: attempts to settle, and whether it was told to stop."""
 
+    #: Arguments of `Holdfast`, for the database that the worker used.
+    database: Mapping[str, str | None]
     worker: str
     attempts: list[Settlement]
     stopping: bool
@@ -59,10 +64,16 @@ class Origin:
 
     def __init__(self) -> None:
         self.environment = dict(os.environ)
+        #: What the app said about its database.
+        self.database: dict[str, str | None] = {}
         try:
             self._folder: Path | None = Path.cwd()
         except OSError:
             self._folder = None  # it is gone
+
+    def remember(self, config: Config) -> None:
+        """The app was imported."""
+        self.database = {"database_url": config.database_url, "schema": config.schema, "home": str(config.home)}
 
     def go_back(self) -> None:
         """To the folder, if it is still there."""
@@ -81,7 +92,9 @@ def become_anew(worker: Worker, origin: Origin, *, stopping: Callable[[], bool])
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         # Asked last: a signal that this program has heard does not reach the next one.
-        remains = {"worker": worker.id, "stopping": stopping(), "attempts": attempts}
+        remains = {
+            "database": origin.database, "worker": worker.id, "stopping": stopping(), "attempts": attempts,
+        }  # fmt: skip
         environment = {**origin.environment, _VARIABLE: str(_written(json.dumps(remains).encode()))}
         origin.go_back()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command
@@ -101,6 +114,7 @@ def take_over() -> Remains | None:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass  # processes of handlers, which ended with the program before
     return Remains(
+        database=found["database"],
         worker=found["worker"],
         stopping=found["stopping"],
         attempts=[
@@ -129,8 +143,14 @@ def _written(content: bytes) -> int:
     return number
 
 
-async def settle(hf: Holdfast, remains: Remains) -> None:
+def settle(remains: Remains) -> None:
     """Settle what was left. Where the database stays away, the leases lapse in the end."""
+    hf = Holdfast(**remains.database)
+    set_up_logging(hf.config.log_format, hf.config.log_level)
+    run(_settle_patiently(hf, remains), hf.config.event_loop)
+
+
+async def _settle_patiently(hf: Holdfast, remains: Remains) -> None:
     end = time.monotonic() + _PATIENCE_SECONDS
     pause = Pause()
     while True:

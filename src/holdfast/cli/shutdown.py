@@ -28,7 +28,7 @@ from holdfast.lifecycle.loops import run
 from holdfast.model.ctrl_c import never_raised
 from holdfast.telemetry.narrator import flush_log
 
-__all__ = ["DRAIN", "HURRY", "LEASH", "SIGNALS", "Shutdown", "in_time", "note_early", "run_until_told"]
+__all__ = ["DRAIN", "HURRY", "LEASH", "SIGNALS", "Shutdown", "asked_early", "in_time", "note_early", "run_until_told"]
 
 #: The environment variable that tells a child the number of the pipe's descriptor.
 LEASH = "HOLDFAST_LEASH"
@@ -57,6 +57,13 @@ def _came_early(number: int, _frame: object) -> None:
     if LEASH not in os.environ and len(_early) > _LAST_LEVEL:
         flush_log()
         os._exit(128 + number)
+
+
+def asked_early() -> bool:
+    """Whether this process was asked to stop since then."""
+    if leash := os.environ.get(LEASH):
+        return any(number != signal.SIGINT for number in _early) or bool(select.select([int(leash)], [], [], 0)[0])
+    return bool(_early)
 
 
 class Shutdown:

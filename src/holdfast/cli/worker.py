@@ -17,8 +17,8 @@ from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import Child
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
-from holdfast.cli.replacement import Origin, Remains, become_anew, settle, take_over
-from holdfast.cli.shutdown import Shutdown, in_time, run_until_told
+from holdfast.cli.replacement import Origin, become_anew, settle, take_over
+from holdfast.cli.shutdown import Shutdown, asked_early, in_time, run_until_told
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
 from holdfast.worker.worker import Worker
@@ -62,9 +62,14 @@ def worker(
     SIGTERM or Ctrl-C drains: running jobs may finish. A second one interrupts them.
     """
     origin, remains = Origin(), take_over()
+    if remains is not None:
+        settle(remains)
+        if remains.stopping or asked_early():
+            return Exit.OK
     if options["lanes"] is not None:
         parse_lanes(options["lanes"])
     hf = load_app(app_name)
+    origin.remember(hf.config)
     set_up_logging(hf.config.log_format, hf.config.log_level)
     options |= {"maintenance": not no_maintenance, "stuck_after_seconds": stuck_after}
     if poll_interval is not None:
@@ -72,18 +77,10 @@ def worker(
     if processes > 1:
         grace = hf.config.shutdown_grace_period_seconds
         return run_until_told(lambda shutdown: _supervise(shutdown, processes, grace, burst=options["burst"]))
-    return run_until_told(lambda shutdown: _work(hf, shutdown, origin, remains, options), hf.config.event_loop)
+    return run_until_told(lambda shutdown: _work(hf, shutdown, origin, options), hf.config.event_loop)
 
 
-async def _work(
-    hf: Holdfast, shutdown: Shutdown, origin: Origin, remains: Remains | None, options: dict[str, Any]
-) -> int:
-    if remains is not None:
-        # Whoever wants this process to stop, perhaps since before it was replaced, waits for this as well.
-        shutdown.attach(lambda: None)
-        await settle(hf, remains)
-        if remains.stopping or shutdown.asked:
-            return Exit.OK
+async def _work(hf: Holdfast, shutdown: Shutdown, origin: Origin, options: dict[str, Any]) -> int:
     started: list[Worker] = []
 
     async def begin(new: Worker) -> None:
