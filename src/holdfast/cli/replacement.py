@@ -24,9 +24,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from uuid import UUID
 
 from holdfast.app import Holdfast
@@ -53,7 +53,7 @@ class Remains:
     """What the process before left: attempts to settle, and whether it was told to stop."""
 
     #: Arguments of `Holdfast`, for the database that the worker used.
-    database: Mapping[str, str | None]
+    database: dict[str, Any]
     worker: str
     attempts: list[Settlement]
     stopping: bool

@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(where)
-        if is_loopback(where[0]):
+        if is_loopback(str(where[0])):
             listener.listen(backlog())
     except OSError as fault:
         listener.close()
