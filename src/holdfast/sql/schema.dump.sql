@@ -2651,26 +2651,6 @@ CREATE FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, jo
 $$;
 ALTER FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) IS 'Whether an entry stands where its job belongs, and is the only one or the first of them there.';
-CREATE FUNCTION holdfast.erase(id uuid, by text) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-  update jobs j
-  set payload = '{}', result = null, last_error = null, updated_at = now()
-  where j.id = erase.id and j.state in ('success', 'dead', 'canceled');
-  update job_attempts t
-  set error_message = null, traceback = null, log_excerpt = null
-  where t.job_id = erase.id;
-  update dead_letters d set error_message = null where d.job_id = erase.id;
-  delete from job_items i where i.job_id = erase.id;
-  delete from job_progress p where p.job_id = erase.id;
-  update job_events e set note = null, message = null where e.job_id = erase.id;
-  insert into job_events (job_id, event, by)
-  select erase.id, 'erased', erase.by
-  where not exists (select from job_events e where e.job_id = erase.id and e.event = 'erased');
-$$;
-ALTER FUNCTION holdfast.erase(id uuid, by text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.erase(id uuid, by text) IS 'Forget what an ended job was about, and keep its tombstone.';
 CREATE TABLE holdfast.job_events (
     id bigint NOT NULL,
     job_id uuid NOT NULL,
@@ -3265,20 +3245,70 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
 $$;
 ALTER FUNCTION holdfast.forget_workers() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_workers() IS 'Forget workers that have been silent for a day, a thousand at a time, and shapes that nobody has any more.';
-CREATE FUNCTION holdfast.forgotten(id uuid, by text) RETURNS boolean
+CREATE FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer DEFAULT 5000) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
+declare
+  start      erasures;
+  attempts   integer;
+  events     integer;
+  to_attempt integer;
+  to_event   bigint;
 begin
-  if not drop_items(array[id]) then
+  -- Nobody deletes it meanwhile.
+  perform from jobs j where j.id = forgotten.id and j.state in ('success', 'dead', 'canceled') for update;
+  if not found or not drop_items(array[id]) then
     return false;
   end if;
-  perform erase(id, by);
+  select e.* into start from erasures e where e.job_id = forgotten.id;
+  start.attempt := coalesce(start.attempt, -2147483648);
+  start.event := coalesce(start.event, -9223372036854775808);
+  select count(*), max(portion.attempt) into attempts, to_attempt
+  from (
+    select t.attempt
+    from job_attempts t
+    where t.job_id = forgotten.id and t.attempt > start.attempt
+    order by t.attempt
+    limit max_rows) portion;
+  update job_attempts t
+  set error_message = null, traceback = null, log_excerpt = null
+  where t.job_id = forgotten.id and t.attempt > start.attempt and t.attempt <= to_attempt
+    and (t.error_message is not null or t.traceback is not null or t.log_excerpt is not null);
+  select count(*), max(portion.id) into events, to_event
+  from (
+    select e.id
+    from job_events e
+    where e.job_id = forgotten.id and e.id > start.event
+    order by e.id
+    limit max_rows) portion;
+  update job_events e
+  set note = null, message = null
+  where e.job_id = forgotten.id and e.id > start.event and e.id <= to_event
+    and (e.note is not null or e.message is not null);
+  if attempts = max_rows or events = max_rows then
+    insert into erasures (job_id, attempt, event)
+    values (forgotten.id, coalesce(to_attempt, start.attempt), coalesce(to_event, start.event))
+    on conflict (job_id) do update set attempt = excluded.attempt, event = excluded.event;
+    return false;
+  end if;
+  delete from erasures e where e.job_id = forgotten.id;
+  update jobs j
+  set payload = '{}', result = null, last_error = null, updated_at = now()
+  where j.id = forgotten.id;
+  update dead_letters d set error_message = null where d.job_id = forgotten.id;
+  delete from job_progress p where p.job_id = forgotten.id;
+  insert into job_events (job_id, event, by)
+  select forgotten.id, 'erased', forgotten.by
+  where not exists (select from job_events e where e.job_id = forgotten.id and e.event = 'erased');
   return true;
 end
 $$;
-ALTER FUNCTION holdfast.forgotten(id uuid, by text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forgotten(id uuid, by text) IS 'Erase a job, or as many of its items as one call may; whether it is done.';
+ALTER FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer) IS 'Forget what an ended job was about, or as much of it as one call may, and keep its tombstone; whether it is done.';
 CREATE FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) RETURNS record
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6554,7 +6584,7 @@ begin
     over := free;
   end if;
   deleted := coalesce(cardinality(over), 0);
-  -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.
+  -- Jobs leave after all else, which may be too much for one call: the next one then comes here again.
   if deleted > 0 and not take_away(over) then
     deleted := 0;
     reached := origin;
@@ -7775,7 +7805,7 @@ end
 $$;
 ALTER FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) IS 'Take back the leases of attempts whose time is over.';
-CREATE FUNCTION holdfast.take_away(ids uuid[]) RETURNS boolean
+CREATE FUNCTION holdfast.take_away(ids uuid[], max_rows integer DEFAULT 20000) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -7785,21 +7815,34 @@ CREATE FUNCTION holdfast.take_away(ids uuid[]) RETURNS boolean
     SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
+declare
+  dropped integer;
 begin
   if not drop_items(ids) then
     return false;
   end if;
+  delete from job_attempts t
+  where t.ctid = any (array(select e.ctid from job_attempts e where e.job_id = any (ids) limit max_rows));
+  get diagnostics dropped = row_count;
+  if dropped = max_rows then
+    return false;
+  end if;
+  delete from job_events t
+  where t.ctid = any (array(select e.ctid from job_events e where e.job_id = any (ids) limit max_rows));
+  get diagnostics dropped = row_count;
+  if dropped = max_rows then
+    return false;
+  end if;
   delete from job_progress p where p.job_id = any (ids);
-  delete from job_attempts t where t.job_id = any (ids);
-  delete from job_events e where e.job_id = any (ids);
+  delete from erasures e where e.job_id = any (ids);
   delete from dead_letters d where d.job_id = any (ids);
   delete from idempotency_keys k where k.job_id = any (ids);
   delete from jobs j where j.id = any (ids);
   return true;
 end
 $$;
-ALTER FUNCTION holdfast.take_away(ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.take_away(ids uuid[]) IS 'Delete ended jobs with all that belongs to them; false while there are items left.';
+ALTER FUNCTION holdfast.take_away(ids uuid[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) IS 'Delete ended jobs with all that belongs to them, or as much of that as one call may; whether it is done.';
 CREATE FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8527,6 +8570,13 @@ CREATE TABLE holdfast.due (
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.due OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.due IS 'Scheduled and retrying jobs, by the moment at which they become eligible.';
+CREATE TABLE holdfast.erasures (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    event bigint NOT NULL
+);
+ALTER TABLE holdfast.erasures OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.erasures IS 'How far jobs are erased whose rows are too many for one call.';
 CREATE TABLE holdfast.heads (
     tenant text NOT NULL COLLATE pg_catalog."C",
     target text NOT NULL COLLATE pg_catalog."C",
@@ -8704,6 +8754,8 @@ ALTER TABLE ONLY holdfast.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.due
     ADD CONSTRAINT due_pkey PRIMARY KEY (run_at, job_id);
+ALTER TABLE ONLY holdfast.erasures
+    ADD CONSTRAINT erasures_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.heads
     ADD CONSTRAINT heads_pkey PRIMARY KEY (tenant, target);
 ALTER TABLE ONLY holdfast.idempotency_keys
@@ -8751,7 +8803,8 @@ ALTER TABLE ONLY holdfast.waiting
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 CREATE INDEX idempotency_keys_job ON holdfast.idempotency_keys USING btree (job_id);
-CREATE INDEX job_events_job ON holdfast.job_events USING btree (job_id);
+CREATE INDEX job_events_erased ON holdfast.job_events USING btree (job_id) WHERE (event = 'erased'::text);
+CREATE INDEX job_events_of_job ON holdfast.job_events USING btree (job_id, id);
 CREATE INDEX job_types_limited ON holdfast.job_types USING btree (name) WHERE ((limit_count IS NOT NULL) OR (rate_count IS NOT NULL));
 CREATE INDEX jobs_correlation ON holdfast.jobs USING btree (correlation_id) WHERE (correlation_id IS NOT NULL);
 CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup_key) WHERE (dedup_key IS NOT NULL);
@@ -8979,7 +9032,6 @@ GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uu
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.erase(id uuid, by text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
@@ -9013,7 +9065,7 @@ REVOKE ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) F
 GRANT ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.forgotten(id uuid, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.full_gate(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.gates_of(stream integer) FROM PUBLIC;
@@ -9298,7 +9350,7 @@ GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO ho
 GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;

@@ -351,36 +351,70 @@ begin
 end
 $$;
 
--- Erase a job, or as many of its items as one call may; whether it is done.
-create or replace function forgotten(id uuid, by text) returns boolean
+-- Forget what an ended job was about, or as much of it as one call may, and keep its tombstone; whether it is done. Repeated,
+-- it leaves no further mark. Whoever polls by snoozing has an attempt for each look: how far it came is kept in `erasures`.
+-- Moves: none.
+create or replace function forgotten(id uuid, by text, max_rows integer default 5000) returns boolean
 language plpgsql
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
+#variable_conflict use_column
+declare
+  start      erasures;
+  attempts   integer;
+  events     integer;
+  to_attempt integer;
+  to_event   bigint;
 begin
-  if not drop_items(array[id]) then
+  -- Nobody deletes it meanwhile.
+  perform from jobs j where j.id = forgotten.id and j.state in ('success', 'dead', 'canceled') for update;
+  if not found or not drop_items(array[id]) then
     return false;
   end if;
-  perform erase(id, by);
-  return true;
-end
-$$;
+  select e.* into start from erasures e where e.job_id = forgotten.id;
+  start.attempt := coalesce(start.attempt, -2147483648);
+  start.event := coalesce(start.event, -9223372036854775808);
 
--- Forget what an ended job was about, and keep its tombstone. Repeated, it leaves no further mark. Moves: none.
-create or replace function erase(id uuid, by text) returns void
-language sql
-set search_path from current
-as $$
-  update jobs j
-  set payload = '{}', result = null, last_error = null, updated_at = now()
-  where j.id = erase.id and j.state in ('success', 'dead', 'canceled');
+  select count(*), max(portion.attempt) into attempts, to_attempt
+  from (
+    select t.attempt
+    from job_attempts t
+    where t.job_id = forgotten.id and t.attempt > start.attempt
+    order by t.attempt
+    limit max_rows) portion;
   update job_attempts t
   set error_message = null, traceback = null, log_excerpt = null
-  where t.job_id = erase.id;
-  update dead_letters d set error_message = null where d.job_id = erase.id;
-  delete from job_items i where i.job_id = erase.id;
-  delete from job_progress p where p.job_id = erase.id;
-  update job_events e set note = null, message = null where e.job_id = erase.id;
+  where t.job_id = forgotten.id and t.attempt > start.attempt and t.attempt <= to_attempt
+    and (t.error_message is not null or t.traceback is not null or t.log_excerpt is not null);
+  select count(*), max(portion.id) into events, to_event
+  from (
+    select e.id
+    from job_events e
+    where e.job_id = forgotten.id and e.id > start.event
+    order by e.id
+    limit max_rows) portion;
+  update job_events e
+  set note = null, message = null
+  where e.job_id = forgotten.id and e.id > start.event and e.id <= to_event
+    and (e.note is not null or e.message is not null);
+
+  if attempts = max_rows or events = max_rows then
+    insert into erasures (job_id, attempt, event)
+    values (forgotten.id, coalesce(to_attempt, start.attempt), coalesce(to_event, start.event))
+    on conflict (job_id) do update set attempt = excluded.attempt, event = excluded.event;
+    return false;
+  end if;
+  delete from erasures e where e.job_id = forgotten.id;
+  update jobs j
+  set payload = '{}', result = null, last_error = null, updated_at = now()
+  where j.id = forgotten.id;
+  update dead_letters d set error_message = null where d.job_id = forgotten.id;
+  delete from job_progress p where p.job_id = forgotten.id;
   insert into job_events (job_id, event, by)
-  select erase.id, 'erased', erase.by
-  where not exists (select from job_events e where e.job_id = erase.id and e.event = 'erased');
+  select forgotten.id, 'erased', forgotten.by
+  where not exists (select from job_events e where e.job_id = forgotten.id and e.event = 'erased');
+  return true;
+end
 $$;

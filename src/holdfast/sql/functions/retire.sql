@@ -67,7 +67,7 @@ begin
     over := free;
   end if;
   deleted := coalesce(cardinality(over), 0);
-  -- Jobs leave after their items, which may be too many for one call: the next one then comes here again.
+  -- Jobs leave after all else, which may be too much for one call: the next one then comes here again.
   if deleted > 0 and not take_away(over) then
     deleted := 0;
     reached := origin;
@@ -84,8 +84,8 @@ as $$
   select (lpad(to_hex(greatest(extract(epoch from moment) * 1000, 0)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 
--- Delete ended jobs with all that belongs to them; false while there are items left.
-create or replace function take_away(ids uuid[]) returns boolean
+-- Delete ended jobs with all that belongs to them, or as much of that as one call may; whether it is done.
+create or replace function take_away(ids uuid[], max_rows integer default 20000) returns boolean
 language plpgsql
 set search_path from current
 set jit = off
@@ -95,13 +95,26 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 #variable_conflict use_column
+declare
+  dropped integer;
 begin
   if not drop_items(ids) then
     return false;
   end if;
+  delete from job_attempts t
+  where t.ctid = any (array(select e.ctid from job_attempts e where e.job_id = any (ids) limit max_rows));
+  get diagnostics dropped = row_count;
+  if dropped = max_rows then
+    return false;
+  end if;
+  delete from job_events t
+  where t.ctid = any (array(select e.ctid from job_events e where e.job_id = any (ids) limit max_rows));
+  get diagnostics dropped = row_count;
+  if dropped = max_rows then
+    return false;
+  end if;
   delete from job_progress p where p.job_id = any (ids);
-  delete from job_attempts t where t.job_id = any (ids);
-  delete from job_events e where e.job_id = any (ids);
+  delete from erasures e where e.job_id = any (ids);
   delete from dead_letters d where d.job_id = any (ids);
   delete from idempotency_keys k where k.job_id = any (ids);
   delete from jobs j where j.id = any (ids);

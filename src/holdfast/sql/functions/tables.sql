@@ -9,6 +9,7 @@ comment on table closed_types is 'Job types that take no new jobs, with who clos
 comment on table controls is 'What operators paused, limited or weighted.';
 comment on table dead_letters is 'A row for each dead job, until somebody has acknowledged it and retention deletes it.';
 comment on table due is 'Scheduled and retrying jobs, by the moment at which they become eligible.';
+comment on table erasures is 'How far jobs are erased whose rows are too many for one call.';
 comment on table heads is 'The one job per target that may be ready, run, retry or block the others.';
 comment on table idempotency_keys is 'Every idempotency key of a tenant, with its job and the fingerprint of the request.';
 comment on table job_attempts is 'A row for each attempt that has ended, with its outcome, duration and log excerpt.';
