@@ -270,6 +270,47 @@ async def test_connections_without_a_request_give_way_to_new_ones(
     assert [line.name for line in caplog.records if "places" in line.message] == ["holdfast.web"]
 
 
+async def test_connections_whose_answers_nobody_reads_give_way_to_new_ones(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_MOST", 4)
+    monkeypatch.setattr(Impatient, "places", places.Places())
+    asks = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with serving(hf) as port, asyncio.timeout(30), contextlib.AsyncExitStack() as opened:
+        for _ in range(4):
+            deaf = socket.socket()
+            opened.callback(deaf.close)
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", port))
+            await asyncio.get_running_loop().sock_sendall(deaf, asks * 60)
+        await until(lambda: len(Impatient.places._unread) == 4, seconds=20, what="four answers wait to be read")
+        for _ in range(6):
+            assert (await send(port, [GET, b"\r\n"]))[0] == 200
+        assert len(Impatient.places._unread) < 4
+
+
+async def test_who_finds_no_place_at_all_is_told_so(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_MOST", 2)
+    monkeypatch.setattr(Impatient, "places", places.Places())
+    async with serving(hf) as port, asyncio.timeout(30):
+        busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in busy:
+            writer.write(CHUNKED + b"\r\n" + CHUNKS[:8])
+        await until(lambda: not Impatient.places._idle, seconds=10, what="both are busy")
+        for _ in range(3):
+            status, answer = await send(port, [GET, b"\r\n"])
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert (status, json.loads(body)["code"]) == (503, "unavailable")
+            assert b"\r\nretry-after: " in head
+        for reader, writer in busy:
+            writer.write(CHUNKS[8:] + b"\r\n")
+            assert b" 202 " in await reader.readline()
+            writer.close()
+        await until(lambda: not Impatient.places.crowded, seconds=10, what="those refused have gone")
+        assert (await send(port, [GET, b"\r\n"]))[0] == 200
+
+
 @pytest.mark.parametrize(("limit", "most", "backlog"), [(150, 75, 18), (1024, 768, 64), (65536, 10_000, 1024)])
 def test_some_descriptors_are_left_for_the_database(
     limit: int, most: int, backlog: int, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import httptools
 from pydantic_core import to_json
@@ -51,7 +51,14 @@ _LINGER_BYTES = 1024 * 1024
 _FIELD_BYTES = 4
 
 
-class _TooLarge(Exception):
+_EXCESS = Problem(
+    431,
+    "headers-too-large",
+    f"Headers may have {HEAD_LIMIT} bytes with the address, and {FIELD_LIMIT} fields; so may trailers.",
+)
+
+
+class _Stop(Exception):
     """Ends the parsing."""
 
 
@@ -68,7 +75,7 @@ class Bounded(HttpToolsProtocol):
         self._unheard = 0  # bytes of the whole slices since the parser last reported something
         self._heard = False
         self._waiting = b""
-        self._excess = False
+        self._problem: Problem | None = None
         self._lingering: asyncio.TimerHandle | None = None
         self._refused, self._dropped = False, 0
         self._charged = 0  # of `_heads`
@@ -142,11 +149,12 @@ class Bounded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """The parser could not, or must not, go on."""
-        if self._excess:
-            fields = f"{HEAD_LIMIT} bytes with the address, and {FIELD_LIMIT} fields"
-            self._refuse(Problem(431, "headers-too-large", f"Headers may have {fields}; so may trailers."))
-        else:
-            self._refuse(Problem(400, "bad-request", msg))
+        self._refuse(self._problem or Problem(400, "bad-request", msg))
+
+    def stop(self, problem: Problem) -> NoReturn:
+        """While something is parsed: answer with this, and parse no more."""
+        self._problem = problem
+        raise _Stop  # the parser stops, and `send_400_response` is called
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is answered."""
@@ -190,14 +198,14 @@ class Bounded(HttpToolsProtocol):
             taken = self._feed(piece)
         except httptools.HttpParserError:
             fault = "Invalid HTTP request received."
-            self.logger.warning(fault)
+            if self._problem is None:
+                self.logger.warning(fault)
             self.send_400_response(fault)
             return len(piece)
         if not self._heard:
             self._unheard += len(piece)
             if self._bytes + self._unheard > HEAD_LIMIT and not self._refused:
-                self._excess = True
-                self.send_400_response("")
+                self._refuse(_EXCESS)
         if self._in_head and not self._refused:
             self._make_room(self._bytes + self._unheard)
         return taken
@@ -241,8 +249,7 @@ class Bounded(HttpToolsProtocol):
         self._heard, self._unheard = True, 0
         self._bytes += size
         if self._bytes > HEAD_LIMIT or self._fields > FIELD_LIMIT:
-            self._excess = True
-            raise _TooLarge  # the parser stops, and `send_400_response` is called
+            self.stop(_EXCESS)
 
     def _refuse(self, problem: Problem) -> None:
         """Answer by itself: there is no request yet, or none that can be served."""
@@ -262,6 +269,7 @@ class Bounded(HttpToolsProtocol):
             (b"content-type", b"application/problem+json"),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
+            *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
         ]
         head = b"".join(b"%b: %b\r\n" % field for field in fields)
         self.transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + body)

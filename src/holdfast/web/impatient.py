@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.web.bounded import Bounded
 from holdfast.web.places import Places
+from holdfast.web.problems import Problem
 
 __all__ = ["Impatient"]
 
@@ -23,13 +24,14 @@ class Impatient(Bounded):
     """A connection with a limit to its patience."""
 
     places = Places()
+    _has_place = True
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Somebody has connected."""
         super().connection_made(transport)
         self._begin()
-        self.places.take(self)
+        self._has_place = self.places.take(self)
 
     def data_received(self, data: bytes) -> None:
         """Something came; once the headers are whole there is a request under way."""
@@ -40,9 +42,21 @@ class Impatient(Bounded):
             self._begin()
 
     def on_headers_complete(self) -> None:
-        """A request is under way."""
+        """A request is under way, if there is a place for it."""
+        if not self._has_place and self.places.crowded:
+            self.stop(Problem(503, "unavailable", "Too many connections are open at once."))
         super().on_headers_complete()
         self.places.begin(self)
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        super().pause_writing()
+        self.places.stall(self)
+
+    def resume_writing(self) -> None:
+        """It does."""
+        self.places.go_on(self)
+        super().resume_writing()
 
     def on_response_complete(self) -> None:
         """Answered: how long the connection may be idle is uvicorn's affair."""

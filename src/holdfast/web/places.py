@@ -2,8 +2,9 @@
 
 1. There are 10,000 places, or 256 fewer than descriptors where that is less, but at least half as many.
 2. Where all places are taken, the connection gives way that has waited longest for a request: it has not sent one
-   yet, or the last one was answered. Whoever opens connections without a key cannot keep others out like that.
-3. Where requests are under way on all of them, whoever comes next is answered with 503 (uvicorn does that).
+   yet, or the last one was answered. Where there is none, that one does whose client has not read its answer for
+   longest. Whoever opens connections without a key cannot keep others out like that.
+3. Where requests are under way on all of them, whoever comes next is answered with 503, and gives way at once.
 """
 
 from __future__ import annotations
@@ -67,19 +68,28 @@ class Places:
         self.most = _MOST
         self._taken: set[Impatient] = set()
         self._idle: dict[Impatient, None] = {}  # in the order in which they began to wait
+        self._unread: dict[Impatient, None] = {}  # as well
         self._told_at = -_TOLD_EVERY_SECONDS
 
-    def take(self, connection: Impatient) -> None:
-        """A new connection; another one may have to give way."""
+    def take(self, connection: Impatient) -> bool:
+        """A new connection; another one may have to give way. Whether there is a place."""
         self._taken.add(connection)
         self._idle[connection] = None
         if len(self._taken) <= self.most:
-            return
+            return True
         oldest = next(iter(self._idle))
+        if oldest is connection:
+            oldest = next(iter(self._unread), connection)
         if oldest is not connection:
             self.leave(oldest)
             oldest.give_way()
         self._tell()
+        return not self.crowded
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are more connections than places."""
+        return len(self._taken) > self.most
 
     def begin(self, connection: Impatient) -> None:
         """A request is under way."""
@@ -90,15 +100,26 @@ class Places:
         if connection in self._taken:
             self._idle[connection] = None
 
+    def stall(self, connection: Impatient) -> None:
+        """Its client does not read the answer."""
+        if connection in self._taken:
+            self._unread[connection] = None
+
+    def go_on(self, connection: Impatient) -> None:
+        """It reads."""
+        self._unread.pop(connection, None)
+
     def leave(self, connection: Impatient) -> None:
         """The connection ends."""
         self._taken.discard(connection)
         self._idle.pop(connection, None)
+        self._unread.pop(connection, None)
 
     def _tell(self) -> None:
         now = time.monotonic()
         if now - self._told_at >= _TOLD_EVERY_SECONDS:
             self._told_at = now
             _log.warning(
-                "all %s places for connections are taken: connections without a request give way to new ones", self.most
+                "all %s places for connections are taken: those without a request, or that nobody reads from, give way",
+                self.most,
             )

@@ -109,7 +109,6 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=Impatient.places.most + 1,  # uvicorn refuses whoever makes that many
                 backlog=backlog(),
                 headers=_HEADERS,
                 lifespan="off",
