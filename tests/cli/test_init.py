@@ -62,7 +62,9 @@ def test_the_compose_file_calls_commands_that_exist(written: Path) -> None:
     for service in services.values():
         assert all(name in services for name in service.get("depends_on", {}))
     docker = services["worker"]["build"]["dockerfile_inline"]
-    assert f'"holdfast[all]=={__version__}"' in docker
+    wheel = f"holdfast-{__version__}-py3-none-any.whl"
+    assert f"COPY {wheel} ." in docker
+    assert f'"./{wheel}[all]"' in docker
     assert "COPY app.py ." in docker
     assert "app:hf" in services["worker"]["command"]
 

@@ -201,7 +201,9 @@ async def test_of_the_callers_words_little_is_repeated(client: httpx.AsyncClient
     assert len(error["pointer"]) == 200
     fault = {"jobType": "strict", "payload": {name: 1}}
     batch = (await client.post("/jobs/batch", json={"jobs": [fault, {"jobType": "x", name: 1}]})).json()["results"]
-    assert len(batch[1]["problem"]["errors"][0]["pointer"]) == 200
+    pointer = batch[1]["problem"]["errors"][0]["pointer"]
+    assert pointer.startswith("/jobs/1/nnn")
+    assert len(pointer) == 200
     for problem in (is_problem(await client.post("/jobs", json=fault), 422, "invalid-payload"), batch[0]["problem"]):
         assert 200 < len(problem["detail"]) <= 400  # the other fault is said whole, and what is wrong with this one
         assert "number: Field required; nnn" in problem["detail"]

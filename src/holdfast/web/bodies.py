@@ -138,17 +138,18 @@ def _too_large() -> Problem:
     return Problem(413, "too-large", f"The body may have {BODY_LIMIT} bytes.", headers=_CLOSE)
 
 
-def problem_of(fault: ValidationError) -> Problem:
-    """What is wrong with a body."""
+def problem_of(fault: ValidationError, *, within: str = "") -> Problem:
+    """What is wrong with a body, or with a part of one, which stands there: a JSON pointer."""
     errors = fault.errors(include_url=False, include_input=False)
     if errors[0]["type"] == "json_invalid":
         return Problem(400, "malformed-json", f"The body is not JSON: {errors[0].get('ctx', {}).get('error', '')}.")
-    return Problem(422, "invalid", "The body does not fit.", errors=[_told(dict(error)) for error in errors[:20]])
+    told = [_told(dict(error), within) for error in errors[:20]]
+    return Problem(422, "invalid", "The body does not fit.", errors=told)
 
 
-def _told(error: dict[str, Any]) -> dict[str, str]:
+def _told(error: dict[str, Any], within: str) -> dict[str, str]:
     """Where, as a JSON pointer, and what; never the value itself."""
     return {
-        "pointer": "".join(f"/{part}" for part in error["loc"]),
+        "pointer": within + "".join(f"/{part}" for part in error["loc"]),
         "detail": str(error["msg"]).removeprefix("Value error, "),
     }

@@ -112,7 +112,7 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     ),
     "idempotency-key": (422, "The idempotency key belongs to a job of another type or payload. Use a new key."),
     "rate-limit": (429, "The key makes more requests a second than it may. Wait for `Retry-After` seconds."),
-    "waiting-limit": (429, "The tenant has as many waiting jobs as the key may cause. Wait until some have run."),
+    "waiting-limit": (429, "As many jobs of the tenant wait as this key allows. Wait until some have run."),
     "streams-limit": (429, "The key or its tenant has as many streams and waits open as it may. Wait until some end."),
     "headers-too-large": (431, "The address and the headers have more than 64 KiB, or more than 256 fields."),
     "internal": (500, "A fault of the server. It was logged there; the request may be repeated."),

@@ -225,9 +225,10 @@ async def _record_each(
 def _told(answer: JobRef | HoldfastError | ValidationError, place: int, below: str) -> dict[str, Any]:
     if isinstance(answer, JobRef):
         return {"jobId": str(answer.id), "status": answer.status.value}
+    within = f"/jobs/{place}"
     if isinstance(answer, ValidationError):
-        return {"problem": problem_of(answer).body(below)}
-    return {"problem": translated(answer, within=f"/jobs/{place}").body(below)}
+        return {"problem": problem_of(answer, within=within).body(below)}
+    return {"problem": translated(answer, within=within).body(below)}
 
 
 def _asked(submission: Submission, trace: str | None) -> Asked:
