@@ -26,10 +26,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((RO
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini))`")
-PYTEST = (
-    *("-q", "-p", "no:cacheprovider", *WITHOUT_OURS),
-    *("-W", "error", "-o", "asyncio_default_fixture_loop_scope=function"),
-)
+PYTEST = ("-q", "-p", "no:cacheprovider", *WITHOUT_OURS, "-W", "error")
 #: What a snippet may be. The first three are run or looked up; the others are only read.
 LANGUAGES = {"python", "sql", "console", "toml", "ini", "json", "text"}
 
