@@ -3557,6 +3557,10 @@ COMMENT ON VIEW holdfast.job_details IS 'Jobs as they may be read, with the lane
 CREATE FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_details
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
   select d.*
   from job_details d
@@ -5403,6 +5407,10 @@ ALTER FUNCTION holdfast.promote_jobs(job_ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
 begin
@@ -8314,6 +8322,10 @@ COMMENT ON FUNCTION holdfast.verify(max_offences integer) IS 'Check the invarian
 CREATE FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone, message text, progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
 begin

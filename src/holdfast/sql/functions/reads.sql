@@ -54,6 +54,10 @@ $$;
 create or replace function get_jobs(job_ids uuid[], only_tenant text default null) returns setof job_details
 language sql security definer stable
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
   select d.*
   from job_details d

@@ -62,6 +62,10 @@ returns table (
   id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz)
 language plpgsql security definer stable
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 begin
@@ -86,6 +90,10 @@ returns table (
   done_reason text)
 language plpgsql security definer stable
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 begin
