@@ -17,7 +17,7 @@ from tests.cli.conftest import ROOT, TASKS, Start, alive
 
 APP = """
 import asyncio, contextlib, time
-from holdfast import Holdfast
+from holdfast import Holdfast, events
 
 async def deaf():
     while True:
@@ -34,14 +34,20 @@ async def lifespan(hf):
 
 hf = Holdfast(lifespan=lifespan)
 
+@hf.on(events.WorkerChanged)
+def observe(event):
+    if event.change == {observed!r}:
+        print("observes", flush=True)
+        time.sleep(3600)
+
 @hf.job("nothing")
 async def nothing(ctx): pass
 """
 
 
-def app(folder: Path, start: str = "pass", stop: str = "pass") -> str:
-    (folder / "hanging.py").write_text(APP.format(start=start, stop=stop))
-    return "hanging:hf"
+def app(folder: Path, start: str = "pass", stop: str = "pass", observed: str = "", name: str = "hanging") -> str:
+    (folder / f"{name}.py").write_text(APP.format(start=start, stop=stop, observed=observed))
+    return f"{name}:hf"
 
 
 @pytest.mark.parametrize("hangs", ["await asyncio.sleep(3600)", "await deaf()"], ids=["asleep", "deaf"])
@@ -81,7 +87,24 @@ async def test_a_lifespan_that_blocks_the_loop_is_given_up_ten_seconds_after_the
     told_at = time.monotonic()
     assert await worker.ended(seconds=25) == 0
     assert time.monotonic() - told_at > 9
-    assert "is blocked by its app's lifespan and ends" in worker.text
+    assert "is blocked by its app's lifespan or observers and ends" in worker.text
+
+
+async def test_observers_that_block_the_loop_when_a_worker_starts_or_stops_are_given_up_alike(
+    start: Start, hf: Holdfast, tmp_path: Path
+) -> None:
+    workers = {}
+    for moment in ("started", "stopped"):
+        hanging = app(tmp_path, observed=moment, name=moment)
+        grace = {"HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS": "0"}
+        workers[moment] = start("worker", "--app", hanging, folder=tmp_path, **grace)
+        await until(lambda moment=moment: len(workers[moment].lines("started")) == 1)
+    await workers["started"].wrote("observes")
+    for worker in workers.values():
+        worker.process.send_signal(signal.SIGTERM)
+    for worker in workers.values():
+        assert await worker.ended(seconds=30) == 0
+        assert "is blocked by its app's lifespan or observers and ends" in worker.text
 
 
 async def test_a_third_signal_ends_a_worker_whose_event_loop_is_blocked(start: Start, tmp_path: Path) -> None:

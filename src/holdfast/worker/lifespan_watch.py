@@ -1,4 +1,6 @@
-"""Gives a process up whose app blocks the event loop while its lifespan is entered or left, and that is to stop.
+"""Gives a process up whose app blocks the event loop while the worker starts or ends, and that is to stop.
+
+The app's lifespan may do so, and whoever observes that the worker has started, or stopped.
 
 1. No task or timer of a blocked loop comes to anything, so a thread asks the loop whether it answers.
 2. While jobs run, `blockage` judges who blocks the loop; this thread rests then.

@@ -27,6 +27,7 @@ from holdfast.store.transactions import Transactions
 from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import WorkerChanged
+from holdfast.telemetry.narrator import narrate
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.blockage import Blockage
 from holdfast.worker.drain import CLEAN_UP_SECONDS, Drain, drain_pauses
@@ -208,15 +209,18 @@ class Worker:
                 timeouts=self._timeouts,
                 time_over=self._time_over,
             )
+            # Observers are foreign code, which this watches while the lease keeper's thread does not watch the loop.
+            self._tell("started", f"{len(self._types)} job types, {self._slots.capacity}")
             watch.rests = True
             try:
                 await self._work()
             finally:
                 watch.rests = False
+                self._tell("stopped")
 
     def _leave_lifespan(self) -> None:
-        """In a thread of its own: the app's lifespan blocks the event loop, and the worker is to stop."""
-        self._tell("is blocked by its app's lifespan and ends")
+        """In a thread of its own: the app blocks the event loop, and the worker is to stop. So may its observers."""
+        narrate(WorkerChanged(worker=self.id, change="is blocked by its app's lifespan or observers and ends"))
         if self.abandon is not None:
             self.abandon()
 
@@ -230,7 +234,6 @@ class Worker:
             self._intake.heard(payload)
 
     async def _work(self) -> None:
-        self._tell("started", f"{len(self._types)} job types, {self._slots.capacity}")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keeper.start()
         settlement = asyncio.create_task(self._settlement.run(), name="settlement")
@@ -262,7 +265,6 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
             await self._enlistment.leave()
-            self._tell("stopped")
         for task in (intake, settlement, beginnings, *services):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception()  # type: ignore[misc]
