@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from uuid import uuid4
 
 import pytest
@@ -59,6 +60,9 @@ async def test_wait_gives_up_in_time_and_says_how_far_the_job_is(hf: Holdfast) -
         await hf.wait(job.id, timeout=0.1)
     with pytest.raises(NotFound):
         await hf.wait(uuid4(), timeout=0.1)
+    for timeout in (math.nan, math.inf, 10**400):
+        with pytest.raises(InvalidInput, match="timeout must be from 0 to"):
+            await hf.wait(job.id, timeout=timeout)
 
 
 async def test_backlog_counts_what_stands_where(hf: Holdfast) -> None:

@@ -70,6 +70,13 @@ async def test_a_worker_of_the_release_before_takes_everything(conn: asyncpg.Con
     assert await judged_by(conn) == [EVERYTHING]
 
 
+async def test_payloads_are_not_judged_by_more_shapes_than_a_deploy_has(conn: asyncpg.Connection) -> None:
+    for number in range(9):
+        assert len(await judged_by(conn)) == max(1, number)
+        await enlist(conn, f"w{number}", {"is": "int", "ge": number})
+    assert await judged_by(conn) == [("off", None)]
+
+
 async def test_a_shape_that_the_caller_has_is_not_sent_again(conn: asyncpg.Connection) -> None:
     await enlist(conn, "w1", OLD)
     digest = await conn.fetchval("select digest from accepted_payloads('{work}', '{}')")

@@ -238,6 +238,17 @@ async def test_every_answer_tells_browsers_to_keep_it_from_other_sites(bare: int
         assert b"\r\ncontent-security-policy: frame-ancestors 'self'\r\n" in answer.lower()
 
 
+async def test_a_request_that_was_answered_before_its_body_ended_badly_has_one_answer(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(10):
+        writer.write(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+        first = await reader.readuntil(b"}")
+        assert b" 404 " in first
+        writer.write(b"zz\r\n")
+        assert b"HTTP/1.1" not in await reader.read()
+    writer.close()
+
+
 async def test_what_is_not_http_is_a_problem_too(bare: int) -> None:
     status, answer = await send(bare, [b"HELLO\r\n\r\n"])
     assert (status, json.loads(answer.partition(b"\r\n\r\n")[2])["code"]) == (400, "bad-request")

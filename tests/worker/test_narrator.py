@@ -81,6 +81,18 @@ def _read(descriptor: int, *, until: str) -> list[str]:
     return text.decode().splitlines()
 
 
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_of_a_very_long_message_the_beginning_and_the_end_are_written(
+    capsys: pytest.CaptureFixture[str], quiet_end: None, form: str
+) -> None:
+    set_up_logging(form, "INFO")
+    logging.getLogger("holdfast").info("begins %s ends", "x" * 10_000_000)
+    written = capsys.readouterr().err
+    assert 60_000 < len(written) < 70_000
+    assert "begins xxx" in written
+    assert "xxx ends" in written
+
+
 def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_tells_what_is_missing() -> None:
     reading, writing = os.pipe()
     log = LogWriter(writing, most=100_000)

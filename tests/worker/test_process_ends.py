@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
+import inspect
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -319,6 +323,25 @@ async def test_a_process_whose_end_no_thread_can_await_is_ended_and_costs_no_att
     job = await run_through(hf, "tell", max_attempts=1)
     assert [attempt.outcome for attempt in await hf.attempts(job.id)] == ["snoozed", "success"]
     assert not alive(int(refused[0].rpartition("-")[2]))
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM])
+async def test_a_process_for_which_the_system_has_no_room_costs_no_attempt(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(endings, "START_AGAIN_SECONDS", 0.01)
+    pair, refused = socket.socketpair, list[int]()
+
+    def refuse_once(*arguments: Any, **more: Any) -> Any:
+        if not refused and inspect.stack()[1].frame.f_globals["__name__"].startswith("holdfast.worker.processes"):
+            refused.append(number)
+            raise OSError(number, os.strerror(number))
+        return pair(*arguments, **more)
+
+    monkeypatch.setattr(socket, "socketpair", refuse_once)
+    job = await run_through(hf, "tell", max_attempts=1)
+    assert refused
+    assert [attempt.outcome for attempt in await hf.attempts(job.id)] == ["snoozed", "success"]
 
 
 async def test_a_child_that_stands_still_when_it_may_begin_costs_no_attempt_and_no_turn(

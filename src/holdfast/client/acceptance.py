@@ -35,6 +35,8 @@ __all__ = ["Acceptance"]
 _REMEMBER_SECONDS, _PATIENCE_SECONDS = 1.0, 2.0
 #: How many types, and shapes, are remembered; how many types one statement asks for.
 _REMEMBERED, _AT_ONCE = 1_000, 50
+#: How many characters the remembered shapes may have together: as a judge, one takes ten times as much memory.
+_SHAPES = 4 * 2**20
 #: A payload is large from here on: everybody else waits while it is judged, so that takes half of the time at most.
 _LARGE = 64 * 1024
 #: How many characters are judged for one payload, by all shapes together.
@@ -66,6 +68,7 @@ class Acceptance:
         self._rules: dict[str, _Rules] = {}
         #: None takes everything: what was published is not a shape.
         self._judges: dict[tuple[str, str], _Judge | None] = {}
+        self._sizes: dict[tuple[str, str], int] = {}
         self._asked: dict[str, asyncio.Future[_Rules]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -161,16 +164,21 @@ class Acceptance:
             published = await self._store.accepted_payloads(types, known)
         except HoldfastError:
             published = []
-        if len(self._rules) + len(types) > _REMEMBERED or len(self._judges) > _REMEMBERED:
+        many = len(self._rules) + len(types) > _REMEMBERED or len(self._judges) > _REMEMBERED
+        if many or sum(self._sizes.values()) > _SHAPES // 2:
             self._rules.clear()
-            self._judges = {key: judge for key, judge in self._judges.items() if key[0] in types}
+            counting = {(one.type, one.digest) for one in published}
+            self._judges = {key: judge for key, judge in self._judges.items() if key in counting}
+            self._sizes = {key: size for key, size in self._sizes.items() if key in counting}
         modes = {one.type: one.mode for one in published}
         digests: dict[str, list[str]] = {job_type: [] for job_type in types}
         for job_type, _, digest, shape in published:
             if digest is not None:
                 digests[job_type].append(digest)
                 if shape is not None:
-                    self._judges[job_type, digest] = self._judge(job_type, shape)
+                    size = len(shape) if sum(self._sizes.values()) + len(shape) <= _SHAPES else 0
+                    self._sizes[job_type, digest] = size
+                    self._judges[job_type, digest] = self._judge(job_type, shape) if size else None
         for job_type in types:
             self._rules[job_type] = _Rules(modes.get(job_type, "off"), tuple(digests[job_type]), until)
         return {job_type: self._rules[job_type] for job_type in types}

@@ -295,6 +295,8 @@ class Client:
 
     async def wait(self, job_id: JobId, timeout: float | None = None) -> Job:
         """Wait until the job has ended; WaitTimeout if it has not within `timeout` seconds."""
+        if timeout is not None and not (timeout <= 0 or BOUNDS["delay"].holds(timeout)):
+            raise InvalidInput(f"timeout must be {BOUNDS['delay']}, not {shown(timeout)}")
         end = None if timeout is None else time.monotonic() + timeout
         pause = _FIRST_LOOK
         wanted = _uuid(job_id)

@@ -57,6 +57,8 @@ NARRATED = (
     WorkerChanged,
 )
 
+#: How many characters of a message are written.
+_LONGEST = 64 * 1024
 _log = logging.getLogger("holdfast")
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
 #: Who has lost the database when it is away, and how long it may take until all parts have noticed.
@@ -200,6 +202,12 @@ def _of_an_attempt(event: AttemptEnded | LeaseLost | SettlementDelayed) -> tuple
             return logging.WARNING, f"{event.type}: its outcome could not be recorded for {waited}: {event.fault}"
 
 
+def _message(record: logging.LogRecord) -> str:
+    """Its beginning and its end, where a handler logs more than anybody reads."""
+    text = record.getMessage()
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+
+
 class _Json(logging.Formatter):
     """One JSON object per line."""
 
@@ -209,7 +217,7 @@ class _Json(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         line |= {name: getattr(record, name) for name in ("job_id", "attempt") if hasattr(record, name)}
         event = getattr(record, "event", None)
@@ -245,6 +253,6 @@ class _Readable(logging.Formatter):
         elif hasattr(record, "job_id"):
             detail = f"  {record.job_id} attempt {getattr(record, 'attempt', '?')}"
         # What others wrote may have lines of its own: none of them looks like one of ours.
-        message = visible(record.getMessage()).replace("\n", "\n    ")
+        message = visible(_message(record)).replace("\n", "\n    ")
         line = f"{moment}  {colour}{message}{chr(27) + '[0m' if colour else ''}{visible(detail, lines=False)}"
         return f"{line}\n{visible(self.formatException(record.exc_info))}" if record.exc_info else line

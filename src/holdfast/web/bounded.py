@@ -254,6 +254,9 @@ class Bounded(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer by itself: there is no request yet, or none that can be served."""
         self._refused = True
+        if self._in_body and self.cycle is not None and self.cycle.response_complete:
+            self.transport.close()  # answered before its body had ended: a request has one answer
+            return
         if self.cycle is not None and not self.cycle.response_complete:
             if self._in_head:
                 self.cycle.keep_alive = False  # an earlier request: it is answered, and then the connection ends

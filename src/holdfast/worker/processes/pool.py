@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from typing import Any, Literal
 
@@ -34,6 +35,9 @@ _BEGIN_SECONDS = 10.0
 _LEAVE_SECONDS = 2.0
 _KILLED_SECONDS = 2.0
 
+#: No process, no descriptor or no memory can be had for now.
+_SHORTAGES = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
 
 class ProcessPool:
     """Runs attempts in child processes."""
@@ -54,10 +58,7 @@ class ProcessPool:
 
     async def run(self, held: Held, job_type: JobType, timeout: float | None, service: Service) -> Any:
         """What the handler returned; or raises what it raised, CancelledError, or one of `holdfast.worker.endings`."""
-        try:
-            child = self._take()
-        except (RuntimeError, BlockingIOError) as fault:  # no thread, or no process, can be had
-            raise no_room(fault) from fault
+        child = self._take_or_not_begun()
         self._busy.add(child)
         talk = Talk(child, held, job_type, service)
         task = asyncio.create_task(talk.run(), name=f"child {child.pid}")
@@ -111,6 +112,16 @@ class ProcessPool:
             child.join(_KILLED_SECONDS)
             child.close()
         self._idle.clear()
+
+    def _take_or_not_begun(self) -> Child:
+        try:
+            return self._take()
+        except (RuntimeError, MemoryError) as fault:  # no thread can be had
+            raise no_room(fault) from fault
+        except OSError as fault:
+            if fault.errno in _SHORTAGES:
+                raise no_room(fault) from fault
+            raise
 
     def _take(self) -> Child:
         while self._idle:
