@@ -254,6 +254,35 @@ async def test_what_a_process_left_is_settled_before_its_app_is_imported_anew(
     assert [a.outcome for a in await hf.attempts(beside)] == ["released"]
 
 
+IDLE = """
+import pathlib, time
+from holdfast import Holdfast, events
+
+hf = Holdfast()
+
+@hf.on(events.LeaderChanged)
+def observe(event):
+    mark = pathlib.Path("blocked")
+    if not mark.exists():
+        mark.touch()
+        time.sleep(120)
+
+@hf.job("work", timeout=3600)
+async def work(ctx): pass
+"""
+
+
+async def test_an_idle_process_with_a_blocked_event_loop_waits_for_no_timeout_of_a_handler(
+    start: Start, hf: Holdfast, tmp_path: Path
+) -> None:
+    (tmp_path / "idle.py").write_text(IDLE)
+    worker = start("worker", "--app", "idle:hf", "--stuck-after", "0.2", folder=tmp_path)
+    await until(lambda: len(worker.lines("started")) == 2, seconds=25, what="it was replaced")
+    await reached(hf, await hf.enqueue("work", {}), "success")
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
 async def test_a_process_that_cannot_be_replaced_says_so_and_fails(start: Start, hf: Holdfast) -> None:
     """Its blocked loop would neither work nor hear a signal. What stood still beside the blocker costs nothing."""
     worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=2")

@@ -159,7 +159,10 @@ WAYS: dict[str, Any] = {
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_attempt_that_blocks_is_found_behind_the_tasks_it_started(way: str) -> None:
     held, found = HeldAttempts(), list[object]()
-    blockage = Blockage("w", held, Aside(Bus()), time_over=_never, drain_over=lambda: None, give_up=_nothing)
+    blockage = Blockage(
+        "w", held, Aside(Bus()),
+        time_over=_never, stuck_after_seconds=30.0, drain_over=lambda: None, give_up=_nothing,
+    )  # fmt: skip
 
     async def works() -> None:
         await asyncio.sleep(0.001)
@@ -182,7 +185,10 @@ async def test_the_attempt_that_blocks_is_found_behind_the_tasks_it_started(way:
 
 async def test_nobody_is_blamed_for_what_no_handler_waits_for() -> None:
     held, found = HeldAttempts(), list[object]()
-    blockage = Blockage("w", held, Aside(Bus()), time_over=_never, drain_over=lambda: None, give_up=_nothing)
+    blockage = Blockage(
+        "w", held, Aside(Bus()),
+        time_over=_never, stuck_after_seconds=30.0, drain_over=lambda: None, give_up=_nothing,
+    )  # fmt: skip
 
     async def handler() -> None:
         await asyncio.sleep(0.05)

@@ -4,8 +4,9 @@
    comes to anything. This clock does not depend on that loop.
 2. asyncio knows which task a loop executes at the moment. The attempt that blocks is the one in that task, or in a task
    that waits for it (`wait_for`, `gather`, `TaskGroup` and others run what they are given in tasks of their own).
-3. An attempt may block for as long as it may run: its timeout and the time after which a handler is called stuck. A
-   worker that drains waits for its grace at most. Then the loop is given up.
+3. An attempt may block for as long as it may run: its timeout and the time after which a handler is called stuck. Where
+   the worker has no job at all, an observer or a task that was left behind blocks, and only that time counts. A worker
+   that drains waits for its grace at most. Then the loop is given up.
 4. A loop is given up only if it was silent, in the same task, for several looks in a row: a process that was frozen
    finds all clocks ahead, and its loop answers at once.
 """
@@ -51,11 +52,13 @@ class Blockage:
         aside: Aside,
         *,
         time_over: Callable[[Held | None], float],
+        stuck_after_seconds: float,
         drain_over: Callable[[], float | None],
         give_up: Callable[[Held | None, bool], Awaitable[None]],
     ) -> None:
         self._worker, self._held, self._aside = worker, held, aside
         self._time_over, self._drain_over, self._give_up = time_over, drain_over, give_up
+        self._stuck_after_seconds = stuck_after_seconds
         self._loop = asyncio.get_running_loop()
         self._answered = self._told = time.monotonic()
         self._blocker: Held | None = None
@@ -108,8 +111,10 @@ class Blockage:
             over = self._time_over(blocker)
         else:
             # Any of those that run may have caused it: nobody is given up before its time.
-            running = [self._time_over(h) for h in self._held.all() if h.running]
-            over = max(running) if running else answered + self._time_over(None)
+            held = list(self._held.all())
+            running = [self._time_over(h) for h in held if h.running]
+            longest = self._time_over(None) if held else self._stuck_after_seconds
+            over = max(running, default=answered + longest)
         drain = self._drain_over()
         return (over, False) if drain is None or over < drain else (drain, True)
 

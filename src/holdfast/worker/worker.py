@@ -162,6 +162,7 @@ class Worker:
                 self._held,
                 aside,
                 time_over=self._time_over,
+                stuck_after_seconds=self._stuck_after,
                 drain_over=lambda: self._drain.over_at(self.told_to_stop),
                 give_up=self._give_loop_up,
             )
