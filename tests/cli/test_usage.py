@@ -40,6 +40,8 @@ AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/nothing
         (["keys", "create", "x", "--expires", "soon"], "is not a duration (e.g. 90s"),
         (["keys", "revoke", "my-app"], "revoke is for good: add --yes"),
         (["db", "stop"], "not Holdfast's to stop"),
+        (["types", "limit", "x", "--limit", "three"], "'three' is not a whole number"),
+        (["tenants", "set", "x", "--weight", "three"], "'three' is not a number"),
     ],
 )
 def test_wrong_use_is_said_in_one_line_and_exits_2(arguments: list[str], said: str) -> None:

@@ -14,6 +14,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit, report
+from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
 from holdfast.client.steering import Verb
@@ -52,7 +53,7 @@ def jobs() -> None:
 @click.option("--tenant", help="Only this tenant.")
 @click.option("--target", help="Only this target.")
 @click.option("--correlation-id", help="Only jobs tied together by this id.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
 @click.option("--before", type=click.UUID, metavar="ID", help="Those recorded before this one: the next page.")
 @click.option("--filter", "query", metavar="WORDS", help="Those that fit these words: see the filter language.")
 @output_option

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.numbers import Number, Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_records
 from holdfast.cli.rates import RateType
@@ -102,10 +103,10 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
     command = click.option("--clear", is_flag=True, help="No limits any more.")(command)
     command = click.option("--rate", type=RateType(), metavar="100/min", help="So many starts per time.")(command)
     if kind == "tenant":
-        weights = click.FloatRange(0.001, 1000)
+        weights = Number(0.001, 1000)
         command = click.option("--weight", type=weights, help="Its share where tenants compete; 1 if not set.")(command)
     slots = "--slots" if kind == "tenant" else "--limit"
-    command = click.option(slots, "limit", type=click.IntRange(0, 10_000), help="So many jobs at once.")(command)
+    command = click.option(slots, "limit", type=Whole(0, 10_000), help="So many jobs at once.")(command)
     group.command(command_name, help=text)(click.argument("name")(command))
 
 

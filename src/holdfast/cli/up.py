@@ -24,6 +24,7 @@ from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.board import Board
 from holdfast.cli.children import Child
 from holdfast.cli.failures import Exit
+from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo
 from holdfast.cli.serve import web
 from holdfast.cli.shutdown import Shutdown, run_until_told
@@ -39,7 +40,7 @@ _DEMO = "holdfast.cli.demo:hf"
 @click.command()
 @app_option(required=False, description="The app whose jobs are run; without it, a demo with a load.")
 @click.option("--host", help="127.0.0.1 if not given; others need keys.")
-@click.option("--port", type=click.IntRange(0, 65535), help="8080 if not given; 0 takes a free one.")
+@click.option("--port", type=Whole(0, 65535), help="8080 if not given; 0 takes a free one.")
 def up(app_name: str | None, host: str | None, port: int | None) -> int:
     """Start everything: the database, the schema, the HTTP server and a worker.
 
