@@ -6301,24 +6301,28 @@ declare
   tenants text[];
   targets text[];
 begin
-  select
-    array_agg(v.tenant) filter (where lost), array_agg(v.target) filter (where lost),
-    max(array[v.tenant, v.target]) filter (where v.number = max_rows)
-  into tenants, targets, reached
-  from (
+  with visited as materialized (
     select h.tenant, h.target, h.job_id, row_number() over (order by h.tenant, h.target) as number
     from heads h
     where (h.tenant, h.target) > (coalesce(after[1], ''), coalesce(after[2], ''))
     order by h.tenant, h.target
-    limit max_rows) v
-  cross join lateral (
-    select not exists (
+    limit max_rows
+  ), lost as (
+    select array_agg(v.tenant) as tenants, array_agg(v.target) as targets
+    from visited v
+    where not exists (
       select from jobs j
-      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created')) as lost) head;
+      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created'))
+  )
+  select fault.tenants, fault.targets, (select array[v.tenant, v.target] from visited v where v.number = max_rows)
+  into tenants, targets, reached
+  from lost
+  cross join lateral uncalled(lost.tenants, lost.targets) fault;
   if targets is not null then
     perform seat(tenants, targets);
   end if;
   mended := coalesce(cardinality(targets), 0);
+  perform note_repair('head-replaced', mended);
   return next;
 end
 $$;
@@ -6971,19 +6975,21 @@ begin
       order by w.tenant, w.target
       limit 1) following
     where line.number < max_rows
+  ), headless as (
+    select array_agg(line.tenant) as tenants, array_agg(line.target) as targets
+    from line
+    where not exists (
+      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null)
   )
-  select
-    array_agg(line.tenant) filter (where lost), array_agg(line.target) filter (where lost),
-    max(array[line.tenant, line.target]) filter (where line.number = max_rows)
+  select fault.tenants, fault.targets, (select array[line.tenant, line.target] from line where line.number = max_rows)
   into tenants, targets, reached
-  from line
-  cross join lateral (
-    select not exists (
-      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null) as lost) head;
+  from headless
+  cross join lateral uncalled(headless.tenants, headless.targets) fault;
   if targets is not null then
     perform seat(tenants, targets);
   end if;
   mended := coalesce(cardinality(targets), 0);
+  perform note_repair('target-without-head', mended);
   return next;
 end
 $$;
@@ -8037,6 +8043,27 @@ CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
 $$;
 ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.touch_keys(key_ids uuid[]) IS 'Record when keys were last used: told now and then, not with every request.';
+CREATE FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer DEFAULT 10000) RETURNS TABLE(tenants text[], targets text[])
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with pending as materialized (
+    select c.tenant, c.target
+    from calls c
+    where found_targets is not null
+    limit max_calls + 1
+  )
+  select array_agg(f.tenant), array_agg(f.target)
+  from (
+    select u.tenant, u.target
+    from unnest(found_tenants, found_targets) as u (tenant, target)
+    where (select count(*) from pending) <= max_calls
+    except
+    select p.tenant, p.target
+    from pending p) f
+$$;
+ALTER FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) IS 'Those of the given targets that nobody has called for; null if there are none.';
 CREATE FUNCTION holdfast.unheard(channel text DEFAULT 'duty'::text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9364,6 +9391,7 @@ REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unheard(channel text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unheard(channel text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) FROM PUBLIC;
