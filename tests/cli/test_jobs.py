@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import socket
 from datetime import UTC, datetime
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 
@@ -78,6 +78,20 @@ async def test_show_tells_attempts_and_events(cli: Cli, hf: Holdfast, database_u
     retried = await cli("jobs", "retry", job.id)
     assert "runs again as" in retried.stdout, "what failed is run again without a question"
     await cli("jobs", "cancel", "--yes", job.id, code=4)
+
+
+async def test_a_misspelt_type_is_told_when_a_job_is_recorded(cli: Cli, hf: Holdfast) -> None:
+    @hf.job("email.send")
+    async def send(ctx: Context) -> None: ...
+
+    await hf.run_worker(burst=True)
+    for arguments, stdin in ((("emial.send", "{}"), None), (("emial.send", "-"), "{}\n{}\n")):
+        told = await cli("enqueue", *arguments, stdin=stdin)
+        said = "no worker has published the job type emial.send; did you mean email.send?"
+        assert told.stderr.splitlines()[0] == said
+        assert all(UUID(line) for line in told.stdout.splitlines())
+    assert (await cli("enqueue", "email.send", "{}")).stderr == ""
+    assert (await cli("enqueue", "x", "{}")).stderr == "no worker has published the job type x\n"
 
 
 async def test_a_job_that_has_succeeded_is_run_again_only_if_that_is_meant(cli: Cli, hf: Holdfast) -> None:

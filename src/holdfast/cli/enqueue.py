@@ -15,6 +15,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
+from holdfast.cli.names import tell_if_unknown
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo, echo_json
 from holdfast.errors import InvalidInput, InvalidPayload
@@ -72,6 +73,7 @@ async def _enqueue_one(
     async with Holdfast() as hf:
         ref = await hf.client.for_strangers().enqueue(job_type, payload, **options)
         echo(str(ref.id))
+        await tell_if_unknown(hf, "type", job_type)
         return await _print_result(hf, ref.id, timeout) if wait else Exit.OK
 
 
@@ -95,6 +97,8 @@ async def _enqueue_lines(job_type: str, options: dict[str, Any]) -> int:
                 raise InvalidInput(f"line {lines[fault.position][0]}: {fault}") from None
             for ref in refs:
                 echo(str(ref.id))
+            if not recorded:
+                await tell_if_unknown(hf, "type", job_type)
             recorded += len(lines)
             if sys.stderr.isatty() and recorded % _BATCH == 0:
                 click.echo(f"\r{recorded} jobs …", err=True, nl=False)

@@ -4853,6 +4853,28 @@ end
 $$;
 ALTER FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) IS 'Ask for something in an operator''s name, as `request` and `release_held` do, and write down who did.';
+CREATE FUNCTION holdfast.other_names(kind text, name text, max_names integer DEFAULT 1000) RETURNS text[]
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with known as materialized (
+    select t.name from job_types t where other_names.kind = 'type'
+    union
+    select t.queue from job_types t where other_names.kind = 'queue'
+    union
+    select s.queue from streams s where other_names.kind = 'queue'
+    union
+    select served.queue
+    from live_workers() w
+    cross join lateral unnest(w.queues) as served (queue)
+    where other_names.kind = 'queue'
+  )
+  select case when other_names.name not in (select k.name from known k) then
+    array(select k.name from known k order by k.name limit max_names)
+  end
+$$;
+ALTER FUNCTION holdfast.other_names(kind text, name text, max_names integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) IS 'The names that there are instead of one that nobody knows, the first so many; null if it is known.';
 CREATE FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) RETURNS TABLE(shape text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6330,7 +6352,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.replace_heads(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) IS 'Targets whose head has ended or is gone get another.';
+COMMENT ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) IS 'Targets whose head has ended or is gone get another, unless that is about to happen anyway.';
 CREATE FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb DEFAULT NULL::jsonb, collection text DEFAULT NULL::text, cursor jsonb DEFAULT NULL::jsonb, progress bigint DEFAULT 0, done_reason text DEFAULT NULL::text, ends text DEFAULT 'later'::text, result jsonb DEFAULT NULL::jsonb, log_excerpt text DEFAULT NULL::text) RETURNS TABLE(state text, duplicate boolean, progress_count bigint, result_count bigint, target_count bigint, target_reached boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9228,6 +9250,10 @@ REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, no
 GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
