@@ -94,6 +94,13 @@ async def test_a_misspelt_type_is_told_when_a_job_is_recorded(cli: Cli, hf: Hold
     assert (await cli("enqueue", "x", "{}")).stderr == "no worker has published the job type x\n"
 
 
+async def test_a_job_is_recorded_for_a_tenant(cli: Cli, hf: Holdfast) -> None:
+    answer = await cli("enqueue", "add", '{"a": 1, "b": 2}', "--tenant", "acme")
+    assert (await hf.get(answer.stdout.strip())).tenant == "acme"
+    lines = await cli("enqueue", "add", "-", "--tenant", "acme", stdin='{"a": 1, "b": 2}\n')
+    assert (await hf.get(lines.stdout.strip())).tenant == "acme"
+
+
 async def test_a_job_that_has_succeeded_is_run_again_only_if_that_is_meant(cli: Cli, hf: Holdfast) -> None:
     @hf.job("once")
     async def once(ctx: Context) -> None: ...

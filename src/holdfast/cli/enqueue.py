@@ -35,6 +35,7 @@ _BATCH, _CHARACTERS = 1000, 4 * 2**20
 @click.option("--run-at", metavar="TIME", help="Run it then: ISO 8601, local time unless it names a zone.")
 @click.option("--target", help="Jobs of one target run one at a time, in order.")
 @click.option("--queue", help="The queue, if not that of the type.")
+@click.option("--tenant", help="Whose job it is; default if not given.")
 @click.option("--dedup-key", metavar="K", help="At most one open job of this type per key.")
 @click.option("--correlation-id", metavar="ID", help="What ties this job to others.")
 @click.option("--max-attempts", type=Whole(1), help="Failures and lost leases that it may have.")
