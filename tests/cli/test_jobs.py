@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from holdfast import Context, Holdfast, State
+from holdfast import Context, Holdfast, RetryPolicy, State
 from tests.cli.conftest import Cli
 from tests.cli.tasks import hf as tasks
 
@@ -74,10 +74,28 @@ async def test_show_tells_attempts_and_events(cli: Cli, hf: Holdfast, database_u
     assert found["state"] == "dead"
     assert found["attempts"][0]["error_message"] == "it cannot be done"
     table = await cli("jobs", "show", job.id)
-    assert "last traceback" in table.stdout
+    assert "traceback of attempt 1\n  Traceback" in table.stdout
     retried = await cli("jobs", "retry", job.id)
     assert "runs again as" in retried.stdout, "what failed is run again without a question"
     await cli("jobs", "cancel", "--yes", job.id, code=4)
+
+
+async def test_show_has_traceback_and_log_of_the_last_attempts_that_have_any(cli: Cli, hf: Holdfast) -> None:
+    @hf.job("shaky", retry=RetryPolicy(base=0))
+    async def shaky(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            ctx.logger.warning("the first\nevents\x1b[2J")
+        if ctx.attempt < 3:
+            raise ValueError(f"no luck {ctx.attempt}")
+
+    job = await shaky.enqueue()
+    await hf.run_worker(burst=True, poll_interval=0.05)
+    assert (await hf.get(job)).state is State.SUCCESS
+    table = (await cli("jobs", "show", job.id)).stdout
+    assert table.index("attempts\n") < table.index("\ntraceback of attempt 2\n  Traceback")
+    assert "\n  ValueError: no luck 2\n" in table
+    assert "\n  ValueError: no luck 1\n" not in table, "only the last one"
+    assert "\nlog of attempt 1\n  WARNING the first\n  events\\x1b[2J\n" in table
 
 
 async def test_a_misspelt_type_is_told_when_a_job_is_recorded(cli: Cli, hf: Holdfast) -> None:

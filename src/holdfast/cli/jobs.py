@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
+from textwrap import indent
 from typing import Any
 from uuid import UUID
 
@@ -83,7 +84,7 @@ def list_(output: str, query: str | None, **filters: Any) -> None:
 @click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)
 @output_option
 def show(job_ids: Sequence[UUID], output: str) -> int:
-    """Show everything about jobs: fields, attempts, events."""
+    """Show everything about jobs: fields, attempts, the last traceback and log lines, events."""
     records = asyncio.run(_details(job_ids))
     if output == "table":
         for number, record in enumerate(records):
@@ -273,6 +274,16 @@ def _row(job: ListedJob) -> dict[str, Any]:
     }
 
 
+def _print_last(attempts: Sequence[dict[str, Any]], field: str, heading: str) -> None:
+    """Print a text of the last attempt that has it: one that succeeded has no traceback, but an earlier one may.
+
+    It is indented, so that no line of it looks like one of ours.
+    """
+    last = next((attempt for attempt in reversed(attempts) if attempt[field]), None)
+    if last is not None:
+        echo(f"\n{heading} of attempt {last['attempt']}\n{indent(last[field].rstrip(), '  ')}")
+
+
 def _print_details(record: dict[str, Any]) -> None:
     attempts, events = record.pop("attempts"), record.pop("events")
     print_record(record, "table")
@@ -283,9 +294,8 @@ def _print_details(record: dict[str, Any]) -> None:
             "duration_ms": "MS", "worker": "WORKER", "error_type": "ERROR", "error_message": "MESSAGE",
         }  # fmt: skip
         print_records(attempts, columns, "table")
-        traceback = attempts[-1]["traceback"]
-        if traceback:
-            echo(f"\nlast traceback\n{traceback.rstrip()}")
+        _print_last(attempts, "traceback", "traceback")
+        _print_last(attempts, "log_excerpt", "log")
     if events:
         echo("\nevents")
         print_records(events, {"at": "AT", "event": "EVENT", "by": "BY", "note": "NOTE"}, "table")
