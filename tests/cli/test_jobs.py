@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import socket
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import asyncpg
 
 from holdfast import Context, Holdfast, RetryPolicy, State
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, invoke
 from tests.cli.tasks import hf as tasks
 
 
@@ -117,6 +118,16 @@ async def test_a_job_is_recorded_for_a_tenant(cli: Cli, hf: Holdfast) -> None:
     assert (await hf.get(answer.stdout.strip())).tenant == "acme"
     lines = await cli("enqueue", "add", "-", "--tenant", "acme", stdin='{"a": 1, "b": 2}\n')
     assert (await hf.get(lines.stdout.strip())).tenant == "acme"
+
+
+def test_a_list_says_when_the_embedded_database_is_new(tmp_path: Path) -> None:
+    home = {"HOLDFAST_HOME": str(tmp_path / "home")}
+    try:
+        first, second = (invoke("jobs", "list", environment=home) for _ in range(2))
+        assert first.stderr == f"no jobs yet: the embedded database of {tmp_path}/home has just been set up\n"
+        assert second.stderr == f"no jobs in the embedded database of {tmp_path}/home\n"
+    finally:
+        invoke("db", "stop", environment=home)
 
 
 async def test_a_job_that_has_succeeded_is_run_again_only_if_that_is_meant(cli: Cli, hf: Holdfast) -> None:

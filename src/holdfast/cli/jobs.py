@@ -63,17 +63,15 @@ def list_(output: str, query: str | None, **filters: Any) -> None:
     for name in ("states", "types", "queues"):
         filters[name] = list(filters[name]) or None
     if query is None:
-        found = asyncio.run(_find(filters))
+        found, is_new = asyncio.run(_find(filters))
     elif any(value is not None for name, value in filters.items() if name not in ("limit", "before")):
         raise click.UsageError("say all of it in --filter, or nothing")
     else:
-        found = asyncio.run(_search(query, filters["before"], filters["limit"]))
+        found, is_new = asyncio.run(_search(query, filters["before"], filters["limit"]))
     if output == "table":
         print_records([_row(job) for job in found], _COLUMNS, output)
         if not found:
-            config = Config.load()
-            where = "" if config.database_url else f" in the embedded database of {config.home.resolve()}"
-            echo(f"no jobs{where}", err=True)
+            echo(_no_jobs(Config.load(), is_new=is_new), err=True)
         elif len(found) == filters["limit"]:
             echo(f"more: --before {found[-1].id}", err=True)
     else:
@@ -228,14 +226,22 @@ async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], query: str
     return code
 
 
-async def _find(filters: dict[str, Any]) -> list[ListedJob]:
+async def _find(filters: dict[str, Any]) -> tuple[list[ListedJob], bool]:
+    """The jobs, and whether the database is new."""
     async with Holdfast() as hf:
-        return await hf.find(**filters)
+        return await hf.find(**filters), hf.found_no_schema
 
 
-async def _search(query: str, before: UUID | None, limit: int) -> list[ListedJob]:
+async def _search(query: str, before: UUID | None, limit: int) -> tuple[list[ListedJob], bool]:
     async with Holdfast() as hf, contextlib.aclosing(_matching(hf, query, before, limit)) as jobs:
-        return [job async for job in jobs]
+        return [job async for job in jobs], hf.found_no_schema
+
+
+def _no_jobs(config: Config, *, is_new: bool) -> str:
+    if config.database_url is not None:
+        return "no jobs"
+    where = f"the embedded database of {config.home.resolve()}"
+    return f"no jobs yet: {where} has just been set up" if is_new else f"no jobs in {where}"
 
 
 async def _matching(
