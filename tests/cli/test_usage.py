@@ -39,7 +39,7 @@ AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/nothing
         (["keys", "create", "x", "--scope", "everything"], "operate"),
         (["keys", "create", "x", "--expires", "soon"], "is not a duration (e.g. 90s"),
         (["keys", "revoke", "my-app"], "revoke is for good: add --yes"),
-        (["db", "stop"], "not Holdfast's to stop"),
+        (["db", "stop"], "unset HOLDFAST_DATABASE_URL"),
         (["types", "limit", "x", "--limit", "three"], "'three' is not a whole number"),
         (["tenants", "set", "x", "--weight", "three"], "'three' is not a number"),
     ],
