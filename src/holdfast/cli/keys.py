@@ -79,7 +79,10 @@ def list_(tenant: str | None, output: str) -> None:
             return await (await hf.operations()).keys.list(tenant)
 
     found = asyncio.run(find())
-    print_records([_record(key) for key in found], _COLUMNS, output)
+    records = [_record(key) for key in found]
+    if output == "table":
+        records = [{**record, "scopes": ", ".join(record["scopes"])} for record in records]
+    print_records(records, _COLUMNS, output)
     if not found and output == "table":
         echo("no keys: the server answers on loopback addresses only, and to everybody there", err=True)
 
