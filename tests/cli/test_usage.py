@@ -107,6 +107,40 @@ def test_config_lists_every_setting_with_its_origin_and_hides_passwords() -> Non
     assert found["HOLDFAST_DATABASE_URL"]["value"] == "postgresql://nobody:***@127.0.0.1:1/nothing"
 
 
+def test_a_misspelt_variable_is_told_with_the_setting_that_may_be_meant() -> None:
+    known = {
+        "HOLDFAST_PORT": "8501",
+        "HOLDFAST_TEST_DATABASE_URL": "x",
+        "HOLDFAST_WEB_SERVICE_HOST": "10.0.0.1",
+        "HOLDFAST_WEB_PORT": "tcp://10.0.0.1:80",
+        "HOLDFAST_WEB_PORT_80_TCP_ADDR": "10.0.0.1",
+    }
+    quiet = invoke("config", environment={**AWAY, **known})
+    assert quiet.stderr == ""
+    told = invoke("config", environment={**AWAY, "HOLDFAST_PROT": "8501", "HOLDFAST_XYZ": ""})
+    assert told.exit_code == 0
+    assert told.stderr.splitlines() == [
+        "HOLDFAST_PROT is not a setting; did you mean HOLDFAST_PORT?",
+        "HOLDFAST_XYZ is not a setting",
+    ]
+    assert told.stdout == invoke("config", environment=AWAY).stdout
+
+
+@pytest.mark.parametrize("command", [["up"], ["serve"], ["worker", "--app", TASKS]])
+def test_processes_tell_of_misspelt_variables_and_their_children_do_not(command: list[str]) -> None:
+    # A wrong port ends the command before it starts anything.
+    wrong = {**AWAY, "HOLDFAST_PROT": "8501", "HOLDFAST_PORT": "x"}
+    if command[0] != "worker":  # whose app was made when it was imported first
+        assert "HOLDFAST_PROT is not a setting" in invoke(*command, environment=wrong).stderr
+    started = [sys.executable, "-m", "holdfast", *command]
+    for leash, times in (({}, 1), ({"HOLDFAST_LEASH": "0"}, 0)):
+        done = subprocess.run(
+            started, env={**wrong, **leash}, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("HOLDFAST_PROT") == times
+
+
 def test_all_faults_of_the_configuration_are_said_at_once() -> None:
     result = invoke("config", environment={"HOLDFAST_PORT": "x", "HOLDFAST_BATCH_SIZE": "0"})
     assert result.exit_code == 2

@@ -13,6 +13,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
 from holdfast.cli.numbers import Whole
 from holdfast.cli.shutdown import Shutdown, run_until_told
+from holdfast.cli.variables import tell_unknown_variables
 from holdfast.telemetry.narrator import set_up_logging
 
 __all__ = ["serve", "web"]
@@ -30,6 +31,7 @@ def serve(host: str | None, port: int | None, no_maintenance: bool, descriptor: 
 
     Without keys (`holdfast keys create`) it serves on loopback addresses only.
     """
+    tell_unknown_variables()
     server_module = web()
     hf = Holdfast()
     set_up_logging(hf.config.log_format, hf.config.log_level)

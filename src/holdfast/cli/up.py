@@ -28,6 +28,7 @@ from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo
 from holdfast.cli.serve import web
 from holdfast.cli.shutdown import Shutdown, run_until_told
+from holdfast.cli.variables import tell_unknown_variables
 from holdfast.store.migrate import migrate
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.version import __version__
@@ -47,6 +48,7 @@ def up(app_name: str | None, host: str | None, port: int | None) -> int:
     Without HOLDFAST_DATABASE_URL a PostgreSQL of its own runs in the folder HOLDFAST_HOME (.holdfast).
     Ctrl-C drains; a second one interrupts what still runs.
     """
+    tell_unknown_variables()
     hf = load_app(app_name or _DEMO)
     server_module = web()
     listener = server_module.listen(host or hf.config.host, hf.config.port if port is None else port)

@@ -20,6 +20,7 @@ from holdfast.cli.failures import Exit
 from holdfast.cli.numbers import Number, Whole
 from holdfast.cli.replacement import Origin, become_anew, settle, take_over
 from holdfast.cli.shutdown import Shutdown, asked_early, in_time, run_until_told
+from holdfast.cli.variables import tell_unknown_variables
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
 from holdfast.worker.worker import Worker
@@ -67,6 +68,8 @@ def worker(
         settle(remains)
         if remains.stopping or asked_early():
             return Exit.OK
+    else:
+        tell_unknown_variables()
     if options["lanes"] is not None:
         parse_lanes(options["lanes"])
     hf = load_app(app_name)
