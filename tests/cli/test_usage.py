@@ -79,7 +79,7 @@ def test_a_database_that_is_away_exits_5(arguments: list[str]) -> None:
     result = invoke(*arguments, environment=AWAY)
     assert result.exit_code == 5
     assert result.stderr.startswith("error: PostgreSQL cannot be reached")
-    assert "holdfast doctor" in result.stderr
+    assert "is it running? Check HOLDFAST_DATABASE_URL, or run `holdfast doctor`." in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert "secret" not in result.output
 

@@ -226,7 +226,7 @@ def _told(answer: JobRef | HoldfastError | ValidationError, place: int, below: s
     if isinstance(answer, JobRef):
         return {"jobId": str(answer.id), "status": answer.status.value}
     if isinstance(answer, ValidationError):
-        return {"problem": problem_of(answer).body(below)}
+        return {"problem": problem_of(answer, Submission).body(below)}
     return {"problem": translated(answer, within=f"/jobs/{place}").body(below)}
 
 
