@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.config import Config
 from holdfast.errors import ConfigError
+from holdfast.worker.slots import parse_lanes
 
 
 def test_an_argument_wins_over_the_environment_and_that_over_the_default() -> None:
@@ -32,6 +33,24 @@ def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as fault:
         Config.load({"HOLDFAST_PORT": "x", "HOLDFAST_LANES": "slow=1", "HOLDFAST_DRAIN_POLICY": "hope"})
     assert all(name in str(fault.value) for name in ("HOLDFAST_PORT", "HOLDFAST_LANES", "HOLDFAST_DRAIN_POLICY"))
+
+
+@pytest.mark.parametrize(
+    ("lanes", "says"),
+    [
+        ("fsat=3", "'fsat=3': must look like fast=3,general=5: there is no lane 'fsat'"),
+        ("fast=3,slow=1", "there is no lane 'slow'"),
+        ("fast=three", "'fast=three': must look like fast=3,general=5"),
+        ("3", "must look like fast=3,general=5"),
+    ],
+)
+def test_a_lane_that_does_not_exist_is_named(lanes: str, says: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        Config.load({"HOLDFAST_LANES": lanes})
+    assert says in str(fault.value)
+    with pytest.raises(ConfigError) as option:
+        parse_lanes(lanes)
+    assert says in str(option.value)
 
 
 @pytest.mark.parametrize(

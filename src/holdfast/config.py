@@ -17,6 +17,7 @@ from holdfast.bounds import BOUNDS
 from holdfast.errors import ConfigError
 from holdfast.model.addresses import addresses_of, parameter_of
 from holdfast.model.durations import seconds_of
+from holdfast.model.lanes import slots_of
 
 __all__ = ["ENTRIES", "Config", "Entry"]
 
@@ -107,8 +108,7 @@ def _origins(value: str) -> str:
 
 
 def _lanes(value: str) -> str:
-    if not re.fullmatch(r"\s*(fast|general)=\d+\s*(,\s*(fast|general)=\d+\s*)?", value):
-        raise ValueError("must look like fast=3,general=5")
+    slots_of(value)
     return value
 
 

@@ -54,6 +54,17 @@ async def test_ready_jobs_without_worker_or_handler_are_named(cli: Cli, hf: Hold
     assert found["maintenance"]["level"] == "fail"
 
 
+async def test_jobs_without_a_worker_are_named_with_their_tenants(
+    cli: Cli, hf: Holdfast, connect_as: ConnectAs
+) -> None:
+    for tenant in ("default", "acme", "beta"):
+        await hf.enqueue("mail", {}, tenant=tenant)
+    worker = await connect_as("worker")
+    await worker.execute("select enlist_worker('w', 'host', 1, '1', '{}', array['mail'], null, array['beta'])")
+    found = (await diagnosis(cli))["job types"]
+    assert found["detail"] == "no worker for mail in default of tenant acme, mail in default of tenant default"
+
+
 async def test_jobs_that_wait_for_a_permit_of_their_key_are_seen(cli: Cli, conn: asyncpg.Connection) -> None:
     await publish(conn, "keyed", limit_count=1, limit_key="who")
     await enqueue_many(conn, [("keyed", {"who": 1}, None)] * 3)

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import socket
 from datetime import UTC, datetime
-from uuid import uuid4
+from pathlib import Path
+from uuid import UUID, uuid4
 
 import asyncpg
 
-from holdfast import Context, Holdfast, State
-from tests.cli.conftest import Cli
+from holdfast import Context, Holdfast, RetryPolicy, State
+from tests.cli.conftest import Cli, invoke
 from tests.cli.tasks import hf as tasks
 
 
@@ -74,10 +75,59 @@ async def test_show_tells_attempts_and_events(cli: Cli, hf: Holdfast, database_u
     assert found["state"] == "dead"
     assert found["attempts"][0]["error_message"] == "it cannot be done"
     table = await cli("jobs", "show", job.id)
-    assert "last traceback" in table.stdout
+    assert "traceback of attempt 1\n  Traceback" in table.stdout
     retried = await cli("jobs", "retry", job.id)
     assert "runs again as" in retried.stdout, "what failed is run again without a question"
     await cli("jobs", "cancel", "--yes", job.id, code=4)
+
+
+async def test_show_has_traceback_and_log_of_the_last_attempts_that_have_any(cli: Cli, hf: Holdfast) -> None:
+    @hf.job("shaky", retry=RetryPolicy(base=0))
+    async def shaky(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            ctx.logger.warning("the first\nevents\x1b[2J")
+        if ctx.attempt < 3:
+            raise ValueError(f"no luck {ctx.attempt}")
+
+    job = await shaky.enqueue()
+    await hf.run_worker(burst=True, poll_interval=0.05)
+    assert (await hf.get(job)).state is State.SUCCESS
+    table = (await cli("jobs", "show", job.id)).stdout
+    assert table.index("attempts\n") < table.index("\ntraceback of attempt 2\n  Traceback")
+    assert "\n  ValueError: no luck 2\n" in table
+    assert "\n  ValueError: no luck 1\n" not in table, "only the last one"
+    assert "\nlog of attempt 1\n  WARNING the first\n  events\\x1b[2J\n" in table
+
+
+async def test_a_misspelt_type_is_told_when_a_job_is_recorded(cli: Cli, hf: Holdfast) -> None:
+    @hf.job("email.send")
+    async def send(ctx: Context) -> None: ...
+
+    await hf.run_worker(burst=True)
+    for arguments, stdin in ((("emial.send", "{}"), None), (("emial.send", "-"), "{}\n{}\n")):
+        told = await cli("enqueue", *arguments, stdin=stdin)
+        said = "no worker has published the job type emial.send; did you mean email.send?"
+        assert told.stderr.splitlines()[0] == said
+        assert all(UUID(line) for line in told.stdout.splitlines())
+    assert (await cli("enqueue", "email.send", "{}")).stderr == ""
+    assert (await cli("enqueue", "x", "{}")).stderr == "no worker has published the job type x\n"
+
+
+async def test_a_job_is_recorded_for_a_tenant(cli: Cli, hf: Holdfast) -> None:
+    answer = await cli("enqueue", "add", '{"a": 1, "b": 2}', "--tenant", "acme")
+    assert (await hf.get(answer.stdout.strip())).tenant == "acme"
+    lines = await cli("enqueue", "add", "-", "--tenant", "acme", stdin='{"a": 1, "b": 2}\n')
+    assert (await hf.get(lines.stdout.strip())).tenant == "acme"
+
+
+def test_a_list_says_when_the_embedded_database_is_new(tmp_path: Path) -> None:
+    home = {"HOLDFAST_HOME": str(tmp_path / "home")}
+    try:
+        first, second = (invoke("jobs", "list", environment=home) for _ in range(2))
+        assert first.stderr == f"no jobs yet: the embedded database of {tmp_path}/home has just been set up\n"
+        assert second.stderr == f"no jobs in the embedded database of {tmp_path}/home\n"
+    finally:
+        invoke("db", "stop", environment=home)
 
 
 async def test_a_job_that_has_succeeded_is_run_again_only_if_that_is_meant(cli: Cli, hf: Holdfast) -> None:

@@ -36,6 +36,14 @@ async def test_a_key_is_shown_once_and_lives_until_it_is_revoked(cli: Cli) -> No
     assert all(entry["actor"].startswith("cli") for entry in log)
 
 
+async def test_a_table_has_scopes_as_words_and_json_as_a_list(cli: Cli) -> None:
+    await cli("keys", "create", "my-app", "--scope", "read", "--scope", "submit")
+    (listed,) = json.loads((await cli("keys", "list", "-o", "json")).stdout)
+    table = (await cli("keys", "list")).stdout
+    assert sorted(listed["scopes"]) == ["read", "submit"]
+    assert f"  {', '.join(listed['scopes'])}  " in table
+
+
 async def test_nothing_is_served_to_others_without_keys(database_url: str) -> None:
     refused = await asyncio.to_thread(
         subprocess.run,

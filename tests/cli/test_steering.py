@@ -32,6 +32,26 @@ async def test_queues_types_lanes_and_tenants_are_paused_and_resumed(cli: Cli, h
     await cli("lanes", "pause", "slow", code=2)
 
 
+async def test_a_misspelt_type_or_queue_is_told_and_taken(cli: Cli, hf: Holdfast) -> None:
+    @hf.job("email.send", queue="post")
+    async def send(ctx: Context) -> None: ...
+
+    await hf.run_worker(burst=True)
+    commands = (("limit", "--limit", 3), ("limit", "--clear"), ("pause",))
+    for command, *options in (*commands, ("close",)):
+        told = await cli("types", command, "emial.send", *options)
+        assert told.stderr == "no worker has published the job type emial.send; did you mean email.send?\n"
+        assert "emial.send" in told.stdout
+        assert (await cli("types", command, "email.send", *options)).stderr == ""
+    await hf.enqueue("other", {}, queue="busy")
+    for command, *options in commands:
+        told = await cli("queues", command, "psot", *options)
+        unknown = "no jobs stand in the queue psot, and no job type or worker names it"
+        assert told.stderr == f"{unknown}; did you mean post?\n"
+        for known in ("post", "busy"):
+            assert (await cli("queues", command, known, *options)).stderr == ""
+
+
 async def test_types_are_closed_and_opened(cli: Cli) -> None:
     assert "closed: 0 waiting, 0 running" in (await cli("types", "close", "mail", "--reason", "a leak")).stdout
     assert "was closed by cli:" in (await cli("types", "close", "mail")).stdout

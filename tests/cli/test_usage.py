@@ -39,7 +39,9 @@ AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/nothing
         (["keys", "create", "x", "--scope", "everything"], "operate"),
         (["keys", "create", "x", "--expires", "soon"], "is not a duration (e.g. 90s"),
         (["keys", "revoke", "my-app"], "revoke is for good: add --yes"),
-        (["db", "stop"], "not Holdfast's to stop"),
+        (["db", "stop"], "unset HOLDFAST_DATABASE_URL"),
+        (["types", "limit", "x", "--limit", "three"], "'three' is not a whole number"),
+        (["tenants", "set", "x", "--weight", "three"], "'three' is not a number"),
     ],
 )
 def test_wrong_use_is_said_in_one_line_and_exits_2(arguments: list[str], said: str) -> None:
@@ -77,7 +79,7 @@ def test_a_database_that_is_away_exits_5(arguments: list[str]) -> None:
     result = invoke(*arguments, environment=AWAY)
     assert result.exit_code == 5
     assert result.stderr.startswith("error: PostgreSQL cannot be reached")
-    assert "holdfast doctor" in result.stderr
+    assert "is it running? Check HOLDFAST_DATABASE_URL, or run `holdfast doctor`." in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert "secret" not in result.output
 
@@ -103,6 +105,40 @@ def test_config_lists_every_setting_with_its_origin_and_hides_passwords() -> Non
     assert found["HOLDFAST_PORT"]["origin"] == "environment"
     assert found["HOLDFAST_HOST"]["origin"] == "default"
     assert found["HOLDFAST_DATABASE_URL"]["value"] == "postgresql://nobody:***@127.0.0.1:1/nothing"
+
+
+def test_a_misspelt_variable_is_told_with_the_setting_that_may_be_meant() -> None:
+    known = {
+        "HOLDFAST_PORT": "8501",
+        "HOLDFAST_TEST_DATABASE_URL": "x",
+        "HOLDFAST_WEB_SERVICE_HOST": "10.0.0.1",
+        "HOLDFAST_WEB_PORT": "tcp://10.0.0.1:80",
+        "HOLDFAST_WEB_PORT_80_TCP_ADDR": "10.0.0.1",
+    }
+    quiet = invoke("config", environment={**AWAY, **known})
+    assert quiet.stderr == ""
+    told = invoke("config", environment={**AWAY, "HOLDFAST_PROT": "8501", "HOLDFAST_XYZ": ""})
+    assert told.exit_code == 0
+    assert told.stderr.splitlines() == [
+        "HOLDFAST_PROT is not a setting; did you mean HOLDFAST_PORT?",
+        "HOLDFAST_XYZ is not a setting",
+    ]
+    assert told.stdout == invoke("config", environment=AWAY).stdout
+
+
+@pytest.mark.parametrize("command", [["up"], ["serve"], ["worker", "--app", TASKS]])
+def test_processes_tell_of_misspelt_variables_and_their_children_do_not(command: list[str]) -> None:
+    # A wrong port ends the command before it starts anything.
+    wrong = {**AWAY, "HOLDFAST_PROT": "8501", "HOLDFAST_PORT": "x"}
+    if command[0] != "worker":  # whose app was made when it was imported first
+        assert "HOLDFAST_PROT is not a setting" in invoke(*command, environment=wrong).stderr
+    started = [sys.executable, "-m", "holdfast", *command]
+    for leash, times in (({}, 1), ({"HOLDFAST_LEASH": "0"}, 0)):
+        done = subprocess.run(
+            started, env={**wrong, **leash}, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("HOLDFAST_PROT") == times
 
 
 def test_all_faults_of_the_configuration_are_said_at_once() -> None:

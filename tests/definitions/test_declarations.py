@@ -50,3 +50,11 @@ def test_forgotten_parentheses_are_refused() -> None:
 def test_options_of_the_wrong_kind_are_refused(options: dict[str, Any], fault: str) -> None:
     with pytest.raises(InvalidInput, match=fault):
         hf.job("wrong", **options)(named)
+
+
+def test_two_handlers_of_one_type_are_named_with_file_and_line() -> None:
+    hf.job("declared.twice")(named)
+    with pytest.raises(InvalidInput) as fault:
+        hf.job("declared.twice")(anything)
+    first, second = (f"{f.__name__} ({__file__}:{f.__code__.co_firstlineno})" for f in (named, anything))
+    assert str(fault.value) == f"job type 'declared.twice' is declared twice: {first} and {second}"

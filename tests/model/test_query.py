@@ -73,7 +73,8 @@ def test_what_is_understood(text: str, tree: dict[str, Any]) -> None:
     ("text", "advice"),
     [
         ("colour:red", "unknown field 'colour'; known are id, state"),
-        ("state:ded", "'ded' is none; known are created"),
+        ("state:ded", "state 'ded' does not exist; did you mean dead?"),
+        ("state:xyz", "state 'xyz' does not exist; there are created"),
         ("state>dead", "use a colon"),
         ("attempt>many", "whole number"),
         ("wait>5", "such as 30s, 5m"),

@@ -37,6 +37,11 @@ async def mend(conn: asyncpg.Connection) -> dict[UUID, str]:
     return {row["job_id"]: row["repair"] for row in rows if row["job_id"] is not None}
 
 
+async def repairs(conn: asyncpg.Connection) -> dict[str, int]:
+    """What was found inconsistent, by kind."""
+    return {row["kind"]: row["count"] for row in await conn.fetch("select kind, count from repairs")}
+
+
 async def goes_on(conn: asyncpg.Connection) -> None:
     """The hot functions work as if nothing were wrong."""
     fresh = await enqueue(conn, "fresh")
@@ -288,7 +293,36 @@ async def test_a_line_whose_call_was_lost(conn: asyncpg.Connection) -> None:
     assert await claim(conn) == []
     await mend(conn)
     assert await offences(conn) == []
+    assert await repairs(conn) == {"target-without-head": 1}
     await ends(conn, first)
+
+
+async def test_a_line_whose_call_is_not_answered_yet_is_no_fault(conn: asyncpg.Connection) -> None:
+    first = await enqueue(conn, target="t")
+    assert await conn.fetchval("select headless_targets()") == 0
+    assert await claim(conn) == []
+    assert await repairs(conn) == {}
+    await elect(conn)
+    await ends(conn, first)
+
+
+async def test_a_head_that_has_ended_and_was_called_for_is_no_fault(conn: asyncpg.Connection) -> None:
+    ended, waiting = await job_in(conn, "success"), await enqueue(conn, target="t")
+    await conn.execute("insert into heads values ('default', 't', $1, 1, 1)", ended)
+    assert await conn.fetchval("select mended from replace_heads()") == 0
+    await conn.execute("delete from calls")
+    assert await conn.fetchval("select mended from replace_heads()") == 1
+    assert await repairs(conn) == {"head-replaced": 1}
+    await ends(conn, waiting)
+
+
+async def test_nothing_is_a_fault_while_very_many_calls_wait(conn: asyncpg.Connection) -> None:
+    uncalled = "select targets from uncalled('{default, default}', '{s, t}', $1)"
+    await conn.execute("insert into calls (tenant, target) values ('default', 't'), ('other', 's'), ('other', 'u')")
+    assert await conn.fetchval(uncalled, 3) == ["s"]
+    assert await conn.fetchval(uncalled, 2) is None
+    await conn.execute("delete from calls where target = 'u'")
+    assert await conn.fetchval(uncalled, 2) == ["s"]
 
 
 async def test_the_walk_is_bounded_and_goes_on_where_it_ended(conn: asyncpg.Connection) -> None:

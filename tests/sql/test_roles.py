@@ -15,7 +15,7 @@ ROLES = ("api", "worker", "operator", "client")
 EVERYBODY = {
     "enqueue", "enqueue_many", "enqueue_plain", "release_held", "request", "get_jobs", "list_jobs", "get_attempts",
     "get_events", "get_progress", "get_items", "backlog", "summaries", "listed_ids", "attempts_page", "events_page",
-    "items_page", "payload_limit", "accepted_payloads", "answered_key",
+    "items_page", "payload_limit", "accepted_payloads", "answered_key", "other_names",
 }  # fmt: skip
 WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",

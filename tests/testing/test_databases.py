@@ -200,6 +200,7 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
     await conn.execute("update settings set value = '1' where name = 'AGEING_SECONDS'")
     await conn.execute("insert into leaders values ('maintenance', 'me', 1, now())")
     await conn.execute("insert into repairs values ('some', 1)")
+    await conn.execute("insert into erasures values (gen_random_uuid(), 1, 1)")
     await conn.execute("select close_type('closed', 'me')")
     await conn.execute("select note_clock_step(100.0)")
     await conn.execute("insert into beginnings values ('w', 0, 1)")

@@ -271,7 +271,20 @@ async def test_unknown_jobs_are_not_found_and_those_of_others_are_unknown(
 
 async def test_unknown_routes_and_methods_are_problems_too(gatekeeper: httpx.AsyncClient) -> None:
     is_problem(await gatekeeper.get("/nothing"), 404, "not-found")
-    is_problem(await gatekeeper.delete("/jobs"), 405, "method-not-allowed")
+    problem = is_problem(await gatekeeper.delete("/jobs"), 405, "method-not-allowed")
+    assert problem["detail"] == "DELETE is not allowed here; use POST."
+
+
+async def test_a_field_that_is_written_in_another_way_is_told_as_it_should_be(client: httpx.AsyncClient) -> None:
+    wish = {"jobType": "x", "idempotency_key": "k", "max-attempts": 3, "colour": "red"}
+    problem = is_problem(await client.post("/jobs", json=wish), 422, "invalid")
+    batch = (await client.post("/jobs/batch", json={"jobs": [wish]})).json()["results"][0]["problem"]
+    for errors in (problem["errors"], batch["errors"]):
+        assert {error["pointer"]: error["detail"] for error in errors} == {
+            "/idempotency_key": "Extra inputs are not permitted; did you mean idempotencyKey?",
+            "/max-attempts": "Extra inputs are not permitted; did you mean maxAttempts?",
+            "/colour": "Extra inputs are not permitted",
+        }
 
 
 async def test_too_many_queues_of_a_tenant_are_refused_and_hold_up_nobody_else(

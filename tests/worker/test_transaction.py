@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -37,6 +38,25 @@ async def test_both_are_committed(hf: Holdfast, conn: asyncpg.Connection) -> Non
     (attempt,) = await hf.attempts(job)
     assert attempt.outcome == "success"
     assert attempt.log_excerpt == "WARNING written"
+
+
+async def test_a_job_has_ended_when_its_transaction_has_not_when_that_began(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    @hf.job("write")
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction() as mine:
+            await mine.execute("select pg_sleep(0.3)")
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await hf.wait(job, timeout=30)
+    (attempt,) = await hf.attempts(job)
+    assert attempt.duration_ms is not None
+    assert attempt.duration_ms >= 300
+    assert attempt.finished_at - attempt.started_at >= timedelta(milliseconds=attempt.duration_ms)
+    assert done.finished_at == attempt.finished_at
+    assert done.updated_at == attempt.finished_at
 
 
 async def test_an_error_rolls_back_what_was_written(hf: Holdfast, conn: asyncpg.Connection) -> None:

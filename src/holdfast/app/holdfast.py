@@ -94,6 +94,8 @@ class Holdfast(Verbs):
         self._control: Control | None = None
         self._operations: Operations | None = None
         self.client = Client(JobStore(self._database), self.registry, bus=self.events, middleware=self.middleware)
+        #: Whether the embedded database had no schema yet when it was opened here.
+        self.found_no_schema = False
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
@@ -238,6 +240,7 @@ class Holdfast(Verbs):
         except SchemaError as fault:
             if "does not exist" not in str(fault):
                 raise
+            self.found_no_schema = True
             from holdfast.store.migrate import migrate
 
             await migrate(self.config)

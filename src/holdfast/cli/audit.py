@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.numbers import Whole
 from holdfast.cli.output import as_dict, output_option, print_records
 from holdfast.model.key import AuditEntry
 
@@ -21,7 +22,7 @@ _COLUMNS = {
 
 @click.command()
 @click.option("--tenant", help="Only this tenant's.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
 @click.option("--before", type=int, metavar="ID", help="Those before this one: the next page.")
 @output_option
 def audit(tenant: str | None, limit: int, before: int | None, output: str) -> None:

@@ -51,17 +51,22 @@ def url() -> None:
 def stop() -> None:
     """Stop the embedded server, whoever uses it."""
     config = Config.load()
-    if config.database_url is not None:
-        raise click.UsageError("HOLDFAST_DATABASE_URL is set: that server is not Holdfast's to stop")
     refuse_where_it_cannot_run()
     from holdfast.store.embedded import EmbeddedPostgres, status
 
-    found = status(config.home)
+    found, home = status(config.home), config.home.resolve()
+    if config.database_url not in (None, found.url):
+        raise click.UsageError(
+            f"HOLDFAST_DATABASE_URL names another server than the embedded one of {home}, which is the only one "
+            "that Holdfast stops: unset HOLDFAST_DATABASE_URL to stop that one"
+        )
     if not found.running:
-        echo(f"no server runs in {config.home.resolve()}")
+        echo(f"no server runs in {home}")
         return
     EmbeddedPostgres(config.home).stop()
-    echo(f"stopped the server in {config.home.resolve()}")
+    echo(f"stopped the server in {home}")
+    if config.database_url is not None:
+        echo("HOLDFAST_DATABASE_URL still names it: unset it to use the embedded server again", err=True)
 
 
 async def _open_once() -> None:

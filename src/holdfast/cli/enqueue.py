@@ -15,6 +15,8 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
+from holdfast.cli.names import tell_if_unknown
+from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo, echo_json
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.model.states import State
@@ -28,14 +30,15 @@ _BATCH, _CHARACTERS = 1000, 4 * 2**20
 @click.argument("job_type", metavar="TYPE")
 @click.argument("payload", metavar="[JSON|-]", default="{}")
 @click.option("--idempotency-key", metavar="K", help="One job per key: a repeat answers the same job.")
-@click.option("--priority", type=click.IntRange(0), help="Lower goes first; 100 if not given.")
+@click.option("--priority", type=Whole(0), help="Lower goes first; 100 if not given.")
 @click.option("--delay", type=Duration(), metavar="15m", help="Run it this long from now: 90s, 15m, 2h, 1d or seconds.")
 @click.option("--run-at", metavar="TIME", help="Run it then: ISO 8601, local time unless it names a zone.")
 @click.option("--target", help="Jobs of one target run one at a time, in order.")
 @click.option("--queue", help="The queue, if not that of the type.")
+@click.option("--tenant", help="Whose job it is; default if not given.")
 @click.option("--dedup-key", metavar="K", help="At most one open job of this type per key.")
 @click.option("--correlation-id", metavar="ID", help="What ties this job to others.")
-@click.option("--max-attempts", type=click.IntRange(1), help="Failures and lost leases that it may have.")
+@click.option("--max-attempts", type=Whole(1), help="Failures and lost leases that it may have.")
 @click.option("--hold", is_flag=True, help="Do not run it before `holdfast jobs release`.")
 @click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit 1 if it did not succeed.")
 @click.option("--timeout", type=Duration(), metavar="15m", help="How long to wait at most.")
@@ -71,6 +74,7 @@ async def _enqueue_one(
     async with Holdfast() as hf:
         ref = await hf.client.for_strangers().enqueue(job_type, payload, **options)
         echo(str(ref.id))
+        await tell_if_unknown(hf, "type", job_type)
         return await _print_result(hf, ref.id, timeout) if wait else Exit.OK
 
 
@@ -94,6 +98,8 @@ async def _enqueue_lines(job_type: str, options: dict[str, Any]) -> int:
                 raise InvalidInput(f"line {lines[fault.position][0]}: {fault}") from None
             for ref in refs:
                 echo(str(ref.id))
+            if not recorded:
+                await tell_if_unknown(hf, "type", job_type)
             recorded += len(lines)
             if sys.stderr.isatty() and recorded % _BATCH == 0:
                 click.echo(f"\r{recorded} jobs …", err=True, nl=False)

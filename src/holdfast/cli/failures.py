@@ -73,10 +73,14 @@ def report(error: Exception) -> Exit:
         return Exit.USAGE if isinstance(error, click.UsageError) else Exit.FAILED
     if isinstance(error, HoldfastError):
         advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
-        _say(f"{error}; {advice}" if advice and "`holdfast " not in str(error) else str(error))
+        _say(_advised(str(error), advice) if advice and "`holdfast " not in str(error) else str(error))
         return exit_code(error)
     _say(f"unexpected {type(error).__name__}: {error}; HOLDFAST_LOG_LEVEL=DEBUG shows where")
     return Exit.FAILED
+
+
+def _advised(message: str, advice: str) -> str:
+    return f"{message} {advice[0].upper()}{advice[1:]}." if message.endswith("?") else f"{message}; {advice}"
 
 
 def _say(message: str) -> None:

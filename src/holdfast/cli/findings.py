@@ -209,7 +209,7 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
         for finding in _leaders_report(json.loads(work["report"])):
             yield finding
     unhandled = [] if idle else await look.unhandled(_SILENT_SECONDS)
-    shown = ", ".join(f"{u['type']} in {u['queue']}" for u in unhandled)
+    shown = ", ".join(_unhandled(unhandled))
     advice = "start a worker that knows these types and takes these queues"
     served = "all have a worker" if work["workers"] else "none has a worker" if idle else "nothing is ready"
     yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else served, advice)
@@ -225,6 +225,14 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     movable = await look.testing_clock()
     detail = "can be moved: the testing kit made this schema" if movable else "the database's own"
     yield _judged("engine time", movable, detail, "use another schema or database for real work", "fail")
+
+
+def _unhandled(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Types and queues without a worker; the tenant is named where there is another than the default one."""
+    named = any(one["tenant"] != "default" for one in found)
+    for one in found:
+        tenant = f" of tenant {one['tenant']}" if named else ""
+        yield f"{one['type']} in {one['queue']}{tenant}"
 
 
 def _leaders_report(report: dict[str, Any]) -> Iterator[Finding]:

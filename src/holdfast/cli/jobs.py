@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
+from textwrap import indent
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit, report
+from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
 from holdfast.client.steering import Verb
@@ -52,7 +54,7 @@ def jobs() -> None:
 @click.option("--tenant", help="Only this tenant.")
 @click.option("--target", help="Only this target.")
 @click.option("--correlation-id", help="Only jobs tied together by this id.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
 @click.option("--before", type=click.UUID, metavar="ID", help="Those recorded before this one: the next page.")
 @click.option("--filter", "query", metavar="WORDS", help="Those that fit these words: see the filter language.")
 @output_option
@@ -61,17 +63,15 @@ def list_(output: str, query: str | None, **filters: Any) -> None:
     for name in ("states", "types", "queues"):
         filters[name] = list(filters[name]) or None
     if query is None:
-        found = asyncio.run(_find(filters))
+        found, is_new = asyncio.run(_find(filters))
     elif any(value is not None for name, value in filters.items() if name not in ("limit", "before")):
         raise click.UsageError("say all of it in --filter, or nothing")
     else:
-        found = asyncio.run(_search(query, filters["before"], filters["limit"]))
+        found, is_new = asyncio.run(_search(query, filters["before"], filters["limit"]))
     if output == "table":
         print_records([_row(job) for job in found], _COLUMNS, output)
         if not found:
-            config = Config.load()
-            where = "" if config.database_url else f" in the embedded database of {config.home.resolve()}"
-            echo(f"no jobs{where}", err=True)
+            echo(_no_jobs(Config.load(), is_new=is_new), err=True)
         elif len(found) == filters["limit"]:
             echo(f"more: --before {found[-1].id}", err=True)
     else:
@@ -82,7 +82,7 @@ def list_(output: str, query: str | None, **filters: Any) -> None:
 @click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)
 @output_option
 def show(job_ids: Sequence[UUID], output: str) -> int:
-    """Show everything about jobs: fields, attempts, events."""
+    """Show everything about jobs: fields, attempts, the last traceback and log lines, events."""
     records = asyncio.run(_details(job_ids))
     if output == "table":
         for number, record in enumerate(records):
@@ -226,14 +226,22 @@ async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], query: str
     return code
 
 
-async def _find(filters: dict[str, Any]) -> list[ListedJob]:
+async def _find(filters: dict[str, Any]) -> tuple[list[ListedJob], bool]:
+    """The jobs, and whether the database is new."""
     async with Holdfast() as hf:
-        return await hf.find(**filters)
+        return await hf.find(**filters), hf.found_no_schema
 
 
-async def _search(query: str, before: UUID | None, limit: int) -> list[ListedJob]:
+async def _search(query: str, before: UUID | None, limit: int) -> tuple[list[ListedJob], bool]:
     async with Holdfast() as hf, contextlib.aclosing(_matching(hf, query, before, limit)) as jobs:
-        return [job async for job in jobs]
+        return [job async for job in jobs], hf.found_no_schema
+
+
+def _no_jobs(config: Config, *, is_new: bool) -> str:
+    if config.database_url is not None:
+        return "no jobs"
+    where = f"the embedded database of {config.home.resolve()}"
+    return f"no jobs yet: {where} has just been set up" if is_new else f"no jobs in {where}"
 
 
 async def _matching(
@@ -272,6 +280,16 @@ def _row(job: ListedJob) -> dict[str, Any]:
     }
 
 
+def _print_last(attempts: Sequence[dict[str, Any]], field: str, heading: str) -> None:
+    """Print a text of the last attempt that has it: one that succeeded has no traceback, but an earlier one may.
+
+    It is indented, so that no line of it looks like one of ours.
+    """
+    last = next((attempt for attempt in reversed(attempts) if attempt[field]), None)
+    if last is not None:
+        echo(f"\n{heading} of attempt {last['attempt']}\n{indent(last[field].rstrip(), '  ')}")
+
+
 def _print_details(record: dict[str, Any]) -> None:
     attempts, events = record.pop("attempts"), record.pop("events")
     print_record(record, "table")
@@ -282,9 +300,8 @@ def _print_details(record: dict[str, Any]) -> None:
             "duration_ms": "MS", "worker": "WORKER", "error_type": "ERROR", "error_message": "MESSAGE",
         }  # fmt: skip
         print_records(attempts, columns, "table")
-        traceback = attempts[-1]["traceback"]
-        if traceback:
-            echo(f"\nlast traceback\n{traceback.rstrip()}")
+        _print_last(attempts, "traceback", "traceback")
+        _print_last(attempts, "log_excerpt", "log")
     if events:
         echo("\nevents")
         print_records(events, {"at": "AT", "event": "EVENT", "by": "BY", "note": "NOTE"}, "table")

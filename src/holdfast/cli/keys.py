@@ -16,6 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.audit import audit
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
+from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import as_dict, echo, output_option, print_record, print_records
 from holdfast.cli.rates import RequestRate
@@ -47,7 +48,7 @@ def keys() -> None:
 )
 @click.option("--expires", type=Duration(), metavar="90d", help="For how long it is good; for ever if not given.")
 @click.option("--rate", type=RequestRate(), metavar="50/s", help="Requests per time, per server process.")
-@click.option("--max-waiting", type=click.IntRange(min=0), help="Submits nothing while so many jobs wait.")
+@click.option("--max-waiting", type=Whole(min=0), help="Submits nothing while so many jobs wait.")
 @output_option
 def create(output: str, **wishes: Any) -> None:
     """Make a key, and show its secret: this once, it is not kept."""
@@ -78,7 +79,10 @@ def list_(tenant: str | None, output: str) -> None:
             return await (await hf.operations()).keys.list(tenant)
 
     found = asyncio.run(find())
-    print_records([_record(key) for key in found], _COLUMNS, output)
+    records = [_record(key) for key in found]
+    if output == "table":
+        records = [{**record, "scopes": ", ".join(record["scopes"])} for record in records]
+    print_records(records, _COLUMNS, output)
     if not found and output == "table":
         echo("no keys: the server answers on loopback addresses only, and to everybody there", err=True)
 

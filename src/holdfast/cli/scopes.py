@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.names import tell_if_unknown
+from holdfast.cli.numbers import Number, Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_records
 from holdfast.cli.rates import RateType
@@ -24,12 +26,15 @@ R = TypeVar("R")
 _PAGE = 500
 
 
-def asked(question: Callable[[Operations], Awaitable[R]]) -> R:
-    """The answer to a question to the operators' side."""
+def asked(question: Callable[[Operations], Awaitable[R]], about: tuple[Kind, str] | None = None) -> R:
+    """The answer to a question to the operators' side; `about` is a name that may be misspelt."""
 
     async def ask() -> R:
         async with Holdfast() as hf:
-            return await question(await hf.operations())
+            answer = await question(await hf.operations())
+            if about is not None and (about[0] == "queue" or about[0] == "type"):
+                await tell_if_unknown(hf, about[0], about[1])
+            return answer
 
     return asyncio.run(ask())
 
@@ -61,7 +66,7 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
             changed = await ops.pause(kind, name, by=operator(), reason=reason, public=public)
             return changed, await ops.scope(kind, name)
 
-        changed, scope = asked(stop)
+        changed, scope = asked(stop, (kind, name))
         did = "paused" if changed else f"was paused by {scope.paused_by}"
         echo(f"{kind} {name} {did}: {_counted(scope)} waiting, {scope.running} running")
 
@@ -94,7 +99,7 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
             await ops.change_limits(kind, name, changes, by=operator())
             return await ops.scope(kind, name)
 
-        scope = asked(change)
+        scope = asked(change, (kind, name))
         shown = _row(scope)
         words = [f"{heading} {shown[key]}" for key, heading in _LIMITS.items() if shown.get(key) is not None]
         echo(f"{kind} {name}: {', '.join(words) or 'no limits'}")
@@ -102,10 +107,10 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
     command = click.option("--clear", is_flag=True, help="No limits any more.")(command)
     command = click.option("--rate", type=RateType(), metavar="100/min", help="So many starts per time.")(command)
     if kind == "tenant":
-        weights = click.FloatRange(0.001, 1000)
+        weights = Number(0.001, 1000)
         command = click.option("--weight", type=weights, help="Its share where tenants compete; 1 if not set.")(command)
     slots = "--slots" if kind == "tenant" else "--limit"
-    command = click.option(slots, "limit", type=click.IntRange(0, 10_000), help="So many jobs at once.")(command)
+    command = click.option(slots, "limit", type=Whole(0, 10_000), help="So many jobs at once.")(command)
     group.command(command_name, help=text)(click.argument("name")(command))
 
 
@@ -197,7 +202,7 @@ def close(name: str, reason: str | None) -> None:
     async def change(ops: Operations) -> tuple[bool, Scope]:
         return await ops.close_type(name, by=operator(), reason=reason), await ops.scope("type", name)
 
-    changed, scope = asked(change)
+    changed, scope = asked(change, ("type", name))
     did = "closed" if changed or not isinstance(scope, Type) else f"was closed by {scope.closed_by}"
     echo(f"type {name} {did}: {_counted(scope)} waiting, {scope.running} running")
 

@@ -11,7 +11,9 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
+from holdfast.cli.numbers import Whole
 from holdfast.cli.shutdown import Shutdown, run_until_told
+from holdfast.cli.variables import tell_unknown_variables
 from holdfast.telemetry.narrator import set_up_logging
 
 __all__ = ["serve", "web"]
@@ -21,7 +23,7 @@ _log = logging.getLogger("holdfast.web")
 
 @click.command()
 @click.option("--host", help="127.0.0.1 if not given; others need keys.")
-@click.option("--port", type=click.IntRange(0, 65535), help="8080 if not given; 0 takes a free one.")
+@click.option("--port", type=Whole(0, 65535), help="8080 if not given; 0 takes a free one.")
 @click.option("--no-maintenance", is_flag=True, help="Leave maintenance to other processes.")
 @click.option("--descriptor", type=int, hidden=True)
 def serve(host: str | None, port: int | None, no_maintenance: bool, descriptor: int | None) -> int:
@@ -29,6 +31,7 @@ def serve(host: str | None, port: int | None, no_maintenance: bool, descriptor: 
 
     Without keys (`holdfast keys create`) it serves on loopback addresses only.
     """
+    tell_unknown_variables()
     server_module = web()
     hf = Holdfast()
     set_up_logging(hf.config.log_format, hf.config.log_level)

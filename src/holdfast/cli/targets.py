@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.numbers import Whole
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
 from holdfast.cli.scopes import asked
 from holdfast.client.operations import Operations
@@ -27,7 +28,7 @@ def targets() -> None:
 @targets.command("list")
 @click.option("--blocked", is_flag=True, help="Only those whose head is paused or in error.")
 @click.option("--tenant", help="Only this tenant's.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
 @click.option("--after", metavar="TARGET", help="Those behind this one: the next page; needs --tenant.")
 @output_option
 def list_(tenant: str | None, limit: int, after: str | None, output: str, *, blocked: bool) -> None:

@@ -24,9 +24,11 @@ from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.board import Board
 from holdfast.cli.children import Child
 from holdfast.cli.failures import Exit
+from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo
 from holdfast.cli.serve import web
 from holdfast.cli.shutdown import Shutdown, run_until_told
+from holdfast.cli.variables import tell_unknown_variables
 from holdfast.store.migrate import migrate
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.version import __version__
@@ -39,13 +41,14 @@ _DEMO = "holdfast.cli.demo:hf"
 @click.command()
 @app_option(required=False, description="The app whose jobs are run; without it, a demo with a load.")
 @click.option("--host", help="127.0.0.1 if not given; others need keys.")
-@click.option("--port", type=click.IntRange(0, 65535), help="8080 if not given; 0 takes a free one.")
+@click.option("--port", type=Whole(0, 65535), help="8080 if not given; 0 takes a free one.")
 def up(app_name: str | None, host: str | None, port: int | None) -> int:
     """Start everything: the database, the schema, the HTTP server and a worker.
 
     Without HOLDFAST_DATABASE_URL a PostgreSQL of its own runs in the folder HOLDFAST_HOME (.holdfast).
     Ctrl-C drains; a second one interrupts what still runs.
     """
+    tell_unknown_variables()
     hf = load_app(app_name or _DEMO)
     server_module = web()
     listener = server_module.listen(host or hf.config.host, hf.config.port if port is None else port)

@@ -8,6 +8,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
+from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo, output_option, print_records
 from holdfast.store.database import Database
 from holdfast.store.jobs import JobStore
@@ -16,7 +17,7 @@ __all__ = ["verify"]
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most offences per invariant.")
+@click.option("--limit", type=Whole(1), default=100, show_default=True, help="Most offences per invariant.")
 @output_option
 def verify(limit: int, output: str) -> int:
     """Check the invariants over the live database; exits 1 and names the jobs that offend."""

@@ -17,8 +17,10 @@ from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import Child
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
+from holdfast.cli.numbers import Number, Whole
 from holdfast.cli.replacement import Origin, become_anew, settle, take_over
 from holdfast.cli.shutdown import Shutdown, asked_early, in_time, run_until_told
+from holdfast.cli.variables import tell_unknown_variables
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
 from holdfast.worker.worker import Worker
@@ -38,16 +40,16 @@ def _names(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.option("--queues", metavar="A,B", callback=_names, help="Only these queues.")
 @click.option("--types", metavar="A,B", callback=_names, help="Only these job types.")
 @click.option("--tenants", metavar="A,B", callback=_names, help="Only these tenants.")
-@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes.")
+@click.option("--processes", type=Whole(1, 256), default=1, show_default=True, help="How many processes.")
 @click.option(
     "--batch-size",
-    type=click.IntRange(1, 1000),
+    type=Whole(1, 1000),
     help="Jobs per claim ahead of the slots, 20 if not given; very short ones are claimed up to 40 batches ahead.",
 )
 @click.option("--poll-interval", type=Duration(), metavar="1s", help="Time between looks for work; 1s if not given.")
 @click.option("--burst", is_flag=True, help="Exit when nothing is left to do.")
 @click.option("--no-maintenance", is_flag=True, help="Leave it to other processes to move jobs that wait.")
-@click.option("--stuck-after", type=click.FloatRange(0), hidden=True)
+@click.option("--stuck-after", type=Number(0), hidden=True)
 def worker(
     app_name: str,
     processes: int,
@@ -66,6 +68,8 @@ def worker(
         settle(remains)
         if remains.stopping or asked_early():
             return Exit.OK
+    else:
+        tell_unknown_variables()
     if options["lanes"] is not None:
         parse_lanes(options["lanes"])
     hf = load_app(app_name)

@@ -33,6 +33,7 @@ from holdfast.model.ids import new_job_ids
 from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
 from holdfast.model.options import Intent, Options, engine_options
 from holdfast.model.progress import Item
+from holdfast.model.scope import Named
 from holdfast.store.jobs import JobStore
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import JobEnqueued
@@ -288,6 +289,10 @@ class Client:
     async def _no_items(self, job_id: UUID) -> Sequence[Item]:
         await self.get(job_id)
         return []
+
+    async def other_names(self, kind: Named, name: str) -> list[str] | None:
+        """None if a job type was published, or a queue is in use; else some names that it may be confused with."""
+        return await self._store.other_names(kind, name)
 
     async def backlog(self) -> dict[str, int]:
         """How much stands where."""

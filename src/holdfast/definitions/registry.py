@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from holdfast.definitions.job_type import JobType
 from holdfast.errors import InvalidInput
@@ -20,7 +22,8 @@ class Registry:
         """Declare a type."""
         known = self._types.get(job_type.name)
         if known is not None and known.handler.__qualname__ != job_type.handler.__qualname__:
-            raise InvalidInput(f"job type {job_type.name!r} is declared twice: {known.handler} and {job_type.handler}")
+            both = f"{_place(known.handler)} and {_place(job_type.handler)}"
+            raise InvalidInput(f"job type {job_type.name!r} is declared twice: {both}")
         self._types[job_type.name] = job_type
 
     def get(self, name: str) -> JobType | None:
@@ -32,3 +35,9 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._types)
+
+
+def _place(handler: Callable[..., Any]) -> str:
+    """A handler by its name, and by the file and line where it is written."""
+    code = getattr(inspect.unwrap(handler), "__code__", None)
+    return f"{handler.__qualname__}{f' ({code.co_filename}:{code.co_firstlineno})' if code else ''}"

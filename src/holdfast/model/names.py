@@ -7,7 +7,16 @@ from collections.abc import Iterable
 
 from holdfast.errors import InvalidInput
 
-__all__ = ["refuse_unknown"]
+__all__ = ["did_you_mean", "refuse_unknown"]
+
+
+def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """The end of a sentence that says that nobody knows a name; empty if no known one is near.
+
+    A `prefix` that all of them have is left out of what is compared.
+    """
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
 def refuse_unknown(what: str, names: Iterable[str], known: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
 from holdfast.errors import InvalidInput
+from holdfast.model.names import did_you_mean
 from holdfast.model.states import State
 
 __all__ = ["FIELDS", "Tree", "parse_query"]
@@ -210,7 +211,9 @@ def _value(name: str, op: str, text: str) -> Any:
         raise ValueError("needs a value")
     unknown = [value for value in values if name == "state" and value not in {state.value for state in State}]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is none; known are {', '.join(state.value for state in State)}")
+        known = [state.value for state in State]
+        advice = did_you_mean(unknown[0], known) or f"; there are {', '.join(known)}"
+        raise ValueError(f"{unknown[0]!r} does not exist{advice}")
     return values
 
 

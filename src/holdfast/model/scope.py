@@ -16,6 +16,7 @@ __all__ = [
     "Kind",
     "Lane",
     "LimitChanges",
+    "Named",
     "Queue",
     "Scope",
     "Target",
@@ -24,6 +25,8 @@ __all__ = [
 ]
 
 Kind = Literal["queue", "type", "lane", "tenant", "everything"]
+#: Kinds whose names may be misspelt without anybody refusing them.
+Named = Literal["queue", "type"]
 
 
 class LimitChanges(TypedDict, total=False):

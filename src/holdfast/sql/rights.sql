@@ -10,7 +10,8 @@ grant execute on function
   holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.release_held, holdfast.request,
   holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events, holdfast.get_progress,
   holdfast.get_items, holdfast.backlog, holdfast.summaries, holdfast.listed_ids, holdfast.attempts_page,
-  holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key
+  holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
+  holdfast.other_names
 to holdfast_api, holdfast_worker, holdfast_operator;
 
 -- Only workers move jobs, and do maintenance.

@@ -1825,6 +1825,8 @@ declare
   numbers integer[];
   tenants text[];
   targets text[];
+  -- Not now(): a handler's own transaction (`ctx.transaction()`) may have begun long before its job ends.
+  moment  timestamptz := clock_timestamp();
 begin
   if results is not null then
     perform check_results(job_ids, results);
@@ -1844,14 +1846,15 @@ begin
     returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
   ), ended as (
     update jobs j
-    set state = 'success', result = results[gone.position], finished_at = now(), updated_at = now(), dedup_key = null
+    set state = 'success', result = results[gone.position], finished_at = moment, updated_at = moment, dedup_key = null
     from gone
     where j.id = any (job_ids) and j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
     returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position
   ), logged as (
-    insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
-    select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
-      greatest(coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 0), 'success', e.worker,
+    insert into job_attempts (
+      job_id, attempt, started_at, finished_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
+    select e.id, e.attempt, e.claimed_at, moment, milliseconds(e.claimed_at - e.ready_at),
+      greatest(coalesce(durations_ms[e.position], milliseconds(moment - e.claimed_at)), 0), 'success', e.worker,
       left(log_excerpts[e.position], 10000)
     from ended e
     where (select true from job_attempts t where t.job_id = e.id and t.attempt = e.attempt limit 1) is null
@@ -4856,6 +4859,28 @@ end
 $$;
 ALTER FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) IS 'Ask for something in an operator''s name, as `request` and `release_held` do, and write down who did.';
+CREATE FUNCTION holdfast.other_names(kind text, name text, max_names integer DEFAULT 1000) RETURNS text[]
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with known as materialized (
+    select t.name from job_types t where other_names.kind = 'type'
+    union
+    select t.queue from job_types t where other_names.kind = 'queue'
+    union
+    select s.queue from streams s where other_names.kind = 'queue'
+    union
+    select served.queue
+    from live_workers() w
+    cross join lateral unnest(w.queues) as served (queue)
+    where other_names.kind = 'queue'
+  )
+  select case when other_names.name not in (select k.name from known k) then
+    array(select k.name from known k order by k.name limit max_names)
+  end
+$$;
+ALTER FUNCTION holdfast.other_names(kind text, name text, max_names integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) IS 'The names that there are instead of one that nobody knows, the first so many; null if it is known.';
 CREATE FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) RETURNS TABLE(shape text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6311,29 +6336,33 @@ declare
   tenants text[];
   targets text[];
 begin
-  select
-    array_agg(v.tenant) filter (where lost), array_agg(v.target) filter (where lost),
-    max(array[v.tenant, v.target]) filter (where v.number = max_rows)
-  into tenants, targets, reached
-  from (
+  with visited as materialized (
     select h.tenant, h.target, h.job_id, row_number() over (order by h.tenant, h.target) as number
     from heads h
     where (h.tenant, h.target) > (coalesce(after[1], ''), coalesce(after[2], ''))
     order by h.tenant, h.target
-    limit max_rows) v
-  cross join lateral (
-    select not exists (
+    limit max_rows
+  ), lost as (
+    select array_agg(v.tenant) as tenants, array_agg(v.target) as targets
+    from visited v
+    where not exists (
       select from jobs j
-      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created')) as lost) head;
+      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created'))
+  )
+  select fault.tenants, fault.targets, (select array[v.tenant, v.target] from visited v where v.number = max_rows)
+  into tenants, targets, reached
+  from lost
+  cross join lateral uncalled(lost.tenants, lost.targets) fault;
   if targets is not null then
     perform seat(tenants, targets);
   end if;
   mended := coalesce(cardinality(targets), 0);
+  perform note_repair('head-replaced', mended);
   return next;
 end
 $$;
 ALTER FUNCTION holdfast.replace_heads(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) IS 'Targets whose head has ended or is gone get another.';
+COMMENT ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) IS 'Targets whose head has ended or is gone get another, unless that is about to happen anyway.';
 CREATE FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb DEFAULT NULL::jsonb, collection text DEFAULT NULL::text, cursor jsonb DEFAULT NULL::jsonb, progress bigint DEFAULT 0, done_reason text DEFAULT NULL::text, ends text DEFAULT 'later'::text, result jsonb DEFAULT NULL::jsonb, log_excerpt text DEFAULT NULL::text) RETURNS TABLE(state text, duplicate boolean, progress_count bigint, result_count bigint, target_count bigint, target_reached boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6981,19 +7010,21 @@ begin
       order by w.tenant, w.target
       limit 1) following
     where line.number < max_rows
+  ), headless as (
+    select array_agg(line.tenant) as tenants, array_agg(line.target) as targets
+    from line
+    where not exists (
+      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null)
   )
-  select
-    array_agg(line.tenant) filter (where lost), array_agg(line.target) filter (where lost),
-    max(array[line.tenant, line.target]) filter (where line.number = max_rows)
+  select fault.tenants, fault.targets, (select array[line.tenant, line.target] from line where line.number = max_rows)
   into tenants, targets, reached
-  from line
-  cross join lateral (
-    select not exists (
-      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null) as lost) head;
+  from headless
+  cross join lateral uncalled(headless.tenants, headless.targets) fault;
   if targets is not null then
     perform seat(tenants, targets);
   end if;
   mended := coalesce(cardinality(targets), 0);
+  perform note_repair('target-without-head', mended);
   return next;
 end
 $$;
@@ -8047,6 +8078,27 @@ CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
 $$;
 ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.touch_keys(key_ids uuid[]) IS 'Record when keys were last used: told now and then, not with every request.';
+CREATE FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer DEFAULT 10000) RETURNS TABLE(tenants text[], targets text[])
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with pending as materialized (
+    select c.tenant, c.target
+    from calls c
+    where found_targets is not null
+    limit max_calls + 1
+  )
+  select array_agg(f.tenant), array_agg(f.target)
+  from (
+    select u.tenant, u.target
+    from unnest(found_tenants, found_targets) as u (tenant, target)
+    where (select count(*) from pending) <= max_calls
+    except
+    select p.tenant, p.target
+    from pending p) f
+$$;
+ALTER FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) IS 'Those of the given targets that nobody has called for; null if there are none.';
 CREATE FUNCTION holdfast.unheard(channel text DEFAULT 'duty'::text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9212,6 +9264,10 @@ REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, no
 GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
@@ -9378,6 +9434,7 @@ REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unheard(channel text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unheard(channel text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) FROM PUBLIC;

@@ -17,6 +17,7 @@ from holdfast.model.ids import new_job_id_bytes
 from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
 from holdfast.model.options import Intent
 from holdfast.model.progress import Item
+from holdfast.model.scope import Named
 from holdfast.model.states import State
 from holdfast.store.database import Session
 from holdfast.store.foreign import Foreign
@@ -135,6 +136,12 @@ class JobStore:
         """By which shapes payloads of these types are judged, newest first: a row each, or one that has none."""
         rows = await self._session.rows("accepted_payloads", list(types), list(known))
         return [Published(row["type"], row["mode"], row["digest"], row["shape"]) for row in rows]
+
+    async def other_names(self, kind: Named, name: str) -> list[str] | None:
+        """The names that there are instead of one that nobody knows; None if it is known."""
+        (row,) = await self._session.rows("other_names", kind, name)
+        names: list[str] | None = row["names"]
+        return names
 
     async def answered_key(self, intent: Intent) -> Enqueued | None:
         """What is answered to an intent whose idempotency key has a job already."""

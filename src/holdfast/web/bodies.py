@@ -94,7 +94,7 @@ def _parsed(raw: bytes, model: type[_MODEL]) -> _MODEL:
     try:
         return model.model_validate_json(raw)
     except ValidationError as fault:
-        raise problem_of(fault) from None
+        raise problem_of(fault, model) from None
 
 
 @contextmanager
@@ -138,18 +138,31 @@ def _too_large() -> Problem:
     return Problem(413, "too-large", f"The body may have {BODY_LIMIT} bytes.", headers=_CLOSE)
 
 
-def problem_of(fault: ValidationError, *, within: str = "") -> Problem:
-    """What is wrong with a body, or with a part of one, which stands there: a JSON pointer."""
+def problem_of(fault: ValidationError, model: type[BaseModel], *, within: str = "") -> Problem:
+    """What is wrong with a body, or with a part of one, that should be of this model; a part stands `within`."""
     errors = fault.errors(include_url=False, include_input=False)
     if errors[0]["type"] == "json_invalid":
         return Problem(400, "malformed-json", f"The body is not JSON: {errors[0].get('ctx', {}).get('error', '')}.")
-    told = [_told(dict(error), within) for error in errors[:20]]
+    told = [_told(dict(error), model, within) for error in errors[:20]]
     return Problem(422, "invalid", "The body does not fit.", errors=told)
 
 
-def _told(error: dict[str, Any], within: str) -> dict[str, str]:
+def _told(error: dict[str, Any], model: type[BaseModel], within: str) -> dict[str, str]:
     """Where, as a JSON pointer, and what; never the value itself."""
-    return {
-        "pointer": within + "".join(f"/{part}" for part in error["loc"]),
-        "detail": str(error["msg"]).removeprefix("Value error, "),
-    }
+    detail = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
+        detail += _meant(str(error["loc"][0]), model)
+    return {"pointer": within + "".join(f"/{part}" for part in error["loc"]), "detail": detail}
+
+
+def _meant(name: str, model: type[BaseModel]) -> str:
+    """The field that is written in another way: `idempotency_key`. To look for similar ones would take too long: a body
+    can have very many names.
+    """
+    spelt = _letters(name)
+    known = (field.alias or own for own, field in model.model_fields.items())
+    return next((f"; did you mean {field}?" for field in known if _letters(field) == spelt), "")
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()

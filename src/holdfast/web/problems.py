@@ -184,7 +184,7 @@ def install_problems(app: FastAPI, outage: Outage) -> None:
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class alone
         code = _CODES.get(error.status_code, "bad-request" if error.status_code < 500 else "internal")
-        return Problem(error.status_code, code, headers=error.headers).response(request)
+        return Problem(error.status_code, code, _detail(request, error), headers=error.headers).response(request)
 
     async def wrong_parameters(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
@@ -207,6 +207,13 @@ def install_problems(app: FastAPI, outage: Outage) -> None:
     app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(RequestValidationError, wrong_parameters)
     app.add_exception_handler(Exception, unexpected)
+
+
+def _detail(request: Request, error: HTTPException) -> str | None:
+    allowed = (error.headers or {}).get("Allow")
+    if error.status_code != HTTPStatus.METHOD_NOT_ALLOWED or not allowed:
+        return None
+    return f"{request.method} is not allowed here; use {allowed}."
 
 
 def translated(error: HoldfastError, *, within: str = "") -> Problem:

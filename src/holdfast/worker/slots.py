@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from holdfast.errors import ConfigError
+from holdfast.model.lanes import slots_of
 
-__all__ = ["LANES", "Slots", "parse_lanes"]
-
-LANES = ("fast", "general")
+__all__ = ["Slots", "parse_lanes"]
 
 
 def parse_lanes(text: str) -> dict[str, int]:
     """`fast=3,general=5` as slots per lane; a lane that is not named has none."""
-    slots = dict.fromkeys(LANES, 0)
-    for part in text.split(","):
-        lane, _, number = part.strip().partition("=")
-        if lane not in LANES or not number.isdigit():
-            raise ConfigError(f"lanes must look like fast=3,general=5, not {text!r}")
-        slots[lane] = int(number)
+    try:
+        slots = slots_of(text)
+    except ValueError as fault:
+        raise ConfigError(f"lanes are {text!r}: {fault}") from None
     if not any(slots.values()):
         raise ConfigError("a worker needs at least one slot")
     return slots

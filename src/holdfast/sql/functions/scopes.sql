@@ -28,6 +28,30 @@ as $$
   select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 
+-- The names that there are instead of one that nobody knows, the first so many; null if it is known. A job type is known
+-- once a worker has published it, a queue if it has jobs, or a job type or a live worker names it.
+-- Roles: api, worker, operator.
+create or replace function other_names(kind text, name text, max_names integer default 1000) returns text[]
+language sql security definer stable
+set search_path from current
+as $$
+  with known as materialized (
+    select t.name from job_types t where other_names.kind = 'type'
+    union
+    select t.queue from job_types t where other_names.kind = 'queue'
+    union
+    select s.queue from streams s where other_names.kind = 'queue'
+    union
+    select served.queue
+    from live_workers() w
+    cross join lateral unnest(w.queues) as served (queue)
+    where other_names.kind = 'queue'
+  )
+  select case when other_names.name not in (select k.name from known k) then
+    array(select k.name from known k order by k.name limit max_names)
+  end
+$$;
+
 -- One kind of scope by name, page by page; of one tenant only what concerns its jobs.
 create or replace function scope_figures(
   kind text, only_tenant text, only_name text, after text, max_names integer

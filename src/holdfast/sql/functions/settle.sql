@@ -33,6 +33,8 @@ declare
   numbers integer[];
   tenants text[];
   targets text[];
+  -- Not now(): a handler's own transaction (`ctx.transaction()`) may have begun long before its job ends.
+  moment  timestamptz := clock_timestamp();
 begin
   if results is not null then
     perform check_results(job_ids, results);
@@ -52,14 +54,15 @@ begin
     returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
   ), ended as (
     update jobs j
-    set state = 'success', result = results[gone.position], finished_at = now(), updated_at = now(), dedup_key = null
+    set state = 'success', result = results[gone.position], finished_at = moment, updated_at = moment, dedup_key = null
     from gone
     where j.id = any (job_ids) and j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
     returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position
   ), logged as (
-    insert into job_attempts (job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
-    select e.id, e.attempt, e.claimed_at, milliseconds(e.claimed_at - e.ready_at),
-      greatest(coalesce(durations_ms[e.position], milliseconds(now() - e.claimed_at)), 0), 'success', e.worker,
+    insert into job_attempts (
+      job_id, attempt, started_at, finished_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
+    select e.id, e.attempt, e.claimed_at, moment, milliseconds(e.claimed_at - e.ready_at),
+      greatest(coalesce(durations_ms[e.position], milliseconds(moment - e.claimed_at)), 0), 'success', e.worker,
       left(log_excerpts[e.position], 10000)
     from ended e
     where (select true from job_attempts t where t.job_id = e.id and t.attempt = e.attempt limit 1) is null

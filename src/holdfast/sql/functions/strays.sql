@@ -206,7 +206,7 @@ begin
 end
 $$;
 
--- Targets whose head has ended or is gone get another.
+-- Targets whose head has ended or is gone get another, unless that is about to happen anyway.
 create or replace function replace_heads(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -221,24 +221,28 @@ declare
   tenants text[];
   targets text[];
 begin
-  select
-    array_agg(v.tenant) filter (where lost), array_agg(v.target) filter (where lost),
-    max(array[v.tenant, v.target]) filter (where v.number = max_rows)
-  into tenants, targets, reached
-  from (
+  with visited as materialized (
     select h.tenant, h.target, h.job_id, row_number() over (order by h.tenant, h.target) as number
     from heads h
     where (h.tenant, h.target) > (coalesce(after[1], ''), coalesce(after[2], ''))
     order by h.tenant, h.target
-    limit max_rows) v
-  cross join lateral (
-    select not exists (
+    limit max_rows
+  ), lost as (
+    select array_agg(v.tenant) as tenants, array_agg(v.target) as targets
+    from visited v
+    where not exists (
       select from jobs j
-      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created')) as lost) head;
+      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created'))
+  )
+  select fault.tenants, fault.targets, (select array[v.tenant, v.target] from visited v where v.number = max_rows)
+  into tenants, targets, reached
+  from lost
+  cross join lateral uncalled(lost.tenants, lost.targets) fault;
   if targets is not null then
     perform seat(tenants, targets);
   end if;
   mended := coalesce(cardinality(targets), 0);
+  perform note_repair('head-replaced', mended);
   return next;
 end
 $$;
@@ -274,21 +278,48 @@ begin
       order by w.tenant, w.target
       limit 1) following
     where line.number < max_rows
+  ), headless as (
+    select array_agg(line.tenant) as tenants, array_agg(line.target) as targets
+    from line
+    where not exists (
+      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null)
   )
-  select
-    array_agg(line.tenant) filter (where lost), array_agg(line.target) filter (where lost),
-    max(array[line.tenant, line.target]) filter (where line.number = max_rows)
+  select fault.tenants, fault.targets, (select array[line.tenant, line.target] from line where line.number = max_rows)
   into tenants, targets, reached
-  from line
-  cross join lateral (
-    select not exists (
-      select from heads h where h.tenant = line.tenant and h.target = line.target and h.job_id is not null) as lost) head;
+  from headless
+  cross join lateral uncalled(headless.tenants, headless.targets) fault;
   if targets is not null then
     perform seat(tenants, targets);
   end if;
   mended := coalesce(cardinality(targets), 0);
+  perform note_repair('target-without-head', mended);
   return next;
 end
+$$;
+
+-- Those of the given targets that nobody has called for; null if there are none. A call is recorded with the job, and
+-- `elect_from` answers it soon after: until then, a line without a head is the normal course. It is stable so that it
+-- sees the snapshot of the query that found the targets: a call that is answered in between would look like a fault.
+-- Where more calls wait than are looked at here, nothing is a fault yet: a later walk decides.
+create or replace function uncalled(found_tenants text[], found_targets text[], max_calls integer default 10000)
+returns table (tenants text[], targets text[])
+language sql stable
+set search_path from current
+as $$
+  with pending as materialized (
+    select c.tenant, c.target
+    from calls c
+    where found_targets is not null
+    limit max_calls + 1
+  )
+  select array_agg(f.tenant), array_agg(f.target)
+  from (
+    select u.tenant, u.target
+    from unnest(found_tenants, found_targets) as u (tenant, target)
+    where (select count(*) from pending) <= max_calls
+    except
+    select p.tenant, p.target
+    from pending p) f
 $$;
 
 -- Permits of keys that nobody has used for an hour, or for longer than any rate lasts, are forgotten.

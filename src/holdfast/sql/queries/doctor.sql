@@ -138,8 +138,8 @@ from (
   where s.queue is distinct from 'holdfast') count;
 
 -- name: doctor_unhandled
--- Types and queues with ready jobs that no live worker takes.
-select s.type, s.queue
+-- Types and queues with ready jobs of a tenant that no live worker takes.
+select s.type, s.queue, s.tenant
 from holdfast.streams s
 where s.queue <> 'holdfast'
   and exists (select from holdfast.ready r where r.stream in (s.id, -s.id))
@@ -148,8 +148,9 @@ where s.queue <> 'holdfast'
     from holdfast.workers w
     where w.heartbeat_at between now() - make_interval(secs => $1::double precision) and now() + interval '5 seconds'
       and s.type = any (w.types)
-      and (w.queues is null or s.queue = any (w.queues)))
-order by 1, 2
+      and (w.queues is null or s.queue = any (w.queues))
+      and (w.tenants is null or s.tenant = any (w.tenants)))
+order by 1, 2, 3
 limit 20;
 
 -- name: doctor_blocked

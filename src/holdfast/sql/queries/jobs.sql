@@ -76,6 +76,10 @@ select holdfast.payload_limit() as bytes;
 -- By which shapes payloads of these types are judged.
 select type, mode, digest, shape from holdfast.accepted_payloads($1::text[], $2::text[]);
 
+-- name: other_names
+-- The names that there are instead of one that nobody knows; null if it is known.
+select holdfast.other_names($1, $2) as names;
+
 -- name: answered_key
 -- The job that an idempotency key has.
 select job_id, state, outcome from holdfast.answered_key($1, $2, $3, $4::text::jsonb);

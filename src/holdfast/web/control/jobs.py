@@ -227,7 +227,7 @@ def _told(answer: JobRef | HoldfastError | ValidationError, place: int, below: s
         return {"jobId": str(answer.id), "status": answer.status.value}
     within = f"/jobs/{place}"
     if isinstance(answer, ValidationError):
-        return {"problem": problem_of(answer, within=within).body(below)}
+        return {"problem": problem_of(answer, Submission, within=within).body(below)}
     return {"problem": translated(answer, within=within).body(below)}
 
 

@@ -1,0 +1,38 @@
+"""Says on standard error which variables look like settings and are none: nobody reads a misspelt one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from holdfast.cli.output import echo
+from holdfast.cli.shutdown import LEASH
+from holdfast.config import ENTRIES
+from holdfast.model.names import did_you_mean
+
+__all__ = ["tell_unknown_variables"]
+
+_PREFIX = "HOLDFAST_"
+_SETTINGS = frozenset(entry.variable.removeprefix(_PREFIX) for entry in ENTRIES)
+#: What Holdfast's own processes, the setup, and the tests of users and of Holdfast are told.
+_OTHERS = re.compile(r"HOLDFAST_(LEASH|REMAINS|SETUP|(TEST|CHAOS)_\w+)")
+#: What Kubernetes and Docker tell every container about a service whose name begins with "holdfast".
+_SERVICES = re.compile(r"HOLDFAST_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?=|PORT_\d+_(TCP|UDP)(_\w+)?=|PORT=(tcp|udp)://)")
+
+
+def tell_unknown_variables(environment: Mapping[str, str] | None = None) -> None:
+    """Name each of them, and the setting that may be meant. A child leaves that to the process that started it."""
+    environment = os.environ if environment is None else environment
+    if LEASH in environment:
+        return
+    for name, value in sorted(environment.items()):
+        if name.startswith(_PREFIX) and not _is_known(name, value):
+            advice = did_you_mean(name.removeprefix(_PREFIX), _SETTINGS, prefix=_PREFIX)
+            echo(f"{name} is not a setting{advice}", err=True)
+
+
+def _is_known(name: str, value: str) -> bool:
+    if name.removeprefix(_PREFIX) in _SETTINGS or _OTHERS.fullmatch(name):
+        return True
+    return _SERVICES.match(f"{name}={value}") is not None
