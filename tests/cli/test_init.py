@@ -19,7 +19,7 @@ from tests.cli.conftest import ROOT, invoke
 from tests.contracts.test_docs import PYTEST, snippets
 from tests.harness import warm
 
-NAMES = ["app.py", "compose.yaml", "test_app.py"]
+NAMES = ["app.py", "compose.yaml", "pytest.ini", "test_app.py"]
 
 
 @pytest.fixture

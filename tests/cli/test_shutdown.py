@@ -98,8 +98,8 @@ async def test_observers_that_block_the_loop_when_a_worker_starts_or_stops_are_g
         hanging = app(tmp_path, observed=moment, name=moment)
         grace = {"HOLDFAST_SHUTDOWN_GRACE_PERIOD_SECONDS": "0"}
         workers[moment] = start("worker", "--app", hanging, folder=tmp_path, **grace)
-        await until(lambda moment=moment: len(workers[moment].lines("started")) == 1)
     await workers["started"].wrote("observes")
+    await until(lambda: len(workers["stopped"].lines("started")) == 1)
     for worker in workers.values():
         worker.process.send_signal(signal.SIGTERM)
     for worker in workers.values():

@@ -353,11 +353,10 @@ class Steering(RuleBasedStateMachine):
                 for _ in range(3):
                     self.do(walk(self.conn, "forget_streams"))
             case _:
-                # Nothing needs to be mended; targets whose call is still under way are seated.
+                # Nothing needs to be mended, and targets whose call is still under way are left to the duty that seats.
                 mended = self.do(self.conn.fetch("select job_id, repair from reconcile() where repair is not null"))
                 assert mended == []
                 self.do(self.conn.execute(MAINTAIN))
-                self.model.look_at_all_lines()
 
     # What must hold
 

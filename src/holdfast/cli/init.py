@@ -17,6 +17,7 @@ __all__ = ["init"]
 _FILES = {
     "app.py": "a job, and a program that enqueues and runs it",
     "test_app.py": "a test of that job",
+    "pytest.ini": "what pytest is to know: which app is tested, and that tests may be coroutines",
     "compose.yaml": "PostgreSQL, a worker and the HTTP server, in containers",
 }
 
@@ -40,5 +41,5 @@ def init(folder: Path) -> None:
     echo("\nNext, there:")
     echo("  python app.py                 runs a job on a PostgreSQL of its own, in .holdfast")
     echo("  holdfast up --app app:hf      runs PostgreSQL, the HTTP API and a worker for it")
-    echo("  pytest                        tests the job (pip install 'holdfast[testing]')")
+    echo("  pytest                        tests the job (pip install 'holdfast[testing]' pytest-asyncio)")
     echo("  docker compose up --build     PostgreSQL and a worker in containers")
