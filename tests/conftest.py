@@ -6,6 +6,7 @@ The server is the embedded one, shared by all xdist workers and stopped when the
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import secrets
@@ -31,6 +32,9 @@ from tests.harness.order import is_long, spread
 from tests.harness.slowness import Slowness
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
+
+# Thousands of modules and tests live as long as the process: the collector is to pass them over.
+gc.disable()
 
 # Hundreds of the tests' processes import the same modules: without compiled files each compiles them anew, for
 # longer than the rest of its start takes. An environment that forbids them is overruled, here and for all children.
@@ -67,6 +71,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Spread long tests over the processes, after all tests were shuffled."""
     if (worker := getattr(config, "workerinput", None)) is not None:
         items[:] = spread(items, worker["workercount"], is_long)
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is something to collect."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
