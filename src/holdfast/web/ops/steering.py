@@ -103,8 +103,8 @@ def _checked(value: Any) -> Rate:
 #: In the description, a part of what is understood: `{"count": 100, "seconds": 60}` is, too, which servers before took.
 _RATE = {
     "type": "string",
-    "pattern": "^[1-9][0-9]{0,3}/[1-9]?[0-9]?(s|min|h)$",
-    "examples": ["10/s", "100/min", "5/30s"],
+    "pattern": "^[1-9][0-9]{0,3}/[1-9]?[0-9]?(s|min|h)$|^[1-9][0-9]{0,3}/d$",
+    "examples": ["10/s", "100/min", "1000/d", "5/30s"],
     "description": "So many starts per time, 31 days at most.",
 }
 
