@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -14,6 +13,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError
+from holdfast.model.names import nearest
 
 __all__ = ["app_option", "load_app"]
 
@@ -39,9 +39,9 @@ def load_app(name: str) -> Holdfast:
     advice = f"; it has {', '.join(f'{module_name}:{app}' for app in apps)}" if apps else ""
     if found is not None:
         raise click.UsageError(f"{name} is a {type(found).__name__}, not a Holdfast app{advice}")
-    near = difflib.get_close_matches(attribute, vars(module), n=1)
+    near = nearest(attribute, vars(module))
     raise click.UsageError(
-        f"the module {module_name!r} has no {attribute!r}{advice or (f'; did you mean {near[0]!r}?' if near else '')}"
+        f"the module {module_name!r} has no {attribute!r}{advice or (f'; did you mean {near!r}?' if near else '')}"
     )
 
 

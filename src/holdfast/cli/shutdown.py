@@ -60,7 +60,7 @@ def _came_early(number: int, _frame: object) -> None:
 
 
 def asked_early() -> bool:
-    """Whether this process was asked to stop since then."""
+    """Whether this process was asked to stop since `note_early`."""
     if leash := os.environ.get(LEASH):
         return any(number != signal.SIGINT for number in _early) or bool(select.select([int(leash)], [], [], 0)[0])
     return bool(_early)

@@ -20,7 +20,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -38,6 +37,7 @@ from holdfast.app import Handler, Holdfast
 from holdfast.config import ENTRIES, Config
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.integrations.handover import hand_over
+from holdfast.model.names import nearest
 from holdfast.worker.middleware import Middleware
 
 __all__ = ["FlaskHoldfast", "current_holdfast"]
@@ -169,8 +169,8 @@ def _config(app: Flask) -> Config:
     known = {entry.variable: entry.name for entry in ENTRIES}
     given = {name: value for name, value in app.config.items() if name.startswith("HOLDFAST_")}
     for name in given.keys() - known.keys():
-        near = difflib.get_close_matches(name, known, n=1)
-        raise ConfigError(f"unknown setting {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+        near = nearest(name, known)
+        raise ConfigError(f"unknown setting {name!r}{f'; did you mean {near!r}?' if near else ''}")
     return Config.load(**{known[name]: value for name, value in given.items()})
 
 

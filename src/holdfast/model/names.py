@@ -7,7 +7,12 @@ from collections.abc import Iterable
 
 from holdfast.errors import InvalidInput
 
-__all__ = ["did_you_mean", "refuse_unknown"]
+__all__ = ["did_you_mean", "nearest", "refuse_unknown"]
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant, if there is one."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
@@ -15,8 +20,8 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
 
     A `prefix` that all of them have is left out of what is compared.
     """
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {prefix}{near[0]}?" if near else ""
+    near = nearest(name, known)
+    return f"; did you mean {prefix}{near}?" if near else ""
 
 
 def refuse_unknown(what: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -24,6 +29,6 @@ def refuse_unknown(what: str, names: Iterable[str], known: Iterable[str]) -> Non
     known = list(known)
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            near = nearest(name, known)
+            advice = f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
             raise InvalidInput(f"unknown {what} {name!r}; {advice}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,6 +10,7 @@ from typing import Any, TypedDict
 from holdfast.app import Handler
 from holdfast.errors import InvalidInput
 from holdfast.model.job import Job
+from holdfast.model.names import nearest
 
 __all__ = ["Expectation", "Expected"]
 
@@ -48,8 +48,8 @@ class Expectation:
     ) -> None:
         unknown = [name for name in expected if name not in Expected.__annotations__]
         if unknown:
-            near = difflib.get_close_matches(unknown[0], Expected.__annotations__, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(Expected.__annotations__)}"
+            near = nearest(unknown[0], Expected.__annotations__)
+            advice = f"did you mean {near!r}?" if near else f"known are {', '.join(Expected.__annotations__)}"
             raise InvalidInput(f"nothing is known of {unknown[0]!r}; {advice}")
         self.type = job_type.name if isinstance(job_type, Handler) else job_type
         self._expected = dict(expected)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from holdfast.app import Holdfast
 from holdfast.config import Config
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.lifecycle.portal import Portal
+from holdfast.model.names import nearest
 from holdfast.store.embedded import EmbeddedError, EmbeddedPostgres
 from holdfast.testing.databases import SERVER_SETTINGS, create, drop
 from holdfast.testing.jobs import Jobs
@@ -90,6 +90,6 @@ def load_app(name: str, folder: Path) -> Holdfast:
     if isinstance(found, Holdfast):
         return found
     apps = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
-    near = apps or difflib.get_close_matches(attribute, vars(module), n=1)
-    advice = f"; did you mean {module_name}:{near[0]}?" if near else ""
+    near = apps[0] if apps else nearest(attribute, vars(module))
+    advice = f"; did you mean {module_name}:{near}?" if near else ""
     raise InvalidInput(f"holdfast_app: {name} is not a Holdfast app{advice}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from typing import Any
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
+
+from holdfast.model.names import nearest
 
 __all__ = ["KEYS", "Settings", "faults", "read", "unknown_keys"]
 
@@ -80,8 +81,8 @@ def unknown_keys(name: str, given: Mapping[str, Any], known: Mapping[str, Any]) 
     found = []
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(str(key).upper(), known, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            near = nearest(str(key).upper(), known)
+            advice = f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
             found.append(f"{name} has the unknown key {key!r}; {advice}")
     return found
 
