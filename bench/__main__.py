@@ -9,6 +9,7 @@ import sys
 
 import asyncpg
 
+import bench.options
 from bench import cells, report, venvs
 from bench.field import HOLDFAST, LIMITS, Contestant, chosen
 from bench.meters import PostgresMeter
@@ -21,7 +22,10 @@ from holdfast.lifecycle import loops
 
 
 def main() -> None:
-    """Run what the environment asks for."""
+    """Run what the environment asks for; with any argument, say what that can be."""
+    if len(sys.argv) > 1:
+        print(bench.options.__doc__)
+        return
     options = Options.load(os.environ)
     cells.chosen(options)
     started = now()

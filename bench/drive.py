@@ -4,6 +4,8 @@
 - `prepare`: make the system's tables, in an empty database;
 - `one COUNT BYTES`: enqueue one job after the other, each accepted before the next is sent;
 - `bulk COUNT BYTES BATCH`: enqueue in batches, where the system offers that;
+- `tasks COUNT BYTES TASKS`: enqueue one by one from so many tasks of one event loop;
+- `threads COUNT BYTES THREADS`: the same from so many threads, by the system's blocking call;
 - `paced COUNT BYTES RATE`: enqueue so many per second, at even distances, never waiting for the answers of others;
 - `work CONCURRENCY`: run one worker process until SIGTERM;
 - `unfinished`: how many jobs the system has not recorded as done.
@@ -20,7 +22,9 @@ import json
 import os
 import sys
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 from bench.tally import stamped
@@ -41,7 +45,7 @@ class Client(Protocol):
 
 
 class System(Protocol):
-    """What a module in `bench.systems` offers."""
+    """What a module in `bench.systems` offers; some have no `blocking`."""
 
     async def prepare(self, url: str) -> None:
         """Make tables and whatever else is needed, once, in an empty database."""
@@ -49,6 +53,10 @@ class System(Protocol):
 
     def client(self, url: str) -> AbstractAsyncContextManager[Client]:
         """An open client, in its best documented configuration."""
+        ...
+
+    def blocking(self, url: str) -> AbstractContextManager[Callable[[str], object]]:
+        """How a thread enqueues one job, for many threads at once."""
         ...
 
     def work(self, url: str, concurrency: int) -> None:
@@ -75,6 +83,34 @@ async def _bulk(client: Client, count: int, size: int, batch: int) -> dict[str, 
     return {"seconds": time.monotonic() - began, "count": count}
 
 
+async def _tasks(client: Client, count: int, size: int, tasks: int) -> dict[str, Any]:
+    left = iter(range(count))
+
+    async def call() -> None:
+        for _ in left:
+            await client.one(stamped(size))
+
+    began = time.monotonic()
+    await asyncio.gather(*(call() for _ in range(tasks)))
+    return {"seconds": time.monotonic() - began, "count": count}
+
+
+def _threads(system: System, url: str, count: int, size: int, threads: int) -> dict[str, Any]:
+    if not hasattr(system, "blocking"):
+        raise NotImplementedError
+    with system.blocking(url) as enqueue, ThreadPoolExecutor(threads) as pool:
+        left = iter(range(count))
+
+        def call(_number: int) -> None:
+            for _ in left:
+                enqueue(stamped(size))
+
+        enqueue(stamped(size))  # connections are not part of it
+        began = time.monotonic()
+        list(pool.map(call, range(threads)))
+        return {"seconds": time.monotonic() - began, "count": count}
+
+
 async def _paced(client: Client, count: int, size: int, rate: float) -> dict[str, Any]:
     began, late, under_way = time.monotonic(), 0.0, set[asyncio.Task[None]]()
     for number in range(count):
@@ -95,6 +131,8 @@ async def _with_client(system: System, url: str, verb: str, numbers: list[int]) 
                 return await _one(client, count, size)
             case "bulk", [count, size, batch]:
                 return await _bulk(client, count, size, batch)
+            case "tasks", [count, size, tasks]:
+                return await _tasks(client, count, size, tasks)
             case "paced", [count, size, rate]:
                 return await _paced(client, count, size, rate)
     raise SystemExit(f"unknown: {verb} {numbers}")
@@ -118,6 +156,8 @@ def main() -> None:
     if verb == "prepare":
         asyncio.run(system.prepare(url))
         answer: dict[str, Any] = {}
+    elif verb == "threads":
+        answer = _threads(system, url, *numbers)
     elif verb == "unfinished":
         answer = {"unfinished": asyncio.run(system.unfinished(url))}
     else:

@@ -13,13 +13,17 @@ Kind = Literal["ours", "python", "rust"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """One system; its module in `bench.systems` has its name. `kind` tells what its core is written in."""
+    """One system; its module in `bench.systems` has its name. `kind` tells what its core is written in.
+
+    `only` is the one kind of cell in which it takes part, where it is a variant of another system.
+    """
 
     name: str
     title: str
     store: Store
     kind: Kind
     requirements: tuple[str, ...] = ()
+    only: str = ""
 
 
 HOLDFAST = Contestant(name="holdfast", title="Holdfast", store="postgres", kind="ours")
@@ -27,8 +31,12 @@ HOLDFAST = Contestant(name="holdfast", title="Holdfast", store="postgres", kind=
 _UVLOOP = "uvloop==0.23.0"
 _PSYCOPG = "psycopg[binary]==3.3.8"
 _REDIS = "redis[hiredis]==8.1.0"
+_PGQUEUER = ("pgqueuer==1.6.0", "asyncpg==0.32.0", _PSYCOPG, _UVLOOP)
+#: Variants, and the one kind of cell in which they differ from the system itself.
+_ONLY = {"pgqueuer_1000": "drain"}
 _PEERS = (
-    ("pgqueuer", "PgQueuer", "postgres", "python", ("pgqueuer==1.6.0", "asyncpg==0.32.0", _UVLOOP)),
+    ("pgqueuer", "PgQueuer", "postgres", "python", _PGQUEUER),
+    ("pgqueuer_1000", "PgQueuer, batches of 1000", "postgres", "python", _PGQUEUER),
     ("awa", "awa", "postgres", "rust", ("awa-pg==0.6.9", _UVLOOP)),
     ("procrastinate", "Procrastinate", "postgres", "python", ("procrastinate==3.10.0", _PSYCOPG)),
     ("chancy", "Chancy", "postgres", "python", ("chancy==0.26.0", _PSYCOPG)),
@@ -47,7 +55,14 @@ _PEERS = (
     ("rq", "RQ (Redis)", "redis", "python", ("rq==2.12.0", _REDIS)),
 )
 FIELD: tuple[Contestant, ...] = tuple(
-    Contestant(name=name, title=title, store=store, kind=kind, requirements=requirements)  # type: ignore[arg-type]
+    Contestant(
+        name=name,
+        title=title,
+        store=store,  # type: ignore[arg-type]
+        kind=kind,  # type: ignore[arg-type]
+        requirements=requirements,
+        only=_ONLY.get(name, ""),
+    )
     for name, title, store, kind, requirements in _PEERS
 )
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from bench import plot, venvs
+from bench.cells.enqueue import TASKS, THREADS
 from bench.cells.states import STATES
 from bench.results import Result, Spread
 from bench.tables import Table, number
@@ -20,6 +21,8 @@ __all__ = ["render", "show"]
 MEASURES = (
     ("enqueue-one", "per_second", "enqueue one at a time, jobs/s"),
     ("enqueue-bulk", "per_second", "enqueue by 1000, jobs/s"),
+    *((f"enqueue-tasks-{n}", "per_second", f"enqueue from {n} tasks, jobs/s") for n in TASKS),
+    *((f"enqueue-threads-{n}", "per_second", f"enqueue from {n} threads, jobs/s") for n in THREADS),
     ("drain-1x100", "per_second", "drain, 1 process, 100 B, jobs/s"),
     ("drain-2x100", "per_second", "drain, 2 processes, 100 B, jobs/s"),
     ("drain-1x4000", "per_second", "drain, 1 process, 4 kB, jobs/s"),

@@ -21,7 +21,7 @@ from bench.servers import ROOT, tied
 
 __all__ = ["Runner", "RunnerError", "Workers"]
 
-_NO_BULK = "NotImplementedError"
+_NO_SUCH_CALL = "NotImplementedError"
 
 
 class RunnerError(Exception):
@@ -33,7 +33,7 @@ class Runner:
 
     def __init__(self, contestant: Contestant, python: Path) -> None:
         self.contestant, self._python = contestant, python
-        self.has_bulk = True
+        self._lacks: set[str] = set()
 
     async def prepare(self, url: str) -> None:
         """Make its tables."""
@@ -46,14 +46,27 @@ class Runner:
 
     async def bulk(self, url: str, count: int, size: int) -> float:
         """Enqueue in batches; how many a second. NotImplementedError where the system has no such call."""
-        if not self.has_bulk:
+        return await self._offered(url, "bulk", count, size, BATCH)
+
+    async def tasks(self, tasks: int, url: str, count: int, size: int) -> float:
+        """Enqueue one by one from so many tasks; how many a second."""
+        answer = await self._do(url, "tasks", count, size, tasks)
+        return count / float(answer["seconds"])
+
+    async def threads(self, threads: int, url: str, count: int, size: int) -> float:
+        """Enqueue one by one from so many threads; how many a second. NotImplementedError without a blocking call."""
+        return await self._offered(url, "threads", count, size, threads)
+
+    async def _offered(self, url: str, verb: str, count: int, *numbers: int) -> float:
+        """How many a second by a verb that not every system has."""
+        if verb in self._lacks:
             raise NotImplementedError
         try:
-            answer = await self._do(url, "bulk", count, size, BATCH)
+            answer = await self._do(url, verb, count, *numbers)
         except RunnerError as error:
-            if _NO_BULK not in str(error):
+            if _NO_SUCH_CALL not in str(error):
                 raise
-            self.has_bulk = False
+            self._lacks.add(verb)
             raise NotImplementedError from None
         return count / float(answer["seconds"])
 

@@ -63,9 +63,13 @@ class Stage:
         """Ourselves."""
         return self.runners[HOLDFAST.name]
 
+    def runners_of(self, kind: str) -> list[tuple[str, Runner]]:
+        """Those who take part in a kind of cell, by name."""
+        return [(name, runner) for name, runner in self.runners.items() if runner.contestant.only in ("", kind)]
+
     def postgres_runners(self) -> list[Runner]:
         """Ourselves and, where that was asked for, the peers on PostgreSQL: for bad states and long loads."""
-        peers = [runner for runner in self.runners.values() if runner.contestant.store == "postgres"]
+        peers = [runner for _, runner in self.runners_of("states") if runner.contestant.store == "postgres"]
         return peers if self.options.peer_states else [self.holdfast]
 
     async def interleave(self, cell: str, measures: Mapping[str, Measure]) -> None:

@@ -45,7 +45,7 @@ def calm_of(result: Result, state: str, system: str) -> str:
 def _drains(result: Result) -> Iterator[Verdict]:
     for name, about in result.systems.items():
         if about["kind"] == "python" and about["store"] == "postgres":
-            yield _at_least(result, _DRAIN, name, 1.5)
+            yield _at_least(result, _DRAIN, name, 2.0 if name.startswith("pgqueuer") else 1.5)
         elif about["kind"] == "rust" or (about["kind"] == "python" and about["store"] == "redis"):
             yield _at_least(result, _DRAIN, name, 1.0)
     yield _at_least(result, _DRAIN, "loop", 0.7)
@@ -74,10 +74,19 @@ def _drains(result: Result) -> Iterator[Verdict]:
 
 
 def _enqueues(result: Result) -> Iterator[Verdict]:
-    fastest = _fastest_peer(result, "enqueue-bulk")
-    if fastest:
-        yield _at_least(result, "enqueue-bulk", fastest, 2.0)
+    if "pgqueuer" in result.systems:
+        yield _at_least(result, "enqueue-bulk", "pgqueuer", 1.5)
     yield _at_least(result, "enqueue-one", "insert", 0.8)
+    yield _at_least(result, "enqueue-tasks-50", "insert", 2.0)
+    steady = result.ratio(("enqueue-tasks-200", _US), ("enqueue-tasks-50", _US), "per_second")
+    yield Verdict(
+        claim="enqueue from 200 tasks ÷ from 50",
+        found=_told(steady),
+        target="≥ 0.90",
+        holds=None if steady is None else steady >= 0.9,
+    )
+    if "celery" in result.systems:
+        yield _at_least(result, "enqueue-threads-50", "celery", 4.0)
     peer = _fastest_peer(result, "enqueue-one")
     ours = result.spread("enqueue-one", _US, "per_second")
     theirs = result.spread("enqueue-one", peer, "per_second") if peer else None

@@ -11,7 +11,6 @@ import os
 import random
 import secrets
 import shutil
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -24,8 +23,8 @@ from hypothesis import HealthCheck, settings
 
 from holdfast.config import Config
 from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.kit_databases import SERVER_SETTINGS
 from holdfast.store.known_types import Connection
-from holdfast.testing.databases import SERVER_SETTINGS
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
 from tests.harness.order import is_long, spread
@@ -35,11 +34,6 @@ ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
 # Thousands of modules and tests live as long as the process: the collector is to pass them over.
 gc.disable()
-
-# Hundreds of the tests' processes import the same modules: without compiled files each compiles them anew, for
-# longer than the rest of its start takes. An environment that forbids them is overruled, here and for all children.
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # How quickly examples are made says more about what runs beside the test than about the test.
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -62,6 +56,9 @@ def _place() -> Path:
 #: The controller chooses the folder, the xdist workers inherit it.
 HOME = Path(os.environ.setdefault("PYTEST_SERVER", str(_place() / f"hf-tests-{uuid4().hex[:8]}")))
 
+#: What tests copy for servers of their own.
+COPIES = HOME.with_name(f"{HOME.name}-copies")
+
 #: Several tests run whole workers side by side, each with connections of its own.
 ROOM = {"max_connections": "600"} | ({"max_wal_size": "1GB"} if HOME.parent == MEMORY else {})
 
@@ -82,9 +79,12 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The controller leaves nothing behind."""
-    if not hasattr(session.config, "workerinput") and HOME.exists():
+    if hasattr(session.config, "workerinput"):
+        return
+    if HOME.exists():
         EmbeddedPostgres(HOME).stop()
         shutil.rmtree(HOME)
+    shutil.rmtree(COPIES, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -14,6 +14,8 @@ __all__ = ["CELLS", "chosen", "measure"]
 CELLS: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
     "enqueue-one": enqueue.one,
     "enqueue-bulk": enqueue.bulk,
+    **{f"enqueue-tasks-{number}": partial(enqueue.tasks, number=number) for number in enqueue.TASKS},
+    **{f"enqueue-threads-{number}": partial(enqueue.threads, number=number) for number in enqueue.THREADS},
     **{
         f"drain-{processes}x{size}": partial(drain.run, processes=processes, size=size)
         for size in (SMALL, drain.LARGE)

@@ -17,7 +17,7 @@ _SETTLED = 3.0
 
 async def run(stage: Stage) -> None:
     """Once for each system: the figures hardly vary."""
-    for name, runner in stage.runners.items():
+    for name, runner in stage.runners_of("idle"):
         await stage.measure("idle", name, 0, partial(_measure, stage, runner))
 
 

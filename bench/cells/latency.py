@@ -23,7 +23,7 @@ _WARM = 20
 
 async def run(stage: Stage) -> None:
     """Each system in turn."""
-    measures: dict[str, Measure] = {n: partial(_measure, stage, runner) for n, runner in stage.runners.items()}
+    measures: dict[str, Measure] = {n: partial(_measure, stage, runner) for n, runner in stage.runners_of("latency")}
     measures["insert"] = partial(_commit, stage)
     await stage.interleave("latency", measures)
 

@@ -9,7 +9,7 @@ one by one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from celery import Celery
 from redis import Redis
@@ -38,6 +38,14 @@ async def client(url: str) -> AsyncIterator[_Client]:
     """The app, with its own pool of connections."""
     app.conf.broker_url = url
     yield _Client()
+    app.close()
+
+
+@contextlib.contextmanager
+def blocking(url: str) -> Iterator[Callable[[str], object]]:
+    """The same; all its calls block."""
+    app.conf.broker_url = url
+    yield noop.delay
     app.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import asyncpg
 
@@ -47,6 +47,13 @@ async def client(url: str) -> AsyncIterator[_Client]:
     """An open app."""
     async with Holdfast(url) as hf:
         yield _Client(hf)
+
+
+@contextlib.contextmanager
+def blocking(url: str) -> Iterator[Callable[[str], object]]:
+    """The blocking face of an app."""
+    with Holdfast(url).sync as sync:
+        yield lambda text: sync.enqueue("bench.noop", {"text": text})
 
 
 def work(url: str, concurrency: int) -> None:  # noqa: ARG001 - the app has it from BENCH_URL

@@ -1,9 +1,10 @@
 """PgQueuer, on asyncpg and uvloop, tables all logged and vacuumed as its tuning guide says.
 
 The worker has one connection of its own, as the guide advises, and claims half of the concurrency at a time, the
-most it allows: smaller batches, a pool, and several managers in the process (as in its own benchmark) were slower,
-and no cap on running jobs was no faster. Producers have a pool, as the guide advises; its connections are not reset
-after each use, which would cost a round trip per job. Finished jobs move to the log.
+most it allows with that cap (`bench.systems.pgqueuer_1000` has another): smaller batches, a pool, and several managers
+in the process (as in its own benchmark) were slower, and no cap on running jobs was no faster. Producers have a pool,
+as the guide advises; its connections are not reset after each use, which would cost a round trip per job. Threads have
+a connection of psycopg each. Finished jobs move to the log.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import asyncpg
+import psycopg
 import uvloop
 from pgqueuer import AsyncpgDriver, AsyncpgPoolDriver, Job, PgQueuer, Queries
+from pgqueuer.db import SyncPsycopgDriver
+from pgqueuer.queries import SyncQueries
 
 from bench.tally import note
 
@@ -50,9 +55,25 @@ async def client(url: str) -> AsyncIterator[_Client]:
         yield _Client(Queries(AsyncpgPoolDriver(pool)))
 
 
+@contextlib.contextmanager
+def blocking(url: str) -> Iterator[Callable[[str], object]]:
+    """A connection for each thread."""
+    own, connections = threading.local(), list[psycopg.Connection]()
+
+    def enqueue(text: str) -> None:
+        if not hasattr(own, "queries"):
+            connections.append(psycopg.connect(url, autocommit=True))
+            own.queries = SyncQueries(SyncPsycopgDriver(connections[-1]))
+        own.queries.enqueue("noop", text.encode())
+
+    yield enqueue
+    for conn in connections:
+        conn.close()
+
+
 def work(url: str, concurrency: int) -> None:
     """One manager, as `pgq run` has it."""
-    asyncio.run(_work(url, concurrency))
+    asyncio.run(work_in_batches(url, concurrency // 2))
 
 
 async def unfinished(url: str) -> int:
@@ -65,12 +86,13 @@ async def _noop(job: Job) -> None:
     note((job.payload or b"").decode())
 
 
-async def _work(url: str, concurrency: int) -> None:
+async def work_in_batches(url: str, batch: int) -> None:
+    """Run until SIGTERM, with twice as many handlers at a time as are claimed at once."""
     async with _connected(url) as conn:
         manager = PgQueuer(AsyncpgDriver(conn))
         manager.entrypoint("noop")(_noop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, manager.shutdown.set)
-        await manager.run(batch_size=concurrency // 2, max_concurrent_tasks=concurrency)
+        await manager.run(batch_size=batch, max_concurrent_tasks=2 * batch)
 
 
 @contextlib.asynccontextmanager

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
-from procrastinate import App, PsycopgConnector
-from psycopg import AsyncConnection
-from psycopg_pool import AsyncConnectionPool
+from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from bench.tally import note
 
@@ -50,6 +50,17 @@ async def client(url: str) -> AsyncIterator[_Client]:
         yield _Client()
 
 
+@contextlib.contextmanager
+def blocking(url: str) -> Iterator[Callable[[str], object]]:
+    """An open app of blocking code, with a pool alike."""
+    app = App(connector=SyncPsycopgConnector())
+    task = app.task(name="noop")(_noop)
+    pool = ConnectionPool(url, min_size=10, max_size=10, configure=_autocommit_blocking, open=False)
+    with pool, app.open(pool):
+        pool.wait()
+        yield lambda text: task.defer(text=text)
+
+
 def work(url: str, concurrency: int) -> None:
     """`procrastinate worker`."""
     asyncio.run(_work(url, concurrency))
@@ -77,3 +88,7 @@ async def _opened(url: str) -> AsyncIterator[None]:
 
 async def _autocommit(conn: AsyncConnection) -> None:
     await conn.set_autocommit(True)
+
+
+def _autocommit_blocking(conn: Connection) -> None:
+    conn.autocommit = True

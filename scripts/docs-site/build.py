@@ -76,7 +76,10 @@ def assemble(docs: Path) -> None:
 
 
 def moved(page: Path) -> str:
-    """The page's text with its links as they are in the site; of a link to what is not part of it, the words stay."""
+    """The page's text with its links as they are in the site; of a link to what is not part of it, the words stay.
+
+    A diagram is shown as its text: to draw it, a page would fetch a program from another server.
+    """
 
     def link(match: re.Match[str]) -> str:
         words, path, anchor = match[1], match[2], match[3] or ""
@@ -94,7 +97,9 @@ def moved(page: Path) -> str:
         return f"[{words}]({os.path.relpath(place, here.parent)}{anchor})"
 
     parts = CODE.split(page.read_text())
-    return "".join(part if part.startswith("```") else LINK.sub(link, part) for part in parts)
+    return "".join(
+        part.replace("```mermaid", "```text", 1) if part.startswith("```") else LINK.sub(link, part) for part in parts
+    )
 
 
 def navigation(docs: Path, made: Iterable[Path]) -> str:

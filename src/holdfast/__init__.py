@@ -28,12 +28,12 @@ from holdfast.errors import (
     Snooze,
     WaitTimeout,
 )
-from holdfast.model.job import Attempt, Event, Job, ListedJob
+from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.progress import Item, Reported
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.states import State, Status
-from holdfast.remote import Client
+from holdfast.remote import Client, HttpClient
 from holdfast.telemetry import events
 from holdfast.version import __version__
 from holdfast.worker.context import Context, SyncContext
@@ -48,18 +48,19 @@ __all__ = [
     "Conflict",
     "Context",
     "DatabaseUnavailable",
-    "Event",
     "Fatal",
     "Forbidden",
     "Handler",
     "Hold",
     "Holdfast",
     "HoldfastError",
+    "HttpClient",
     "Interrupted",
     "InvalidInput",
     "InvalidPayload",
     "Item",
     "Job",
+    "JobEvent",
     "JobRef",
     "KeyConflict",
     "LeaseLost",

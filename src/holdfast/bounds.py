@@ -62,13 +62,13 @@ BOUNDS = {
 }
 
 
-def delay_of(value: object) -> float | None:
-    """A delay as seconds, where one in the past means now; None if it is not one, or is out of bounds."""
+def delay_of(value: object, bound: str = "delay") -> float | None:
+    """A delay as seconds, where one in the past means now; None if it is not one, or is out of its bounds."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
-    most = BOUNDS["delay"].high
-    return max(0.0, float(seconds)) if -most <= seconds <= most else None
+    low, high, _ = BOUNDS[bound]
+    return max(float(low), float(seconds)) if -high <= seconds <= high else None
 
 
 def shown(value: object) -> str:

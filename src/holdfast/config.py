@@ -131,15 +131,15 @@ class Entry:
 _TIMEOUT = _seconds(*BOUNDS["timeout"][:2])
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry(name="database_url", default=None, parse=_url, description="PostgreSQL to use; none means the embedded one"),
-    Entry(name="direct_url", default=None, parse=_url, description="the same server past a pooler, for LISTEN"),
+    Entry(name="database_url", default=None, parse=_url, description="URL of PostgreSQL; embedded if not set"),
+    Entry(name="direct_url", default=None, parse=_url, description="URL of the server without a pooler, for LISTEN"),
     Entry(name="home", default=Path(".holdfast"), parse=Path, description="folder of the embedded PostgreSQL"),
     Entry(name="schema", default="holdfast", parse=_schema, description="schema of the engine in the database"),
     Entry(
         name="allow_fsync_off",
         default=False,
         parse=_flag,
-        description="use a server that runs with fsync off, which loses accepted jobs when it crashes; for tests only",
+        description="accept a server with fsync off, which loses accepted jobs when it crashes; for tests only",
     ),
     Entry(name="host", default="127.0.0.1", parse=_text, description="address that the HTTP server binds"),
     Entry(name="port", default=8080, parse=_whole(0, 65535), description="port of the HTTP server"),
@@ -147,22 +147,22 @@ ENTRIES: tuple[Entry, ...] = (
         name="shutdown_delay_seconds",
         default=0.0,
         parse=_seconds(0, 3600),
-        description="how long the HTTP server goes on after SIGTERM, while /readyz already answers 503",
+        description="how long the HTTP server keeps serving after SIGTERM, while /readyz answers 503",
     ),
     Entry(
         name="cors_origins",
         default="",
         parse=_origins,
-        description="origins of other sites whose pages may call the HTTP API, separated by commas; none if not given",
+        description="origins of other sites whose pages may call the HTTP API, separated by commas; none if not set",
     ),
     Entry(name="lanes", default="fast=3,general=5", parse=_lanes, description="slots per lane of a worker process"),
     Entry(
         name="batch_size",
         default=20,
         parse=_whole(1, 1000),
-        description="jobs per claim ahead of the slots; very short ones are claimed up to 40 batches ahead",
+        description="jobs per claim ahead of the slots; very short jobs are claimed up to 40 batches ahead",
     ),
-    Entry(name="poll_interval", default=1.0, parse=_seconds(0.01, 3600), description="seconds between looks for work"),
+    Entry(name="poll_interval", default=1.0, parse=_seconds(0.01, 3600), description="seconds between polls for work"),
     Entry(name="heartbeat_seconds", default=2.0, parse=_seconds(0.05, 3600), description="seconds between heartbeats"),
     Entry(name="fast_timeout_seconds", default=120.0, parse=_TIMEOUT, description="timeout of the fast lane"),
     Entry(name="general_timeout_seconds", default=1200.0, parse=_TIMEOUT, description="timeout of the general lane"),
@@ -170,27 +170,27 @@ ENTRIES: tuple[Entry, ...] = (
         name="shutdown_grace_period_seconds",
         default=300.0,
         parse=_seconds(0),
-        description="how long running jobs may go on after SIGTERM",
+        description="how long running jobs may continue after SIGTERM",
     ),
     Entry(
         name="drain_policy",
         default="auto",
         parse=_choice("auto", "pause", "requeue"),
-        description="what becomes of jobs that a drain cuts short; auto: those of types with on_failure=hold are "
-        "paused, others handed back; pause and requeue decide for all jobs with a target",
+        description="what becomes of jobs that a drain interrupts; auto: those of types with on_failure=hold are "
+        "paused, others handed back; pause and requeue apply to all jobs with a target",
     ),
     Entry(
         name="event_loop",
         default="auto",
         parse=_choice("auto", "asyncio", "uvloop"),
-        description="event loop of the processes that holdfast starts; auto: uvloop where it is installed",
+        description="event loop of the processes that holdfast starts; auto: uvloop if it is installed",
     ),
-    Entry(name="log_format", default="auto", parse=_choice("auto", "json", "text"), description="form of log lines"),
+    Entry(name="log_format", default="auto", parse=_choice("auto", "json", "text"), description="format of log lines"),
     Entry(
         name="log_level",
         default="INFO",
         parse=_choice("DEBUG", "INFO", "WARNING", "ERROR"),
-        description="least level logged",
+        description="lowest level that is logged",
     ),
     Entry(
         name="lease_sec_default",
@@ -203,7 +203,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="max_attempts_default",
         default=3,
         parse=_whole(1, 2**31 - 1),
-        description="failures and lost leases that a job may have",
+        description="how many failures and lost leases a job may have",
         engine=True,
     ),
     Entry(
@@ -217,7 +217,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="validate_payloads",
         default="refuse",
         parse=_choice("refuse", "warn", "off"),
-        description="what becomes of payloads over HTTP and by the command line that no live worker takes",
+        description="what to do with payloads, over HTTP or the command line, that no live worker accepts",
         engine=True,
     ),
     Entry(
@@ -231,7 +231,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="ageing_seconds",
         default=900.0,
         parse=_seconds(*BOUNDS["ageing"][:2]),
-        description="a job that waited longer goes first",
+        description="a job that has waited longer goes first within its tenant",
         engine=True,
     ),
     Entry(
@@ -245,21 +245,21 @@ ENTRIES: tuple[Entry, ...] = (
         name="retention_dead_days",
         default=30.0,
         parse=_number(*BOUNDS["retention_days"][:2]),
-        description="how long dead jobs are kept once acknowledged",
+        description="how long dead jobs are kept after they were acknowledged",
         engine=True,
     ),
     Entry(
         name="streams_per_tenant",
         default=10_000,
         parse=_whole(1, 10_000_000),
-        description="how many combinations of queue and job type a tenant may have in use",
+        description="how many combinations of queue and job type a tenant may use",
         engine=True,
     ),
     Entry(
         name="stream_idle_seconds",
         default=86_400.0,
         parse=_seconds(*BOUNDS["stream_idle"][:2]),
-        description="how long such a combination must have been idle before it is forgotten",
+        description="how long such a combination must be idle before it is forgotten",
         engine=True,
     ),
 )
@@ -267,7 +267,7 @@ ENTRIES: tuple[Entry, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that a process is told from outside."""
+    """All settings of a process."""
 
     database_url: str | None
     direct_url: str | None
@@ -303,7 +303,7 @@ class Config:
 
     @classmethod
     def load(cls, environment: Mapping[str, str] | None = None, **arguments: Any) -> Config:
-        """Read the environment; arguments that are not None win over it."""
+        """Read the environment. Arguments that are not None take precedence."""
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}

@@ -1,46 +1,46 @@
-"""Everything Holdfast raises, as one tree.
+"""Every exception that Holdfast raises, as one tree.
 
 ::
 
     HoldfastError
     ├── ConfigError            config             the configuration is wrong; lists every fault at once
-    ├── NotOpen                not-open           the app was not opened, so it has no connection
-    ├── DatabaseUnavailable    unavailable        PostgreSQL could not be reached, the call may be repeated
-    │   └── DatabaseBusy       unavailable        somebody else held a lock for too long, the call may be repeated
-    ├── SchemaError            schema             the database's schema does not fit this release
-    ├── InvalidInput           invalid            an argument is wrong; nothing was done
+    ├── NotOpen                not-open           the app is not open, so it has no connection
+    ├── DatabaseUnavailable    unavailable        PostgreSQL could not be reached; the call may be repeated
+    │   └── DatabaseBusy       unavailable        another session held a lock for too long; the call may be repeated
+    ├── SchemaError            schema             the database's schema is not that of this release
+    ├── InvalidInput           invalid            an argument is not valid; nothing was done
     │   ├── InvalidPayload     invalid-payload    a payload does not fit its job type
     │   │   └── PayloadTooLarge payload-too-large a payload is larger than PAYLOAD_MAX_BYTES
     │   └── ResultTooLarge     result-too-large   a result is larger than RESULT_MAX_BYTES
-    ├── NotFound               not-found          no such job
-    ├── Conflict               conflict           the request contradicts what is stored
-    │   ├── KeyConflict        idempotency-key    the key belongs to a job of another type or payload
-    │   ├── AlreadyFinal       already-final      the job has ended; nothing can be changed any more
-    │   └── TypeClosed         type-closed        the job type takes no new jobs; says who closed it, and why
-    ├── LeaseLost              lease-lost         a handler's transaction or report came too late; it was rolled back
-    ├── WaitTimeout            timeout            `wait` ended before the job did
-    ├── ServerUnavailable      server-unavailable the HTTP API could not be reached, the call may be repeated
-    ├── Forbidden              forbidden          the HTTP API does not know the key, or it lacks a scope
-    ├── LimitExceeded          limit              the key asks for more than it may, for longer than the call waits
-    │   └── TooManyQueues      queues-limit       the tenant has as many queues and job types in use as it may
-    └── HandlerSignal          (what a handler raises to say what is to become of its job)
-        ├── Fatal              fatal              dead at once
-        ├── Retry              retry              again, after the given delay
-        ├── Snooze             snooze             later, without costing an attempt
-        └── Hold               hold               held for a person, resumable
+    ├── NotFound               not-found          there is no such job
+    ├── Conflict               conflict           the request conflicts with what is stored
+    │   ├── KeyConflict        idempotency-key    the key belongs to a job with another type or payload
+    │   ├── AlreadyFinal       already-final      the job has ended and can no longer be changed
+    │   └── TypeClosed         type-closed        the job type is closed to new jobs; says who closed it, and why
+    ├── LeaseLost              lease-lost         the attempt no longer owns its job; its writes were rolled back
+    ├── WaitTimeout            timeout            the job had not ended when `wait` timed out
+    ├── ServerUnavailable      server-unavailable the HTTP API could not be reached; the call may be repeated
+    ├── Forbidden              forbidden          the API key is not valid, or it lacks a scope
+    ├── LimitExceeded          limit              the API key is over one of its limits, for longer than the call waits
+    │   └── TooManyQueues      queues-limit       the tenant uses too many queues and job types
+    └── HandlerSignal          (raised by a handler to decide what becomes of its job)
+        ├── Fatal              fatal              the job is dead at once
+        ├── Retry              retry              the job is retried after the given delay
+        ├── Snooze             snooze             the job runs again later, at no cost
+        └── Hold               hold               the job is held for a person, who may resume it
 
-    Interrupted                (no Exception: raised into a handler in a process that is to stop, for its `finally`)
+    Interrupted                (not an Exception: raised in a process handler that has to stop, so that it can clean up)
 
-Codes are stable: they are the `type` of the HTTP problems and the `code` in logs.
-A lost lease and a repeated idempotency key are results, not exceptions; but a handler that is about to commit
-its own writes, or reports, must be stopped, by LeaseLost.
+Codes are stable: they are the `type` of HTTP problems and the `code` in logs.
+A lost lease and a repeated idempotency key are results, not exceptions. The exception is a handler that is about to
+commit its own writes, or that reports: LeaseLost stops it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, Self
 
 from holdfast.bounds import BOUNDS, delay_of, shown
 
@@ -76,26 +76,26 @@ __all__ = [
 
 
 class HoldfastError(Exception):
-    """The root of all errors that Holdfast raises."""
+    """The base class of all exceptions that Holdfast raises."""
 
     code: str = "error"
 
 
 class ConfigError(HoldfastError):
-    """The configuration is wrong."""
+    """The configuration is not valid; the message lists every fault."""
 
     code = "config"
 
 
 class NotOpen(HoldfastError):
-    """The app has no connection, because nobody opened it."""
+    """The app is not open, so it has no connection."""
 
     code = "not-open"
 
 
-#: Why the database cannot serve: no connection could be made; one was cut; no answer came in time; it takes no
-#: writes; its disk is full; it has no connection left; somebody else holds a lock; another resource is short; the
-#: answer to a write was lost, so that nobody knows whether it was made; or the server does not wait for its disk.
+#: Why the database cannot serve: no connection could be made; one was cut; no answer came in time; it does not accept
+#: writes; its disk is full; it has no connection left; another session holds a lock; another resource is short; the
+#: answer to a write was lost, so that it is not known whether it was made; or the server does not wait for its disk.
 Reason = Literal[
     "unreachable", "cut", "slow", "read-only", "disk-full", "connections", "locked", "short", "uncertain", "volatile"
 ]  # fmt: skip
@@ -112,31 +112,31 @@ class DatabaseUnavailable(HoldfastError):
 
     @property
     def away(self) -> bool:
-        """Whether the server could not be reached at all, as all parts of a process notice at about the same time."""
+        """Whether the server could not be reached at all. All parts of a process notice this at about the same time."""
         return self.reason in ("unreachable", "cut")
 
 
 class DatabaseBusy(DatabaseUnavailable):
-    """Somebody else held a lock for too long."""
+    """Another session held a lock for too long."""
 
     def __init__(self, message: str = "", *, reason: Reason = "locked") -> None:
         super().__init__(message, reason=reason)
 
 
 class SchemaError(HoldfastError):
-    """The schema is missing, or of another version than this release needs."""
+    """The schema is missing, or has another version than this release needs."""
 
     code = "schema"
 
 
 class InvalidInput(HoldfastError):
-    """An argument is wrong; nothing was done."""
+    """An argument is not valid; nothing was done."""
 
     code = "invalid"
 
 
 class InvalidPayload(InvalidInput):
-    """A payload does not fit the annotations of its job type. `faults`, where known: (JSON pointer, what is wrong)."""
+    """A payload does not match its job type. `faults`, if known, has pairs of a JSON pointer and the fault there."""
 
     code = "invalid-payload"
 
@@ -161,7 +161,7 @@ class PayloadTooLarge(InvalidPayload):
 
 
 class ResultTooLarge(InvalidInput):
-    """A handler's result is larger than RESULT_MAX_BYTES; it would be so again, so the job is not retried."""
+    """A handler's result is larger than RESULT_MAX_BYTES. A retry would give the same, so the job is dead."""
 
     code = "result-too-large"
 
@@ -175,25 +175,25 @@ class ResultTooLarge(InvalidInput):
 
 
 class NotFound(HoldfastError):
-    """No such job."""
+    """There is no such job."""
 
     code = "not-found"
 
 
 class Conflict(HoldfastError):
-    """The request contradicts what is stored."""
+    """The request conflicts with what is stored."""
 
     code = "conflict"
 
 
 class KeyConflict(Conflict):
-    """The idempotency key already belongs to a job of another type or payload."""
+    """The idempotency key already belongs to a job with another type or payload."""
 
     code = "idempotency-key"
 
 
 class AlreadyFinal(Conflict):
-    """The job has ended; nothing about it can be changed any more."""
+    """The job has ended and can no longer be changed."""
 
     code = "already-final"
 
@@ -205,55 +205,64 @@ class TypeClosed(Conflict):
 
 
 class LeaseLost(HoldfastError):
-    """The attempt does not own its job any more, so its transaction, or report, was rolled back."""
+    """The attempt no longer owns its job, so its transaction or report was rolled back."""
 
     code = "lease-lost"
 
 
 class WaitTimeout(HoldfastError):
-    """The job had not ended when the time given to `wait` was over."""
+    """The job had not ended when `wait` timed out."""
 
     code = "timeout"
 
 
 class ServerUnavailable(HoldfastError):
-    """The HTTP API could not be reached, or could not serve."""
+    """The HTTP API could not be reached, or could not answer."""
 
     code = "server-unavailable"
 
 
 class Forbidden(HoldfastError):
-    """The HTTP API does not know the key, or the key lacks a scope."""
+    """The API key is not valid, or it lacks a scope."""
 
     code = "forbidden"
 
 
 class LimitExceeded(HoldfastError):
-    """The key asks for more than it may."""
+    """The API key is over one of its limits."""
 
     code = "limit"
 
 
 class TooManyQueues(LimitExceeded):
-    """The tenant has as many combinations of queue and job type in use as it may (STREAMS_PER_TENANT)."""
+    """The tenant uses as many combinations of queue and job type as it may (STREAMS_PER_TENANT)."""
 
     code = "queues-limit"
 
 
 class HandlerSignal(HoldfastError):
-    """What a handler raises to say what is to become of its job."""
+    """The base class of what a handler raises to decide what becomes of its job."""
 
     code = "handler"
+    #: How long the job is to wait, if the handler said so.
+    delay_seconds: float | None = None
+
+    @classmethod
+    def passed_on(cls, message: str, delay_seconds: float | None) -> Self:
+        """The same signal as another process raised, whatever its class takes as arguments."""
+        signal = cls.__new__(cls, message)
+        signal.delay_seconds = delay_seconds
+        return signal
 
 
 class Fatal(HandlerSignal):
-    """The job is dead at once, whatever is left of its budget."""
+    """The job is dead at once, even if it has attempts left."""
 
     code = "fatal"
 
 
 class Hold(HandlerSignal):
-    """The job is held in state `error` for a person, who may resume it."""
+    """The job is held in the state `error` for a person, who may resume it."""
 
     code = "hold"
 
@@ -269,7 +278,7 @@ class Retry(HandlerSignal):
 
 
 class Snooze(HandlerSignal):
-    """The job runs again after `delay`; its budget is not touched."""
+    """The job runs again after `delay`; this costs no attempt."""
 
     code = "snooze"
 
@@ -279,9 +288,10 @@ class Snooze(HandlerSignal):
 
 
 class Interrupted(BaseException):
-    """The handler's process was told to stop: the job was canceled or paused, took too long, or the worker drains.
+    """The handler's process has to stop: the job was canceled or paused, took too long, or the worker drains.
 
-    Like `KeyboardInterrupt` it passes `except Exception`. Clean up and let it go on: soon after, the process is killed.
+    Like `KeyboardInterrupt`, it is not caught by `except Exception`. Clean up and do not stop it: the process is killed
+    soon after.
     """
 
 

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from holdfast import Holdfast
 from holdfast.cli.root import holdfast
-from holdfast.testing.harness import until
 from tests.harness import warm
+from tests.harness.waiting import until
 
 ROOT = Path(__file__).parents[2]
 TASKS = "tests.cli.tasks:hf"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import signal
 import sys
 import threading
 import time
@@ -58,7 +60,13 @@ async def block(ctx: Context) -> None:
     ctx.logger.info("blocks the loop")
     os.chdir("/")  # whoever goes on does so where, and as, the worker was started
     os.environ.clear()
-    time.sleep(120)
+    for _ in range(50):
+        os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.5, 0.01)
+    while True:
+        time.sleep(120)
 
 
 @hf.job("block without python", timeout=0.2, retry=RetryPolicy(base=3600))

@@ -71,7 +71,7 @@ async def test_jobs_that_wait_for_a_permit_of_their_key_are_seen(cli: Cli, conn:
     await claim(conn, "keyed", limit=3)
     found = await diagnosis(cli)
     assert found["workers"]["level"] == "fail"
-    assert found["workers"]["detail"] == "0 alive, 2 jobs ready, 2 of them waiting for a permit of their key"
+    assert found["workers"]["detail"] == "0 alive, 2 jobs ready, 2 of them parked until their key has a permit"
     await conn.execute("select register_worker('w', 'host', 1, '1', '{}', array['other'], null)")
     assert "keyed in default" in (await diagnosis(cli))["job types"]["detail"]
 
@@ -89,7 +89,7 @@ async def test_a_server_that_logs_values_is_told(cli: Cli, conn: asyncpg.Connect
         await conn.execute(f'alter database "{name}" reset all')
 
 
-async def test_repairs_are_worth_a_look(cli: Cli, conn: asyncpg.Connection) -> None:
+async def test_doctor_reports_repairs(cli: Cli, conn: asyncpg.Connection) -> None:
     await conn.execute("select note_repair('stray', 3)")
     found = await diagnosis(cli)
     assert found["repairs"]["level"] == "warn"

@@ -9,11 +9,13 @@ from tests.cli.conftest import TASKS, Start
 
 
 @pytest.mark.parametrize("command", [("worker", "--app", TASKS), ("serve", "--port", "0")])
-async def test_what_is_overruled_is_told(start: Start, conn: asyncpg.Connection, command: tuple[str, ...]) -> None:
+async def test_processes_report_durability_settings_that_they_override(
+    start: Start, conn: asyncpg.Connection, command: tuple[str, ...]
+) -> None:
     name = await conn.fetchval("select current_database()")
     await conn.execute(f"alter database {name} set synchronous_commit = local")
     try:
-        await start(*command).wrote(f"overrules synchronous_commit = local from database {name}")
+        await start(*command).wrote(f"overrides synchronous_commit = local from database {name}")
     finally:
         await conn.execute(f"alter database {name} reset all")
 

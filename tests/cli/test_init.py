@@ -74,5 +74,5 @@ def test_nothing_is_overwritten(there: str, tmp_path: Path) -> None:
     (tmp_path / there).write_text("mine")
     refused = invoke("init", tmp_path)
     assert refused.exit_code == 4
-    assert f"{there} is there already; nothing was written" in refused.stderr
+    assert f"{there} is already there; nothing was written" in refused.stderr
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, "mine")]

@@ -137,7 +137,7 @@ async def test_a_job_that_has_succeeded_is_run_again_only_if_that_is_meant(cli: 
     done, waiting = await once.enqueue(), await once.options(delay=3600).enqueue()
     await hf.run_worker(burst=True, types=["once"])
     refused = await cli("jobs", "retry", waiting.id, done.id, code=2)
-    assert "1 job has succeeded, and would run once more: add --yes" in " ".join(refused.stderr.split())
+    assert "1 job has succeeded and would run again: add --yes" in " ".join(refused.stderr.split())
     assert await hf.find(types=["holdfast.retry"]) == [], "nothing was asked for, of the other neither"
     again = await cli("jobs", "retry", done.id, "--yes")
     assert "runs again as" in again.stdout

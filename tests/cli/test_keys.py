@@ -1,4 +1,4 @@
-"""`holdfast keys`: made, listed, rotated and revoked, and what was done is written down."""
+"""`holdfast keys`: create, list, rotate and revoke keys, with entries in the audit log."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_key_is_named_by_its_id_or_by_a_name_that_no_other_has(cli: Cli)
     assert "no key is called 'other'" in (await cli("keys", "revoke", "other", "--yes", code=3)).stderr
     assert "2 keys are called 'twin': give the id" in (await cli("keys", "revoke", "twin", "--yes", code=4)).stderr
     assert "revoked one" in (await cli("keys", "revoke", "one", "--yes")).stdout
-    assert "or it has ended" in (await cli("keys", "rotate", "one", code=3)).stderr
+    assert "or it is no longer valid" in (await cli("keys", "rotate", "one", code=3)).stderr
 
 
 async def test_the_audit_log_has_a_command_of_its_own(cli: Cli) -> None:

@@ -13,8 +13,8 @@ import asyncpg
 import httpx
 
 from holdfast import Holdfast
-from holdfast.testing.harness import until
 from tests.cli.conftest import Running, Start
+from tests.harness.waiting import until
 
 STREAMS, DELAY_SECONDS = 200, 3
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, State
-from holdfast.testing.harness import until
 from tests.cli.conftest import ROOT, TASKS, Start, alive
+from tests.harness.waiting import until
 
 APP = """
 import asyncio, contextlib, time
@@ -173,7 +173,7 @@ async def test_a_process_ended_by_a_real_time_signal_is_started_again(start: Sta
     await until(lambda: len(workers.lines("started")) == 2)
     os.kill(workers.children()[0], signal.SIGRTMIN + 2)
     await until(lambda: len(workers.lines("started")) == 3)
-    assert f"was killed by signal {signal.SIGRTMIN + 2} and is started again" in workers.text
+    assert f"was killed by signal {signal.SIGRTMIN + 2} and is restarted" in workers.text
     workers.process.send_signal(signal.SIGTERM)
     assert await workers.ended() == 0
 

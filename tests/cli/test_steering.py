@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import Context, Holdfast, Limit, Rate
 from holdfast.client.operations import Operations
-from holdfast.model.scope import Drain
-from holdfast.testing.harness import until
+from holdfast.model.subject import Draining
 from tests.cli.conftest import Cli, Start
+from tests.harness.waiting import until
 from tests.sql.factories import elect, request, run_one, settle, state_of
 
 
@@ -46,7 +46,7 @@ async def test_a_misspelt_type_or_queue_is_told_and_taken(cli: Cli, hf: Holdfast
     await hf.enqueue("other", {}, queue="busy")
     for command, *options in commands:
         told = await cli("queues", command, "psot", *options)
-        unknown = "no jobs stand in the queue psot, and no job type or worker names it"
+        unknown = "the queue psot has no jobs, and no job type or worker uses it"
         assert told.stderr == f"{unknown}; did you mean post?\n"
         for known in ("post", "busy"):
             assert (await cli("queues", command, known, *options)).stderr == ""
@@ -59,7 +59,7 @@ async def test_types_are_closed_and_opened(cli: Cli) -> None:
     refused = await cli("enqueue", "mail", "{}", code=4)
     assert "closed by cli:" in refused.stderr
     assert '("a leak")' in refused.stderr
-    assert "takes new jobs again" in (await cli("types", "open", "mail")).stdout
+    assert "accepts new jobs again" in (await cli("types", "open", "mail")).stdout
     assert "was not closed" in (await cli("types", "open", "mail")).stdout
     await cli("enqueue", "mail", "{}")
     await cli("types", "close", "holdfast.cancel", code=2)
@@ -116,7 +116,7 @@ async def test_targets_and_explain_name_the_culprit(cli: Cli, hf: Holdfast, conn
     assert " by ada (wrong address)" in found["detail"]
     assert " by w1 (Job was interrupted by user)" in found["detail"]
     rows = (await cli("targets", "list", "--blocked")).stdout.splitlines()
-    assert [row.rstrip().partition("ada")[2].strip() for row in rows[1:3]] == ["wrong address"] * 2
+    assert [row.rstrip().partition(" ada ")[2].strip() for row in rows[1:3]] == ["wrong address"] * 2
     assert "w1" in rows[3]
     assert rows[3].rstrip().endswith("Job was interrupted by user")
     drained = ["--filter", "state:paused reason:drained"]
@@ -151,12 +151,12 @@ async def test_a_drain_waits_until_nothing_runs_and_ctrl_c_leaves_it_in_place(
 ) -> None:
     assert "--yes" in (await cli("drain", code=2)).stderr
     assert "nothing runs" in (await cli("drain", "--yes", "--reason", "upgrade")).stdout
-    assert "work goes on" in (await cli("drain", "--resume")).stdout
+    assert "work is resumed" in (await cli("drain", "--resume")).stdout
     job = await hf.enqueue("work", {})
     assert await conn.fetchval("select count(*) from claim('w1', array['work'])") == 1
     assert "1 job still runs" in (await cli("drain", "--yes", "--no-wait", "--reason", "a move")).stdout
     again = (await cli("drain", "--yes", "--no-wait")).stdout
-    assert re.search(r"drained already, .+ ago by cli:.+: a move", again)
+    assert re.search(r"already drained .+ ago by cli:.+: a move", again)
     first, second = start("drain", "--yes"), start("drain", "--yes")
     for waiting in (first, second):
         await waiting.wrote("1 job still runs")
@@ -177,7 +177,7 @@ async def test_an_interrupted_drain_does_not_say_that_it_holds(start: Start, con
         await until(lambda: conn.fetchval(waits), what="it waits for its turn")
         draining.process.send_signal(signal.SIGINT)
         assert await draining.ended() == 130
-    assert "interrupted before the drain was certain" in draining.text
+    assert "interrupted; the drain may not be recorded" in draining.text
     assert "still drained" not in draining.text
 
 
@@ -185,7 +185,7 @@ async def test_nothing_runs_is_believed_at_the_second_look(cli: Cli, monkeypatch
     seen: list[int] = []
     looked = Operations.draining
 
-    async def draining(ops: Operations) -> Drain:
+    async def draining(ops: Operations) -> Draining:
         """A claim from before the drain commits after the first look."""
         seen.append([0, 1, 0, 0, 9][len(seen)])
         return replace(await looked(ops), running=seen[-1])

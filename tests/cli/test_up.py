@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from holdfast.cli.up import hints
-from holdfast.testing.harness import until
 from tests.cli.conftest import TASKS, Running, Start, alive, invoke
+from tests.harness.waiting import until
 
 
 async def server_of(up: Running) -> str:

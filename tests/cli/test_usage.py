@@ -38,7 +38,7 @@ AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/nothing
         (["worker", "--app", TASKS, "--lanes", "slow=1"], "fast=3,general=5"),
         (["keys", "create", "x", "--scope", "everything"], "operate"),
         (["keys", "create", "x", "--expires", "soon"], "is not a duration (e.g. 90s"),
-        (["keys", "revoke", "my-app"], "revoke is for good: add --yes"),
+        (["keys", "revoke", "my-app"], "revoke cannot be undone: add --yes"),
         (["db", "stop"], "unset HOLDFAST_DATABASE_URL"),
         (["types", "limit", "x", "--limit", "three"], "'three' is not a whole number"),
         (["tenants", "set", "x", "--weight", "three"], "'three' is not a number"),

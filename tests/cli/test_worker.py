@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, State
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached
 from tests.cli.conftest import TASKS, Cli, Start, alive
+from tests.harness.inprocess import reached
+from tests.harness.waiting import until
 
 
 async def test_a_burst_does_everything_and_ends(start: Start, hf: Holdfast) -> None:
@@ -65,7 +65,7 @@ async def test_processes_are_restarted_and_drained_together(start: Start, hf: Ho
     await until(lambda: len(workers.lines("started")) == 3)
     assert survivor in workers.children()
     assert len(workers.children()) == 2
-    assert "was killed by SIGKILL and is started again" in workers.text
+    assert "was killed by SIGKILL and is restarted" in workers.text
     napping = await hf.enqueue("nap", {"seconds": 0.5})
     await workers.wrote("begins to nap")
     children = workers.children()
@@ -108,7 +108,7 @@ async def test_a_process_with_a_stuck_thread_is_replaced(start: Start, hf: Holdf
     assert attempt.outcome == "timeout"
     assert str(worker.process.pid) in attempt.worker
     following = await hf.enqueue("process", {})
-    # The new program is in the same process: whoever started the old one notices nothing.
+    # The new program runs in the same process: its service manager notices nothing.
     assert (await reached(hf, following, "success")).result == worker.process.pid
     await until(lambda: len(worker.lines("started")) == 2)
     worker.process.terminate()
@@ -121,7 +121,7 @@ async def test_a_process_with_a_stuck_thread_is_replaced(start: Start, hf: Holdf
 async def test_a_process_is_replaced_though_its_stuck_thread_returned_while_it_drained(
     start: Start, hf: Holdfast
 ) -> None:
-    """Nobody has asked it to stop, and whoever started it may not start another one."""
+    """Nobody has asked it to stop, and its service manager may not start another one."""
     worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=2")
     beside, slow = await hf.enqueue_many([("nap", {"seconds": 2}), ("slow", {})])
     assert (await reached(hf, slow, "success")).result == "done in the end"
@@ -211,6 +211,8 @@ async def test_a_process_with_a_blocked_event_loop_is_replaced(start: Start, hf:
         assert (await reached(hf, job, "success")).failures == 0
         assert [a.outcome for a in await hf.attempts(job)] == ["released", "success"]
     assert (await reached(hf, await hf.enqueue("process", {}), "success")).result == worker.process.pid
+    opened = [link.readlink() for link in Path(f"/proc/{worker.process.pid}/fd").iterdir()]
+    assert opened.count(Path(os.devnull)) < 10  # those that the handler had opened have ended with the program before
     worker.process.terminate()
     assert await worker.ended() == 0
 
@@ -252,6 +254,57 @@ async def test_what_a_process_left_is_settled_before_its_app_is_imported_anew(
     assert [a.outcome for a in await hf.attempts(blocking)] == ["timeout"]
     assert (await reached(hf, beside, "queued")).failures == 0
     assert [a.outcome for a in await hf.attempts(beside)] == ["released"]
+
+
+LEFT = """
+import asyncio, pathlib, time
+from holdfast import Holdfast, RetryPolicy
+
+hf = Holdfast()
+once = {"retry": RetryPolicy(max_attempts=1), "timeout": 3}
+
+async def blocks():
+    await asyncio.sleep(0.2)
+    print("blocks", flush=True)
+    time.sleep(120)
+
+@hf.job("leave", **once)
+async def leave(ctx):
+    mark = pathlib.Path("left")
+    if not mark.exists():
+        mark.touch()
+        globals()["left"] = asyncio.create_task(blocks())
+
+@hf.job("async", **once)
+async def victim(ctx): await asyncio.sleep(1)
+
+@hf.job("thread", **once)
+def in_a_thread(ctx):
+    time.sleep(1)
+    return ctx.attempt
+
+@hf.job("process", executor="process", **once)
+def in_a_process(ctx): time.sleep(1)
+"""
+
+
+async def test_a_task_that_was_left_behind_and_blocks_costs_no_other_job_an_attempt(
+    start: Start, hf: Holdfast, tmp_path: Path
+) -> None:
+    (tmp_path / "left.py").write_text(LEFT)
+    jobs = await hf.enqueue_many([(name, {}) for name in ("async", "thread", "process", "leave")])
+    worker = start("worker", "--app", "left:hf", "--stuck-after", "0.2", "--lanes", "general=4", folder=tmp_path)
+    outcomes = {}
+    for job in jobs:
+        ended = await reached(hf, job, "success")
+        assert ended.failures == 0
+        outcomes[ended.type] = [a.outcome for a in await hf.attempts(job)]
+    assert outcomes["async"] == ["released", "success"]
+    # It had ended in its thread while the loop did not hear of it.
+    assert outcomes["thread"] == ["success"]
+    assert outcomes["leave"] == ["success"]
+    worker.process.terminate()
+    assert await worker.ended() == 0
 
 
 IDLE = """

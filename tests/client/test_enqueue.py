@@ -1,4 +1,4 @@
-"""Recording jobs: payloads, options, keys, batches, and what is said when something is wrong."""
+"""Recording jobs: payloads, options, keys, batches, and errors."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_plain_jobs_are_one_short_statement_without_an_answer(hf: Holdfast
     assert (await hf.get(refs[0])).queue == "mail"
 
 
-async def test_whatever_has_options_of_its_own_goes_the_long_way(hf: Holdfast) -> None:
+async def test_jobs_with_options_are_recorded_by_enqueue_many(hf: Holdfast) -> None:
     statements = Statements(hf._database)
     client = hf.client.with_store(JobStore(statements))
     await client.enqueue_many([("a",), ("b",)])
@@ -217,7 +217,7 @@ async def test_nothing_of_a_batch_is_recorded_when_one_job_is_wrong(hf: Holdfast
         ({"delay": "soon"}, "delay must be seconds or a timedelta, from 0 to 3153600000 s, not 'soon'"),
         ({"run_at": datetime(2030, 1, 1)}, "run_at must be a datetime with a time zone"),  # noqa: DTZ001 - the case
         ({"run_at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1}, "give run_at or delay, not both"),
-        ({"target": ""}, "target must be a text that is not empty"),
+        ({"target": ""}, "target must be a non-empty string"),
         ({"hold": "yes"}, "hold must be True or False, not 'yes'"),
         ({"idempotency_key": "with space"}, "idempotency_key must be 1 to 255 visible ASCII characters"),
         ({"idempotency_key": "k" * 256}, "idempotency_key must be 1 to 255 visible ASCII characters"),
@@ -243,7 +243,7 @@ async def test_a_wrong_option_is_refused_with_advice(hf: Holdfast, options: dict
         ("other", {"value": object()}, "other: the payload cannot be written as JSON"),
         ("other", {"value": float("nan")}, "other: the payload cannot be written as JSON"),
         ("other", {"value": "\ud800"}, "other: the payload cannot be written as JSON"),
-        ("", {}, "a job type must be a text that is not empty"),
+        ("", {}, "a job type must be a non-empty string"),
         ("holdfast.cancel", {}, 'job types beginning with "holdfast." are reserved'),
         ("x" * 201, {}, "a job type must have 1 to 200 characters"),
     ],

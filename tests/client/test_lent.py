@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from holdfast import Context, Holdfast, InvalidInput, InvalidPayload, KeyConflict, NotFound, SchemaError
 from holdfast.lifecycle.portal import immediately
-from holdfast.testing.inprocess import reached, working
 from tests.client.lent import BLOCKING, KINDS, Lent, lend
+from tests.harness.inprocess import reached, working
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -178,11 +178,11 @@ async def test_a_connection_outside_a_transaction_is_refused(hf: Holdfast, datab
     assert len(await hf.find()) == 1
 
 
-async def test_what_is_no_connection_is_refused_with_advice(hf: Holdfast, database_url: str) -> None:
+async def test_an_object_that_is_not_a_connection_is_refused_with_advice(hf: Holdfast, database_url: str) -> None:
     async with asyncpg.create_pool(database_url, min_size=1, max_size=1) as pool:
         with pytest.raises(InvalidInput, match=r"conn= takes a connection .* not asyncpg\.pool\.Pool"):
             await hf.enqueue("greet", {"name": "Ada"}, conn=pool)
-    with pytest.raises(InvalidInput, match="lives in PostgreSQL"), sa.create_engine("sqlite://").connect() as other:
+    with pytest.raises(InvalidInput, match="needs PostgreSQL"), sa.create_engine("sqlite://").connect() as other:
         await hf.enqueue("greet", {"name": "Ada"}, conn=other)
 
 

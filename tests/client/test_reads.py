@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Holdfast, InvalidInput, NotFound, WaitTimeout
-from holdfast.testing.inprocess import working
+from tests.harness.inprocess import working
 
 
 async def test_get_takes_ids_of_any_form(hf: Holdfast) -> None:
@@ -65,7 +65,7 @@ async def test_wait_gives_up_in_time_and_says_how_far_the_job_is(hf: Holdfast) -
             await hf.wait(job.id, timeout=timeout)
 
 
-async def test_backlog_counts_what_stands_where(hf: Holdfast) -> None:
+async def test_backlog_counts_ready_running_due_waiting_and_dead_jobs(hf: Holdfast) -> None:
     await hf.enqueue_many([("greet", {"name": "Ada"})] * 3)
     await hf.enqueue("greet", {"name": "Ada"}, delay=60)
     await hf.enqueue("greet", {"name": "Ada"}, target="t")

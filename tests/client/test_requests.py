@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast import AlreadyFinal, Conflict, Holdfast, JobRef, NotFound
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 VERBS = ["cancel", "pause", "resume", "retry", "delete"]
 
@@ -33,7 +33,7 @@ async def test_no_request_on_a_job_that_does_not_exist(hf: Holdfast, verb: str) 
 async def test_a_job_that_has_ended_cannot_be_changed(hf: Holdfast, verb: str) -> None:
     job = await hf.enqueue("greet", {"name": "Ada"})
     await hf.run_worker(burst=True)
-    with pytest.raises(AlreadyFinal, match=f"job {job.id} has ended; it cannot be changed any more"):
+    with pytest.raises(AlreadyFinal, match=f"job {job.id} has ended and can no longer be changed"):
         await getattr(hf, verb)(job.id)
 
 

@@ -13,7 +13,10 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -23,7 +26,11 @@ from holdfast import (
     DatabaseUnavailable,
     Holdfast,
     HoldfastError,
+    InvalidInput,
     InvalidPayload,
+    JobRef,
+    Middleware,
+    NewJob,
     NotFound,
     NotOpen,
     SchemaError,
@@ -31,7 +38,11 @@ from holdfast import (
     WaitTimeout,
 )
 from holdfast.app.verbs import Verbs
-from holdfast.testing.harness import until
+from holdfast.client.new_job import Record
+from holdfast.errors import DatabaseBusy
+from holdfast.lifecycle.portal import Portal
+from holdfast.model.options import Options
+from tests.harness.waiting import until
 
 
 @pytest.fixture
@@ -48,6 +59,11 @@ def hf(database_url: str) -> Iterator[Holdfast]:
 
 def portals() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "holdfast-portal"}
+
+
+def opened(hf: Holdfast) -> tuple[Portal, Holdfast]:
+    assert hf.sync._open is not None
+    return hf.sync._open
 
 
 def test_every_verb_has_a_blocking_counterpart_with_the_same_signature() -> None:
@@ -106,6 +122,93 @@ def test_fifty_threads_share_one_portal(hf: Holdfast) -> None:
     assert len(hf.sync.find(limit=2000)) == 1000
 
 
+async def test_calls_of_threads_share_statements_and_each_has_its_own_answer(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    hf.sync.open()
+    _, app = opened(hf)
+    statements: list[str] = []
+    app._database.observe = lambda statement, _seconds, _code: statements.append(statement)
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute("lock table jobs in share row exclusive mode")
+    began: list[int] = []
+
+    def enqueue(number: int) -> object:
+        options: Options = {"parent": uuid4()} if number == 7 else {"tenant": f"t{number % 5}"}
+        began.append(number)
+        try:
+            return hf.sync.enqueue("unknown", {"n": number}, **options).id
+        except InvalidInput as fault:
+            return fault
+
+    with ThreadPoolExecutor(40) as threads:
+        answers = [threads.submit(enqueue, number) for number in range(40)]
+        await until(lambda: len(began) == 40 and len(app._groups._under_way) >= 3, what="all threads wait")
+        await transaction.rollback()
+        found = await asyncio.gather(*map(asyncio.wrap_future, answers))
+    refused = [number for number, answer in enumerate(found) if isinstance(answer, InvalidInput)]
+    stored = {row["id"]: row["n"] for row in await conn.fetch("select id, payload ->> 'n' as n from jobs")}
+    assert refused == [7]
+    assert {answer: str(n) for n, answer in enumerate(found) if n != 7} == stored
+    assert len(statements) <= 20  # one of them is refused: halves are sent again
+
+
+def test_what_needs_a_loop_runs_in_the_portal(database_url: str) -> None:
+    class Waiting(Middleware):
+        async def enqueue(self, jobs: list[NewJob], call_next: Record) -> list[JobRef]:
+            await asyncio.sleep(0.001)
+            return await call_next(jobs)
+
+    app = Holdfast(database_url, middleware=[Waiting()])
+    with app.sync as sync:
+        assert sync.enqueue("unknown").state == "queued"
+
+
+def test_an_app_with_an_enqueue_of_its_own_runs_it_in_the_portal(database_url: str) -> None:
+    class Waiting(Holdfast):
+        async def enqueue(self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Any) -> JobRef:
+            await asyncio.sleep(0.001)
+            return await super().enqueue(job_type, payload, conn=conn, **options)
+
+    with Waiting(database_url).sync as sync:
+        assert sync.enqueue("unknown").state == "queued"
+
+
+def test_a_large_payload_takes_a_statement_of_its_own(hf: Holdfast) -> None:
+    ref = hf.sync.enqueue("unknown", {"text": "x" * 100_000})
+    assert len(hf.sync.get(ref).payload["text"]) == 100_000
+
+
+async def test_a_waiting_thread_is_told_when_the_app_is_closed(
+    hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.groups._SLOW_SECONDS", 60.0)  # so that two are under way, and others wait
+    hf.sync.open()
+    _, app = opened(hf)
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute("lock table jobs in share row exclusive mode")
+
+    def call() -> None:
+        while True:  # on a busy machine the first may give up before the last has begun
+            with suppress(DatabaseBusy):
+                hf.sync.enqueue("unknown")
+                return
+
+    with ThreadPoolExecutor(5) as threads:
+        calls = [asyncio.wrap_future(threads.submit(call)) for _ in range(4)]
+        await until(lambda: len(app._groups._under_way) == 2 and len(app._groups._line), what="calls wait")
+        waiting = list(app._groups._line)
+        closing = asyncio.wrap_future(threads.submit(hf.sync.close))
+        told, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert {type(call.exception()) for call in told} == {NotOpen}
+        assert all(call.over for call in waiting)
+        assert len(app._groups._under_way) == 2  # what was sent is still waited for
+        await transaction.rollback()
+        await asyncio.gather(*calls, closing, return_exceptions=True)
+
+
 async def test_it_works_while_an_event_loop_runs_as_in_a_notebook(hf: Holdfast) -> None:
     ref = hf.sync.enqueue("add", {"a": 1, "b": 1})
     async with hf:
@@ -142,9 +245,7 @@ def test_a_first_call_that_failed_is_tried_again(database_url: str) -> None:
 
 async def test_a_blocking_call_from_the_portals_own_loop_is_refused(hf: Holdfast) -> None:
     hf.sync.open()
-    opened = hf.sync._open
-    assert opened is not None
-    portal, _ = opened
+    portal, _ = opened(hf)
 
     async def within() -> None:
         hf.sync.find()

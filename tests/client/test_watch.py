@@ -1,4 +1,4 @@
-"""How often is asked for what is waited for."""
+"""How often waiting callers poll."""
 
 from __future__ import annotations
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from bench import tally
+from bench.field import FIELD
 from bench.options import Options
 from bench.results import Result, Sample
 from bench.verdicts import verdicts
 
-from holdfast.testing.harness import until
+from tests.harness.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +39,9 @@ async def test_jobs_are_enqueued_drained_and_counted(empty_database_url: str, tm
     environment = {"BENCH_URL": empty_database_url, "BENCH_TALLY": str(tmp_path), "BENCH_WAITS": "1"}
     drive(environment, "prepare")
     assert drive(environment, "one", 5, 100)["count"] == 5
-    assert drive(environment, "bulk", 50, 100, 20)["count"] == 50
+    assert drive(environment, "bulk", 30, 100, 20)["count"] == 30
+    assert drive(environment, "tasks", 12, 100, 4)["count"] == 12
+    assert drive(environment, "threads", 7, 100, 3)["count"] == 7  # and one before, which opens the connection
     assert drive(environment, "unfinished") == {"unfinished": 55}
     worker = subprocess.Popen(
         [sys.executable, "-m", "bench.drive", "holdfast", "work", "10"], cwd=ROOT, env={**os.environ, **environment}
@@ -81,6 +84,10 @@ def test_what_was_not_measured_is_not_judged() -> None:
     systems |= {name: {"title": name, "kind": "limit"} for name in ("loop", "pgbench", "pgbench-batch", "insert")}
     result = Result(about={"machine": {"cores": 2}}, systems=systems)
     assert {verdict.holds for verdict in verdicts(result)} == {None}
+
+
+def test_a_variant_takes_part_where_it_differs_and_nowhere_else() -> None:
+    assert {peer.name: peer.only for peer in FIELD if peer.only} == {"pgqueuer_1000": "drain"}
 
 
 def test_the_environment_is_read() -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import asyncpg
@@ -28,7 +29,7 @@ FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini))`")
 PYTEST = ("-q", "-p", "no:cacheprovider", *WITHOUT_OURS, "-W", "error")
 #: What a snippet may be. The first three are run or looked up; the others are only read.
-LANGUAGES = {"python", "sql", "console", "toml", "ini", "json", "text"}
+LANGUAGES = {"python", "sql", "console", "toml", "ini", "json", "text", "mermaid"}
 
 
 def snippets(page: Path, language: str) -> list[tuple[str, str]]:
@@ -47,12 +48,15 @@ def pages_with(language: str) -> list[Path]:
     return [page for page in PAGES if snippets(page, language)]
 
 
-def invocation(name: str) -> list[str] | None:
-    """How a reader runs a file, if at all."""
+def is_run(name: str) -> bool:
+    """Whether a reader runs a file with python."""
     file = Path(name)
-    if file.name.startswith("test_"):
-        return ["-m", "pytest", *PYTEST, name]
-    return None if len(file.parts) > 1 or name == "conftest.py" else ["-W", "error", name]
+    return not (is_test(name) or len(file.parts) > 1 or name == "conftest.py")
+
+
+def is_test(name: str) -> bool:
+    """Whether a reader runs a file with pytest."""
+    return Path(name).name.startswith("test_")
 
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=lambda p: p.name)
@@ -65,30 +69,34 @@ def test_python_snippets_run(page: Path, database_url: str, tmp_path: Path) -> N
     for name, text in [*snippets(page, "toml"), *snippets(page, "ini")]:
         if not name.endswith(".py"):
             (tmp_path / name).write_text(text)
-    runs = 0
+    runs, tests = 0, list[str]()
     for name, text in snippets(page, "python"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-        if (arguments := invocation(name)) is None:
+        tests += [name] * is_test(name)
+        if not is_run(name):
             continue
         runs += 1
-        done = (
-            subprocess.run(
-                [sys.executable, *arguments],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-            # pytest wants to import its plugins itself, and the first page is tried as one does it first.
-            if page.name == "README.md" or "pytest" in arguments
-            else warm.run(arguments, cwd=tmp_path, env=environment, timeout=60)
-        )
+        arguments = ["-W", "error", name]
+        # The first page is tried as one does it first.
+        run = coldly if page.name == "README.md" else warm.run
+        done = run(arguments, cwd=tmp_path, env=environment, timeout=60)
         assert done.returncode == 0, f"{page.name}: {name}\n{done.stdout}{done.stderr}"
         if page.name == "README.md":
             assert done.stdout == "{'sent_to': 'ada@example.com'}\n"
-    assert runs, f"nothing on {page.name} can be run"
+    if tests:
+        # All tests of a page at once, as one runs them. pytest wants to import its plugins itself.
+        done = coldly(["-m", "pytest", *PYTEST, *tests], cwd=tmp_path, env=environment, timeout=60)
+        assert done.returncode == 0, f"{page.name}: {tests}\n{done.stdout}{done.stderr}"
+    assert runs or tests, f"nothing on {page.name} can be run"
+
+
+def coldly(
+    arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run an interpreter of its own."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -1,4 +1,4 @@
-"""What is shipped: the wheel's contents, and that it works where nothing else is installed."""
+"""The shipped files: the wheel's contents, and that it works without anything else installed."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_the_library_and_the_client_need_nothing_that_windows_lacks(database_url
     command = [sys.executable, str(ROOT / "tests/contracts/windows.py"), database_url]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == [
-        "error: workers and servers run on Linux and macOS only; from here, jobs can be enqueued and watched",
+        "error: workers and servers run on Linux and macOS only; on this system you can enqueue and watch jobs",
         "queued",
         "The embedded PostgreSQL runs on Linux and macOS only: set HOLDFAST_DATABASE_URL.",
     ], done.stderr
@@ -248,7 +248,7 @@ def installed(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     """Install into an environment, with whichever installer the developer's own environment was made with."""
     python = str(folder / "bin/python")
     if importlib.util.find_spec("pip"):
-        command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *arguments]
+        command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", *arguments]
     else:
         command = [shutil.which("uv") or "uv", "pip", "install", "--python", python, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=90)
@@ -259,7 +259,7 @@ def required(metadata: Message) -> list[str]:
 
 
 def test_every_pinned_version_admits_the_oldest_python() -> None:
-    """The developer's Python is newer than that of those who install with these pins."""
+    """The developer's Python is newer than that of users who install with these pins."""
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     for name, version in pins.items():
         try:

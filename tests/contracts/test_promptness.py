@@ -8,7 +8,7 @@ from holdfast.maintenance.duties.promotion import Promotion
 from holdfast.store.statements import functions
 
 
-def test_what_is_not_announced_is_looked_for_in_time() -> None:
+def test_work_without_a_notification_is_found_in_time() -> None:
     announced = re.findall(r"run_at < now\(\) \+ interval '(\d+) seconds'", "\n".join(functions().values()))
     assert announced
     assert min(map(float, announced)) >= Promotion.interval_seconds

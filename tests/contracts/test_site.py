@@ -76,6 +76,7 @@ def test_built_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
     fetched = re.compile(r'<(?:script|link|img|iframe)\b[^>]*(?:src|href)="(?:https?:)?//([^"]+)"|url\((?:https?:)?//')
     for page in [*site.rglob("*.html"), *site.rglob("*.css")]:
         assert not fetched.search(page.read_text()), page.name
+        assert 'class="mermaid"' not in page.read_text(), f"{page.name}: drawing it fetches a program"
 
 
 def ids(page: Path) -> set[str]:

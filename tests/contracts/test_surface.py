@@ -15,7 +15,7 @@ import holdfast
 from holdfast.config import ENTRIES
 from holdfast.store.database import READS
 from holdfast.store.statements import queries
-from holdfast.testing.schema import dump
+from tests.harness.schema import dump
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "holdfast").rglob("*.py"))
@@ -44,6 +44,38 @@ def test_every_module_exports_what_its_all_says() -> None:
         missing = [name for name in getattr(loaded, "__all__", []) if not hasattr(loaded, name)]
         assert not missing, f"{module.name}: {missing}"
         assert loaded.__doc__, f"{module.name} says nothing of its purpose"
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """But for the event and the error of a lost lease: observers and handlers know the same thing by the same name."""
+    places: dict[str, list[str]] = {}
+    for source in SOURCES:
+        for node in ast.parse(source.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(source.relative_to(ROOT / "src/holdfast")))
+    shared = {name: found for name, found in places.items() if len(found) > 1}
+    assert shared == {"LeaseLost": ["errors.py", "telemetry/events.py"]}
+
+
+def test_only_the_store_runs_statements() -> None:
+    """Code above the store calls its methods, with typed arguments and answers."""
+    found = [
+        f"{source.relative_to(ROOT)}:{node.lineno}"
+        for source in SOURCES
+        if "store" not in source.relative_to(ROOT / "src/holdfast").parts
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in ("rows", "row", "value")
+    ]
+    assert found == [], "name the statement in a verb of src/holdfast/store"
+
+
+def test_no_tuple_has_five_places_without_names() -> None:
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "tuple":
+                places = len(node.slice.elts) if isinstance(node.slice, ast.Tuple) else 1
+                assert places < 5, f"{source.name}:{node.lineno}: make it a NamedTuple or a dataclass"
 
 
 def test_no_sql_text_in_python() -> None:
@@ -88,6 +120,25 @@ async def test_what_only_looks_is_asked_again_when_its_connection_was_cut(conn: 
     assert {name for name in found - READS if not name.startswith("doctor_")} == {"interrupted", "verify"}
     # These read tables, or write without leaving anything.
     assert READS - found == {"current_step", "get_jobs", "probe"}
+
+
+async def test_the_engine_refuses_nonsense_for_every_setting(conn: asyncpg.Connection) -> None:
+    names = [entry.name.upper() for entry in ENTRIES if entry.engine]
+    unchecked = [name for name in names if not await conn.fetchval("select setting_fault($1, 'nonsense')", name)]
+    assert not unchecked, "setting_fault (src/holdfast/sql/functions/settings.sql) names their bounds"
+
+
+def test_functions_of_the_release_before_are_called_and_answer_as_they_did() -> None:
+    """Its workers, servers and producers run on this schema. The file has what its roles may call.
+
+    A release replaces the file: the lines of the dumped schema for the functions that `rights.sql` grants.
+    """
+    (released,) = (ROOT / "tests/contracts").glob("released-*.txt")
+    schema = (ROOT / "src/holdfast/sql/schema.dump.sql").read_text()
+    have = {line.strip() for line in re.findall(r"^CREATE FUNCTION holdfast\.(.*)$", schema, re.MULTILINE)}
+    assert have, "the reviewed schema has functions"
+    changed = [line for line in released.read_text().splitlines() if line.strip() not in have]
+    assert not changed, "give the new one another name, and keep the old one in src/holdfast/sql/functions/older.sql"
 
 
 async def test_the_reviewed_schema_is_the_one_in_use(database_url: str, conn: asyncpg.Connection) -> None:

@@ -43,10 +43,10 @@ def main(database_url: str) -> None:
 
     from click.testing import CliRunner
 
-    from holdfast import Client, Holdfast, HoldfastError
+    from holdfast import Holdfast, HoldfastError, HttpClient
     from holdfast.cli.root import holdfast
 
-    assert Client.__name__ == "Client"
+    assert HttpClient.__name__ == "HttpClient"
     told = CliRunner().invoke(holdfast, ["--help"])  # imports every command
     assert told.exit_code == 0, told.output
     socket.AF_UNIX = sockets  # type: ignore[misc]  # this system's event loop wakes itself through one

@@ -213,7 +213,7 @@ def test_a_payload_of_an_unknown_type_is_written_as_the_standard_library_does(pa
 
 
 def test_an_unknown_type_gets_json_and_nothing_else() -> None:
-    """However simple payloads are written, what is no JSON is not made into it."""
+    """Simple payloads have a faster encoder, which does not accept values that are not JSON."""
     for good in (
         MappingProxyType({"a": "é"}),
         OrderedDict(a=1),

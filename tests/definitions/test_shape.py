@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -22,17 +23,22 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     HttpUrl,
+    Json,
     PlainValidator,
     SecretStr,
+    Tag,
     WrapValidator,
     field_validator,
+    model_validator,
 )
 from typing_extensions import TypedDict
 
 from holdfast.definitions.judge import Fault, Judge, judge_of
 from holdfast.definitions.payload import Payload
+from holdfast.errors import InvalidPayload
 from holdfast.worker.context import Context
 
 
@@ -161,6 +167,19 @@ def test_a_shape_judges_as_the_handler_does(annotation: Any) -> None:
         assert bool(judge.faults(text)) == bool(payload.faults(text)), text
 
 
+@pytest.mark.parametrize("annotation", [*EXACT, *OWN_CODE])
+def test_stopping_at_the_first_fault_accepts_the_same(annotation: Any) -> None:
+    payload = payload_of(annotation)
+    for value in VALUES:
+        text = json.dumps({"value": value})
+        try:
+            payload._adapter.validator.validate_json(text)
+        except Exception:  # noqa: BLE001 - types have code of their own
+            assert payload.faults(text), text
+        else:
+            assert payload.faults(text) == [], text
+
+
 @pytest.mark.parametrize("annotation", OWN_CODE)
 def test_a_shape_accepts_whatever_code_of_its_own_accepts(annotation: Any) -> None:
     payload = payload_of(annotation)
@@ -190,6 +209,274 @@ def test_very_many_faults_are_counted_only() -> None:
 
     text = json.dumps({f"x{number}": 1 for number in range(2000)})
     assert judge_for(Payload("work", handler)).faults(text) == [Fault("", "2000 values do not fit")]
+
+
+@pytest.mark.parametrize("part", ["a", "b"])
+def test_many_unfit_items_are_one_fault(part: str) -> None:
+    """Each of them would take memory: a thousand times as much as the payload."""
+
+    async def handler(ctx: Context, a: list[Cat] = [], b: dict[str, Cat] = {}) -> None: ...  # noqa: B006 - never changed
+
+    payload = Payload("work", handler)
+    many: Any = {"a": [{}] * 1000, "b": {str(number): {} for number in range(1000)}}[part]
+    text = json.dumps({part: many})
+    for faults in (payload.faults(text), judge_for(payload).faults(text)):
+        assert {fault.pointer.rpartition("/")[0] for fault in faults} == {f"/{part}/0"}
+    with pytest.raises(InvalidPayload, match="does not fit") as refused:
+        payload.call_arguments(text)
+    assert len(str(refused.value)) < 1000
+
+
+def test_faults_that_would_repeat_long_keys_are_not_listed() -> None:
+    async def handler(ctx: Context, m: dict[str, Cat]) -> None: ...
+
+    payload = Payload("work", handler)
+    text = json.dumps({"m": {"k" * 20_000: {str(number): 1 for number in range(1000)}}})
+    told = "an object with 1000 members stands below keys of 20001 characters"
+    for faults in (payload.faults(text), judge_for(payload).faults(text)):
+        assert faults == [Fault("", told)]
+    with pytest.raises(InvalidPayload, match=told):
+        payload.call_arguments(text)
+
+
+def large(size: int) -> dict[str, Any]:
+    return {"kind": "large", "more": ["x"] * size}
+
+
+class Wide(BaseModel):
+    kind: Literal["wide"]
+    a: int
+    b: int
+    c: int
+    d: int = 0
+    e: Annotated[int, AfterValidator(abs)] = 0
+
+
+class Narrow(BaseModel):
+    kind: str
+    more: list[str]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_an_object_is_not_copied_for_each_field_that_it_lacks(many: bool) -> None:
+    async def handler(ctx: Context, one: Wide | None = None, many: list[Wide] = []) -> None: ...  # noqa: B006 - unchanged
+
+    payload = Payload("work", handler)
+    text = json.dumps({"many": [large(400_000)]} if many else {"one": large(400_000)})
+    for faults in (payload.faults(text), judge_for(payload).faults(text)):
+        assert faults == [Fault("", "fields are missing in a large object: a, b, c")]
+    small = json.dumps({"one": large(5_000)})
+    assert {fault.pointer for fault in payload.faults(small)} == {"/one/a", "/one/b", "/one/c", "/one/kind"}
+
+
+class Chain(BaseModel):
+    x: int
+    next: Chain | None = None
+    data: Any = None
+
+
+def test_a_recursive_type_copies_its_value_at_few_levels() -> None:
+    payload = payload_of(Chain)
+    deep = '{"next":' * 140 + '{"data":[' + ",".join(["[]"] * 4_900) + "]}" + "}" * 140
+    assert len(deep) < 16 * 1024
+    for faults in (payload.faults(deep), judge_for(payload).faults(deep)):
+        assert faults == [Fault("", "fields are missing in a large object: x")]
+
+
+def test_many_unfit_items_are_one_fault_in_python_too() -> None:
+    with pytest.raises(InvalidPayload) as refused:
+        payload_of(list[Wide]).encode({"value": [{}] * 1000})
+    assert str(refused.value).count("Field required") == 4
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    value: Any = {"a": 1}
+    value["next"] = value
+    with pytest.raises(InvalidPayload, match=r"(?i)recursi"):
+        payload_of(Either).encode(value)
+
+
+class Either(BaseModel):
+    a: int
+    next: Either | list[Either] | dict[str, Either] | None = None
+
+
+def _nested(levels: int, innermost: Any, **beside: Any) -> Any:
+    for _ in range(levels):
+        innermost = {"next": innermost, **beside}
+    return innermost
+
+
+class Every(BaseModel):
+    op: Literal["every"]
+    next: list[Every | Some | Leaf]
+
+
+class Some(BaseModel):
+    op: Literal["some"]
+    next: list[Every | Some | Leaf]
+
+
+class Leaf(BaseModel):
+    op: Literal["is"]
+    value: int
+
+
+def _rule(levels: int) -> Any:
+    rule: Any = {"op": "is", "value": 1}
+    for _ in range(levels):
+        rule = {"op": "some", "next": [rule]}
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(Either, _nested(60, {"a": "z"})), (Either, _nested(180, {"a": 1}, a=1)), (Every, {**_rule(40), "op": "every"})],
+    ids=["unfit", "fit", "fit and plain"],
+)
+def test_a_union_within_itself_is_not_tried_forever(annotation: Any, value: Any) -> None:
+    """Every level is an `Either` or a dict of them: pydantic tries both, so sixty levels are 2^60 tries."""
+    began = time.process_time()
+    payload = payload_of(annotation)
+    (fault,) = payload.faults(json.dumps(value))
+    with pytest.raises(InvalidPayload, match="give it a discriminator"):
+        payload.encode(value)
+    assert fault.detail == "a union within itself would try its choices too many times: give it a discriminator"
+    assert time.process_time() - began < 5
+
+
+def _meanwhile(value: Any) -> Any:
+    if MEANWHILE:
+        thread = threading.Thread(target=MEANWHILE.pop())
+        thread.start()
+        thread.join()
+    return value
+
+
+MEANWHILE: list[Callable[[], Any]] = []
+
+
+class Watched(BaseModel):
+    a: Annotated[int, BeforeValidator(_meanwhile)]
+    next: Watched | list[Watched] | dict[str, Watched] | None = None
+
+
+def test_threads_count_tries_for_themselves() -> None:
+    """While one is judged that fits, another thread uses up its tries."""
+    payload, refused = payload_of(Watched), list[Any]()
+    MEANWHILE.append(lambda: refused.extend(payload.faults(json.dumps(_nested(60, {"a": "z"})))))
+    assert payload.faults(json.dumps(_chain(100))) == []
+    assert [fault.detail.endswith("discriminator") for fault in refused] == [True]
+
+
+def _chain(levels: int) -> Any:
+    """No level is a dict of others, as its first member shows."""
+    value: Any = {"a": 1}
+    for _ in range(levels):
+        value = {"a": 1, "next": value}
+    return value
+
+
+@pytest.mark.parametrize("levels", [5, 150])
+def test_a_union_within_itself_is_judged_by_pydantic_where_it_takes_few_tries(levels: int) -> None:
+    payload, value = payload_of(Either), _chain(levels)
+    assert payload.faults(json.dumps(value)) == []
+    value["next"]["next"]["a"] = "z"
+    assert {fault.pointer for fault in payload.faults(json.dumps(value))} > {"/next/next/a"}
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    a: int = 0
+
+
+class Shut(Closed):
+    b: int = 0
+
+
+@pytest.mark.parametrize("annotation", [Closed, Closed | Shut | None, dict[str, Closed | Shut]])
+def test_unknown_fields_are_counted_before_they_are_listed(annotation: Any) -> None:
+    async def handler(ctx: Context, one: Any, other: int = 0) -> None: ...
+
+    handler.__annotations__["one"] = annotation
+    payload = Payload("work", handler)
+    many: Any = {f"x{number}": 1 for number in range(80_000)}
+    text = json.dumps({"one": {"k": many} if "dict" in str(annotation) else many})
+    for faults in (payload.faults(text), judge_for(payload).faults(text)):
+        assert faults == [Fault("", "an object has 80000 unknown fields")]
+
+
+class Prepared(Closed):
+    @model_validator(mode="before")
+    @classmethod
+    def prepare(cls, value: Any) -> Any:
+        return value
+
+
+def _kind_of(value: Any) -> str:
+    return "closed" if "x0" in value else "shut"
+
+
+Tagged = Annotated[Annotated[Closed, Tag("closed")] | Annotated[Shut, Tag("shut")], Discriminator(_kind_of)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "is_text"),
+    [
+        (Json[Closed | Shut], True),  # type: ignore[misc]
+        (Json[list[Closed]], True),
+        (Annotated[Closed, BeforeValidator(json.loads)], True),
+        (Annotated[Closed | Shut, WrapValidator(lambda value, inner: inner(json.loads(value)))], True),
+        (Prepared, False),
+        (Prepared | Shut, False),
+        (Tagged, False),
+    ],
+)
+def test_faults_behind_code_and_in_texts_are_counted_beforehand(annotation: Any, is_text: bool) -> None:
+    async def handler(ctx: Context, one: Any, other: int = 0) -> None: ...
+
+    handler.__annotations__["one"] = annotation
+    payload = Payload("work", handler)
+    many: Any = {f"x{number}": 1 for number in range(80_000)}
+    many = [many] if "list" in str(annotation) else many
+    text = json.dumps({"one": json.dumps(many) if is_text else many})
+    assert payload.faults(text) == [Fault("", "an object has 80000 unknown fields")]
+
+
+def test_a_text_that_says_nothing_and_one_that_fits_are_judged_by_pydantic() -> None:
+    async def handler(ctx: Context, one: Json[dict[str, int] | Closed]) -> None: ...
+
+    payload = Payload("work", handler)
+    assert payload.faults(json.dumps({"one": json.dumps({f"x{number}": 1 for number in range(50_000)})})) == []
+    (fault,) = payload.faults(json.dumps({"one": "{" * 100_000}))
+    assert "Invalid JSON" in fault.detail
+
+
+def test_each_choice_of_a_union_that_is_not_an_object_copies_one() -> None:
+    async def handler(ctx: Context, one: int | str | bool | date | UUID | list[int], other: int = 0) -> None: ...
+
+    payload = Payload("work", handler)
+    (fault,) = payload.faults(json.dumps({"one": large(250_000)}))
+    assert fault.detail.endswith("is expected in place of a large value")
+
+
+def test_choices_of_a_union_may_lack_fields_of_an_object_that_is_not_too_large() -> None:
+    async def handler(ctx: Context, one: Wide | Narrow) -> None: ...
+
+    payload = Payload("work", handler)
+    assert payload.faults(json.dumps({"one": large(200_000)})) == []
+    assert payload.faults(json.dumps({"one": {"kind": "blob", "more": ["x" * 1_000_000]}})) == []
+    (fault,) = payload.faults(json.dumps({"one": large(400_000)}))
+    assert fault.detail == "fields are missing in a large object: a, b, c"
+
+
+def test_a_handler_that_takes_any_object_takes_long_keys_too() -> None:
+    async def handler(ctx: Context, payload: dict[str, Any]) -> None: ...
+
+    value = {"k" * 20_000: {str(number): 1 for number in range(1000)}}
+    payload = Payload("work", handler)
+    assert payload.faults(json.dumps(value)) == []
+    assert payload.call_arguments(json.dumps(value)) == {"payload": value}
 
 
 def test_the_same_code_has_the_same_shape() -> None:

@@ -1,4 +1,4 @@
-"""The page about the HTTP API, followed word for word by somebody who has curl."""
+"""The page about the HTTP API, followed word for word with curl."""
 
 from __future__ import annotations
 

@@ -20,9 +20,10 @@ import pytest
 from holdfast import Holdfast
 from holdfast.store.database import Database
 from holdfast.store.jobs import JobStore
-from holdfast.testing.harness import WorkerProcess, interpreter, until
-from holdfast.testing.history import History
 from tests.contracts.test_docs import ROOT, snippets
+from tests.harness.fleet import WorkerProcess, interpreter
+from tests.harness.history import History
+from tests.harness.waiting import until
 
 README = ROOT / "examples/targets/README.md"
 INTERRUPTED = "Job was interrupted by user"

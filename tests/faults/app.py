@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.telemetry.narrator import set_up_logging
-from holdfast.testing.history import History
+from tests.harness.history import History
 
 SOON = RetryPolicy(base=0.05, factor=1.0, max=0.2, max_attempts=8)
 
@@ -35,7 +35,7 @@ def threaded(ctx: Context, seconds: float = 0.0) -> dict[str, int]:
     with history.run(ctx) as run:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if ctx.cancelled:
+            if ctx.canceled:
                 raise RuntimeError("told to stop")
             threading.Event().wait(0.02)
         return run.returns({"attempt": ctx.attempt})
@@ -50,7 +50,7 @@ async def steps(ctx: Context, seconds: float = 0.0) -> dict[str, int]:
                 await asyncio.sleep(0.01)
                 file.write(f"{step}\n")
         except asyncio.CancelledError:
-            file.write("cancelled\n")
+            file.write("canceled\n")
             raise
         return run.returns({"attempt": ctx.attempt})
 

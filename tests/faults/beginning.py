@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast import Context, Holdfast
 from holdfast.telemetry.narrator import set_up_logging
-from holdfast.testing.history import History
+from tests.harness.history import History
 
 hf = Holdfast()
 history = History(Path(os.environ.get("HISTORY_FOLDER", "/tmp/holdfast-history")))

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import asyncpg
 
+from holdfast.config import Config
 from holdfast.store import embedded_binaries
-from holdfast.testing.harness import until
+from holdfast.store.migrate import migrate
+from tests.harness.homes import copy_of, run_apart
+from tests.harness.waiting import until
 
 __all__ = ["Cluster", "clusters"]
 
@@ -53,7 +56,11 @@ class Cluster:
         return self._folder
 
     def create(self) -> None:
-        """Make the data; only who can enter the folder can connect."""
+        """Create data with the engine in it; only users that can enter the folder can connect."""
+        copy_of("cluster", self._data, _make_data)
+
+    def initialize(self) -> None:
+        """Have data with nothing in it."""
         command = [str(self._binaries / "initdb"), f"--pgdata={self._data}", "--username=tester", "--auth=trust"]
         command += ["--encoding=UTF8", "--locale=C"]
         succeeded, _, complaint = self._identity.run([*command, "--locale=C", "-N"], folder=self._folder)
@@ -131,6 +138,20 @@ class Cluster:
             return False
         await conn.close()
         return True
+
+
+def _make_data(folder: Path) -> None:
+    with clusters(1) as (cluster,):
+        run_apart(_migrated(cluster))
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run(["cp", "-a", str(cluster._data), str(folder)], check=True)
+
+
+async def _migrated(cluster: Cluster) -> None:
+    cluster.initialize()
+    await cluster.start()
+    await migrate(Config.load(environment={}, database_url=cluster.url))
+    cluster.stop()
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import re
 import subprocess
@@ -12,7 +11,8 @@ from pathlib import Path
 
 from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.telemetry.narrator import set_up_logging
-from holdfast.testing.history import History
+from tests.harness.history import History
+from tests.harness.stuck import wait_in_c
 
 SOON = RetryPolicy(base=0.05, factor=1.0, max=0.2, max_attempts=8)
 
@@ -26,8 +26,8 @@ def compute(ctx: Context, how: str, seconds: float = 0.0) -> dict[str, int]:
     with history.run(ctx) as run:
         if ctx.attempt == 1:
             match how:
-                case "loop":
-                    sum(itertools.repeat(0))
+                case "call":
+                    wait_in_c()
                 case "program":
                     subprocess.run(["sleep", "600"], check=False)
                 case "expression":

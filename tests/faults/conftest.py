@@ -13,17 +13,19 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.testing.harness import Fleet
 from tests.conftest import CHAOS_SECONDS
 from tests.harness import warm
 from tests.harness.deeds import Deeds
+from tests.harness.fleet import Fleet
+from tests.harness.homes import copy_home
 
-__all__ = ["CHAOS_SECONDS", "NewFleet"]
+__all__ = ["CHAOS_SECONDS", "NewFleet", "started_warm"]
 
 NewFleet = Callable[..., Fleet]
 
 
-def _warm(arguments: list[str], environment: Mapping[str, str], output: IO[bytes]) -> warm.Process:
+def started_warm(arguments: list[str], environment: Mapping[str, str], output: IO[bytes]) -> warm.Process:
+    """Start a process that need not import everything again."""
     return warm.Process(arguments, env=environment, stdout=output)
 
 
@@ -39,7 +41,7 @@ def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
                 "poll_interval": 0.5,
                 "lanes": "fast=2,general=6",
             }
-            fleet = Fleet(module, url, tmp_path / "history", start=_warm, **{**quick, **settings})
+            fleet = Fleet(module, url, tmp_path / "history", start=started_warm, **{**quick, **settings})
             return stack.enter_context(deeds.watch(fleet))
 
         yield new
@@ -61,9 +63,9 @@ async def hf(database_url: str) -> AsyncIterator[Holdfast]:
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
-    """A PostgreSQL of the test's own, to be stopped and killed."""
+    """A PostgreSQL of the test's own, with the engine in it, to be stopped and killed."""
     home = Path(tempfile.mkdtemp(prefix="hf-faults-"))
-    embedded = EmbeddedPostgres(home)
+    embedded = EmbeddedPostgres(copy_home(home))
     embedded.start()
     yield embedded
     embedded.stop()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast import Context, Holdfast, Limit, Rate, RetryPolicy
 from holdfast.telemetry.narrator import set_up_logging
-from holdfast.testing.history import History
+from tests.harness.history import History
 
 AT_ONCE, PER_CUSTOMER, PER_SECOND = 6, 2, 8
 SOON = RetryPolicy(base=0.05, factor=1.0, max=0.2, max_attempts=50)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from holdfast import Holdfast
-from holdfast.testing.history import History
+from tests.harness.history import History
 
 TIMES = 50
 

@@ -1,4 +1,4 @@
-"""The app whose jobs are cancelled from elsewhere, share lanes, and flood each other.
+"""The app whose jobs are canceled from elsewhere, share lanes, and flood each other.
 
 `python -m tests.faults.steered`
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.telemetry.narrator import set_up_logging
-from holdfast.testing.history import History
 from holdfast.worker.leases import LeaseKeeper
+from tests.harness.history import History
 
 SOON = RetryPolicy(base=0.05, factor=1.0, max=0.2, max_attempts=50)
 
@@ -24,7 +24,7 @@ history = History(Path(os.environ.get("HISTORY_FOLDER", "/tmp/holdfast-history")
 
 @hf.job("async", retry=SOON)
 async def wait(ctx: Context) -> None:
-    """Waits until it is cancelled."""
+    """Waits until it is canceled."""
     with history.run(ctx):
         await asyncio.Event().wait()
 
@@ -33,7 +33,7 @@ async def wait(ctx: Context) -> None:
 def watch(ctx: Context) -> None:
     """Looks whether it is to stop."""
     with history.run(ctx):
-        while not ctx.cancelled:
+        while not ctx.canceled:
             threading.Event().wait(0.005)
         raise InterruptedError
 

@@ -13,11 +13,12 @@ from uuid import UUID
 import pytest
 
 from holdfast import Holdfast
-from holdfast.testing.harness import Fleet, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.harness.deeds import Deeds
+from tests.harness.fleet import Fleet
+from tests.harness.waiting import until
 
-#: How handlers run, and how many of each are cancelled; a process has to be started anew each time.
+#: How handlers run, and how many of each are canceled; a process has to be started anew each time.
 EXECUTORS = (
     {"async": 20, "thread": 10, "process": 3} if not CHAOS_SECONDS else {"async": 20, "thread": 20, "process": 20}
 )
@@ -34,7 +35,7 @@ async def test_a_cancel_reaches_another_process_at_once(
     fleet = _steered(new_fleet, database_url, heartbeat_seconds=HEARTBEAT_SECONDS)
     fleet.spawn()
     for executor, times in EXECUTORS.items():
-        took = sorted([await _cancelled(fleet, hf, executor) for _ in range(times)])
+        took = sorted([await _canceled(fleet, hf, executor) for _ in range(times)])
         middle = statistics.median(took)
         deeds.say(f"{executor}: median {middle * 1000:.0f} ms, longest {took[-1] * 1000:.0f} ms")
         assert middle < AT_ONCE, executor
@@ -48,7 +49,7 @@ async def test_without_notifications_a_cancel_arrives_with_the_heartbeat(
     heartbeat = 2.0
     fleet = _steered(new_fleet, database_url, heartbeat_seconds=heartbeat)
     fleet.spawn()
-    took = [await _cancelled(fleet, hf, *EXECUTORS) for _ in range(20 if CHAOS_SECONDS else 3)]
+    took = [await _canceled(fleet, hf, *EXECUTORS) for _ in range(20 if CHAOS_SECONDS else 3)]
     deeds.say(f"the longest of {len(took)} rounds: {max(took) * 1000:.0f} ms")
     assert max(took) < heartbeat + SLACK
     assert max(took) > 0.3, "it was not deaf"
@@ -58,7 +59,7 @@ def _steered(new_fleet: NewFleet, url: str, **settings: object) -> Fleet:
     return new_fleet(url, module="tests.faults.steered", lease_sec_default=60, **settings)
 
 
-async def _cancelled(fleet: Fleet, hf: Holdfast, *executors: str) -> float:
+async def _canceled(fleet: Fleet, hf: Holdfast, *executors: str) -> float:
     """How long it took until handlers, one of each kind, were stopped; the longest."""
     jobs = [(await hf.enqueue(executor)).id for executor in executors]
     await until(lambda: all(_at(fleet, "started", job) for job in jobs), what="the handlers begin")

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from holdfast import Attempt, Job, State
-from holdfast.testing.checker import RULES, check
-from holdfast.testing.history import Fact, Kind
+from tests.harness.checker import RULES, check
+from tests.harness.history import Fact, Kind
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 A, B = UUID(int=1), UUID(int=2)

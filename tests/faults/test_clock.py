@@ -17,12 +17,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from holdfast import Config, Holdfast
+from holdfast import Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.store.migrate import migrate
-from holdfast.testing.harness import until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.harness.deeds import Deeds
+from tests.harness.homes import copy_home
+from tests.harness.waiting import until
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 LEASE = 4.0
@@ -57,21 +57,20 @@ async def shifted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, S
     home = Path(tempfile.mkdtemp(prefix="hf-clock-"))
     home.chmod(0o755)
     clock = SetClock(home / "ahead")
+    server = EmbeddedPostgres(copy_home(home / "server"))
     with monkeypatch.context() as environment:
         environment.setenv("LD_PRELOAD", str(LIBRARY))
         environment.setenv("FAKETIME_TIMESTAMP_FILE", str(home / "ahead"))
         environment.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         environment.setenv("FAKETIME_NO_CACHE", "1")
-        server = EmbeddedPostgres(home / "server")
         await asyncio.to_thread(server.start)
-    await migrate(Config.load(environment={}, database_url=server.url))
     yield server.url, clock
     await asyncio.to_thread(server.stop)
     shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.mark.parametrize("leader", ["alive", "dead"])
-async def test_a_step_of_the_servers_clock_is_an_outage(
+async def test_a_step_of_the_servers_clock_costs_healthy_jobs_no_attempt(
     shifted: tuple[str, SetClock], new_fleet: NewFleet, leader: str, deeds: Deeds
 ) -> None:
     url, clock = shifted

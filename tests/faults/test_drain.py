@@ -12,9 +12,10 @@ import pytest
 
 from holdfast import Conflict, Holdfast, JobRef
 from holdfast.model.states import State
-from holdfast.testing.harness import Fleet, judge, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.harness.deeds import Deeds
+from tests.harness.fleet import Fleet, judge
+from tests.harness.waiting import until
 
 #: Of one target. What stands in line for longer than the test runs would only be waited for at its end.
 MOST_IN_LINE = 3

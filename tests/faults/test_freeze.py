@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Holdfast, JobRef
-from holdfast.testing.harness import Fleet, WorkerProcess, judge, until
 from tests.faults.conftest import NewFleet
+from tests.harness.fleet import Fleet, WorkerProcess, judge
+from tests.harness.waiting import until
 
 
 @pytest.mark.parametrize("target", [None, "a target"])
@@ -42,14 +43,14 @@ async def test_a_frozen_worker_that_wakes_while_another_runs_its_job_changes_not
 
 
 async def test_a_handler_with_a_target_does_not_go_on_when_its_worker_thaws(fleet: Fleet, hf: Holdfast) -> None:
-    """Whatever it waited for is there at once: it is cancelled before it hears of it."""
+    """Whatever it waited for is there at once: it is canceled before it hears of it."""
     frozen, job = await _frozen_in_the_middle(fleet, hf, target="a target", kind="steps")
     assert (await hf.wait(job.id, timeout=60)).attempt == 2
     steps = fleet.history.folder / f"steps {job.id} 1"
     before = steps.read_text()
     frozen.thaw()
-    await until(lambda: "cancelled" in steps.read_text(), what="it is cancelled")
-    assert steps.read_text() == before + "cancelled\n"
+    await until(lambda: "canceled" in steps.read_text(), what="it is canceled")
+    assert steps.read_text() == before + "canceled\n"
 
 
 async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(

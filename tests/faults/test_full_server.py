@@ -1,4 +1,4 @@
-"""A server without room: its disk, the disk of its WAL, or its connections. What was accepted stays, and it goes on."""
+"""A server without room: its disk, its WAL's disk, or its connections. Accepted jobs stay, and it recovers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import asyncpg
 import httpx
 import pytest
 
-from holdfast import Config, Holdfast
+from holdfast import Holdfast
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.store.migrate import migrate
-from holdfast.testing.harness import until
 from holdfast.web import health
 from tests.faults.test_hostile_server import an_app, served
+from tests.harness.homes import copy_home
+from tests.harness.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -56,8 +56,9 @@ def small(home: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-async def test_no_connection_left_is_said_and_got_over(home: Path) -> None:
-    server = EmbeddedPostgres(home, settings={"max_connections": "16", "superuser_reserved_connections": "0"})
+async def test_running_out_of_connections_is_reported_and_recovered_from(home: Path) -> None:
+    few = {"max_connections": "16", "superuser_reserved_connections": "0"}
+    server = EmbeddedPostgres(copy_home(home), settings=few)
     async with running(server):
         app = an_app(server.url)
         async with app, served(app) as client:
@@ -68,7 +69,7 @@ async def test_no_connection_left_is_said_and_got_over(home: Path) -> None:
             with contextlib.suppress(asyncpg.TooManyConnectionsError):
                 while True:
                     others.append(await asyncpg.connect(server.url))
-            # Whoever has a connection goes on with it.
+            # Sessions that have a connection go on with it.
             answers = await asyncio.gather(
                 *(client.post("/jobs", json={"jobType": "work", "payload": {"number": n}}) for n in range(20))
             )
@@ -84,8 +85,8 @@ async def test_no_connection_left_is_said_and_got_over(home: Path) -> None:
             await _end(worker)
 
 
-async def test_a_full_disk_is_said_and_got_over(small: Path) -> None:
-    server = EmbeddedPostgres(small / "home")
+async def test_a_full_disk_is_reported_and_recovered_from(small: Path) -> None:
+    server = EmbeddedPostgres(copy_home(small / "home"))
     async with running(server, wal=small.parent / "wal"):
         app = an_app(server.url)
         async with app, served(app) as client:
@@ -97,14 +98,14 @@ async def test_a_full_disk_is_said_and_got_over(small: Path) -> None:
                 # A statement that runs out of time first is refused as well: it is not known then what became of it.
                 refused = await _refused(client, accepted)
                 assert refused is None or refused.status_code == 503
-                return refused is not None and "no room" in refused.json()["detail"]
+                return refused is not None and "disk is full" in refused.json()["detail"]
 
             await until(said, what="there is no room")
 
             async def told() -> bool:
                 await _refused(client, accepted)  # what little was left, or fell free, is used up
                 ready = await client.get("/readyz")
-                return ready.status_code == 503 and "no room" in ready.text
+                return ready.status_code == 503 and "disk is full" in ready.text
 
             await until(told, seconds=10, what="it is not ready")
             filler.unlink()
@@ -115,8 +116,8 @@ async def test_a_full_disk_is_said_and_got_over(small: Path) -> None:
             assert {job.id for job in await app.find(limit=1000)} >= {_id(job) for job in accepted}
 
 
-async def test_a_full_disk_of_the_wal_is_said_and_got_over(small: Path) -> None:
-    server = EmbeddedPostgres(small.parent / "home", settings={"min_wal_size": "32MB", "wal_recycle": "off"})
+async def test_a_full_wal_disk_is_reported_and_recovered_from(small: Path) -> None:
+    server = EmbeddedPostgres(copy_home(small.parent / "home"), settings={"min_wal_size": "32MB", "wal_recycle": "off"})
     async with running(server, wal=small / "wal"):
         app = an_app(server.url)
         async with app, served(app) as client:
@@ -148,18 +149,15 @@ async def test_a_full_disk_of_the_wal_is_said_and_got_over(small: Path) -> None:
 @contextlib.asynccontextmanager
 async def running(server: EmbeddedPostgres, wal: Path | None = None) -> AsyncIterator[None]:
     """The server with the engine in it, its WAL elsewhere if wanted."""
+    if wal is not None:
+        data = server._data / "pg_wal"
+        subprocess.run(["cp", "-a", str(data), str(wal)], check=True)
+        shutil.rmtree(data)
+        data.symlink_to(wal)
+        for folder in (wal.parent, wal.parent.parent):
+            folder.chmod(0o755)
     await asyncio.to_thread(server.start)
     try:
-        await migrate(Config.load(environment={}, database_url=server.url))
-        if wal is not None:
-            await asyncio.to_thread(server.stop)
-            data = server._data / "pg_wal"
-            subprocess.run(["cp", "-a", str(data), str(wal)], check=True)
-            shutil.rmtree(data)
-            data.symlink_to(wal)
-            for folder in (wal.parent, wal.parent.parent):
-                folder.chmod(0o755)
-            await asyncio.to_thread(server.start)
         yield
     finally:
         await asyncio.to_thread(server.stop)

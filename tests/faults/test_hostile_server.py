@@ -18,12 +18,12 @@ import pytest
 
 from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.errors import DatabaseUnavailable
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
 from holdfast.web import health
 from holdfast.web.server import create_app
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 from tests.lines import Line, over_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 3 * CHAOS_SECONDS)]
@@ -119,7 +119,7 @@ async def test_settings_of_the_database_change_nothing(kind: str, database_url: 
 async def test_idle_connections_cut_again_and_again_cost_nothing(
     database_url: str, conn: asyncpg.Connection, deeds: Deeds
 ) -> None:
-    """A balancer or `idle_session_timeout` ends what is idle: nobody notices."""
+    """A balancer or `idle_session_timeout` ends idle connections: nobody notices."""
     await _set(conn, idle_session_timeout="'200ms'")
     app = an_app(database_url)
     async with app, served(app) as client:
@@ -134,7 +134,7 @@ async def test_idle_connections_cut_again_and_again_cost_nothing(
         await asyncio.gather(worker, return_exceptions=True)
 
 
-async def test_read_only_is_said_and_got_over(
+async def test_a_read_only_server_is_reported_and_recovered_from(
     database_url: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "_FRESH_SECONDS", 0.0)
@@ -149,10 +149,10 @@ async def test_read_only_is_said_and_got_over(
         began = time.monotonic()
         answer = await client.post("/jobs", json={"jobType": "work", "payload": {"number": 1}})
         assert answer.status_code == 503
-        assert "takes no writes" in answer.json()["detail"]
+        assert "does not accept writes" in answer.json()["detail"]
         assert time.monotonic() - began < 7
         ready = await client.get("/readyz")
-        assert (ready.status_code, "takes no writes" in ready.text) == (503, True)
+        assert (ready.status_code, "does not accept writes" in ready.text) == (503, True)
         await asyncio.sleep(3)
         assert await _sessions_so_far(conn) - before < 60, "reconnecting is paced"
         await conn.execute("set default_transaction_read_only = off")
@@ -201,7 +201,7 @@ async def test_a_storm_of_cuts_does_not_stall(database_url: str, conn: asyncpg.C
     assert max(gaps) < 0.8 + 4 * min(slowest, SLOWEST_SECONDS), (slowest, sorted(gaps)[-5:])
 
 
-async def test_a_black_hole_is_answered_in_time_and_got_over(
+async def test_a_network_black_hole_times_out_and_is_recovered_from(
     database_url: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, deeds: Deeds
 ) -> None:
     monkeypatch.setattr(health, "_FRESH_SECONDS", 0.0)
@@ -239,7 +239,7 @@ async def test_a_black_hole_is_answered_in_time_and_got_over(
         assert await conn.fetchval("select count(*) from holdfast.jobs") == posted + 2
 
 
-async def test_what_is_given_up_ends_in_the_server(
+async def test_a_statement_given_up_by_the_client_ends_in_the_server(
     database_url: str, conn: asyncpg.Connection, deeds: Deeds
 ) -> None:
     """With `workers` locked, a worker leaves no more than its own few sessions waiting, however long it takes."""

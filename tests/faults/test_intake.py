@@ -1,4 +1,4 @@
-"""What was answered with 202 exists, and exists once, whoever is killed on the way: servers, or PostgreSQL."""
+"""A job answered with 202 exists, exactly once, whichever process is killed: a server, or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -15,42 +14,40 @@ from uuid import UUID
 import httpx
 import pytest
 
-from holdfast import Client, Config, Holdfast
+from holdfast import Holdfast, HttpClient
 from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.store.migrate import migrate
 from holdfast.web.server import address, listen
+from tests.conftest import CHAOS_SECONDS
 from tests.faults.test_outage import _crash
+from tests.harness import warm
 from tests.harness.deeds import Deeds
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
+CRASHES = 3 if CHAOS_SECONDS else 2
+
 
 @contextlib.asynccontextmanager
-async def servers(
-    listener: socket.socket, url: str, deaths: list[int]
-) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """API processes that share a listener; each dies after so many commits (0: never)."""
+async def servers(listener: socket.socket, url: str, deaths: list[int]) -> AsyncIterator[list[warm.Process]]:
+    """API processes that share a listener; each dies after this many commits (0: never)."""
     number = listener.fileno()
-    processes = [
-        await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tests.faults.serving",
-            str(number),
-            str(death),
-            pass_fds=[number],
-            env={**os.environ, "HOLDFAST_DATABASE_URL": url},
-        )
-        for death in deaths
-    ]
+    with os.fdopen(2, "wb", closefd=False) as stderr:
+        processes = [
+            warm.Process(
+                ["-m", "tests.faults.serving", str(number), str(death)],
+                pass_fds=[number],
+                env={**os.environ, "HOLDFAST_DATABASE_URL": url},
+                stdout=stderr,
+            )
+            for death in deaths
+        ]
     try:
         await _ready(address(listener))
         yield processes
     finally:
         for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            process.kill()
+            process.wait()
 
 
 async def _ready(url: str) -> None:
@@ -86,10 +83,10 @@ async def test_five_hundred_of_one_key_with_servers_killed_between_commit_and_an
                 ids = await asyncio.gather(*(post(client, body) for _ in range(500)))
                 async with asyncio.timeout(30):
                     # Those that are to die must have had their share; the last one lives on.
-                    while processes[0].returncode is None or processes[1].returncode is None:
+                    while processes[0].poll() is None or processes[1].poll() is None:
                         ids += await asyncio.gather(*(post(client, body) for _ in range(50)))
                 ids += [await post(client, body) for _ in range(3)]
-            assert processes[2].returncode is None
+            assert processes[2].poll() is None
     deeds.say(f"{len(ids)} submissions of one key, 2 servers killed")
     assert len(set(ids)) == 1
     jobs = await hf.find(limit=1000)
@@ -105,10 +102,11 @@ async def test_a_server_that_stands_still_costs_patience_but_no_job_twice(
             contextlib.AsyncExitStack() as stack,
         ):
             clients = [
-                await stack.enter_async_context(Client(address(listener), timeout=1, patience=60)) for _ in range(20)
+                await stack.enter_async_context(HttpClient(address(listener), timeout=1, patience=60))
+                for _ in range(20)
             ]
 
-            async def submit(client: Client, number: int) -> list[UUID]:
+            async def submit(client: HttpClient, number: int) -> list[UUID]:
                 return [(await client.submit("x", {"n": number})).id for _ in range(10)]
 
             jobs = await asyncio.gather(*(submit(client, 0) for client in clients))  # each server has some of them
@@ -127,7 +125,6 @@ async def test_a_server_that_stands_still_costs_patience_but_no_job_twice(
 
 
 async def test_every_accepted_job_survives_the_kill_of_postgresql(server: EmbeddedPostgres, deeds: Deeds) -> None:
-    await migrate(Config.load(environment={}, database_url=server.url))
     accepted: list[str] = []
     stop = asyncio.Event()
 
@@ -146,7 +143,7 @@ async def test_every_accepted_job_survives_the_kill_of_postgresql(server: Embedd
         ):
             for number in range(20):
                 group.create_task(keep_posting(client, number))
-            for _ in range(3):
+            for _ in range(CRASHES):
                 before = len(accepted)
                 while len(accepted) < before + 100:
                     await asyncio.sleep(0.01)
@@ -157,6 +154,6 @@ async def test_every_accepted_job_survives_the_kill_of_postgresql(server: Embedd
             stop.set()
     async with Holdfast(server.url) as hf:
         stored = {job.id for job in await hf.find(limit=10_000)}
-    deeds.say(f"{len(accepted)} jobs accepted, PostgreSQL killed 3 times")
+    deeds.say(f"{len(accepted)} jobs accepted, PostgreSQL killed {CRASHES} times")
     assert {UUID(job) for job in accepted} <= stored
     assert len(accepted) == len(set(accepted))

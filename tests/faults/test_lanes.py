@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Holdfast
-from holdfast.testing.harness import until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.faults.waiting import late, most_at_once, waits
 from tests.harness.deeds import Deeds
+from tests.harness.waiting import until
 
 FAST_SLOTS, GENERAL_SLOTS = 2, 3
 FLOOD = 5000

@@ -1,9 +1,10 @@
-"""Maintenance outlives whoever leads it."""
+"""Maintenance survives the death of its leader."""
 
 from __future__ import annotations
 
 from holdfast import Holdfast
-from holdfast.testing.harness import Fleet, WorkerProcess, judge, until
+from tests.harness.fleet import Fleet, WorkerProcess, judge
+from tests.harness.waiting import until
 
 
 async def test_another_process_leads_when_the_leader_is_killed(fleet: Fleet, hf: Holdfast) -> None:

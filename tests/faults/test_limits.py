@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import time
@@ -11,11 +12,12 @@ from uuid import UUID
 import pytest
 
 from holdfast import Holdfast
-from holdfast.testing.harness import Fleet, judge, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.faults.limited import AT_ONCE, PER_CUSTOMER, PER_SECOND
-from tests.faults.waiting import most_at_once
+from tests.faults.waiting import assert_rate, most_at_once
 from tests.harness.deeds import Deeds
+from tests.harness.fleet import Fleet, judge
+from tests.harness.waiting import until
 
 WORKERS = 8 if CHAOS_SECONDS else 5
 CUSTOMERS = ("ada", "grace", "mary")
@@ -55,7 +57,8 @@ async def test_a_limit_is_never_exceeded_and_reached_again_after_kills(
     assert any(attempt.outcome == "lost" for attempt in attempts)
     for name, limit in LIMITS.items():
         assert most_at_once(fleet, load.jobs[name]) == limit, name
-    _assert_rate([f.at for f in fleet.history.facts() if f.kind == "started" and f.job_id in load.jobs["rated"]])
+    starts = [f.at for f in fleet.history.facts() if f.kind == "started" and f.job_id in load.jobs["rated"]]
+    assert_rate(starts, PER_SECOND)
 
 
 class Load:
@@ -68,6 +71,7 @@ class Load:
 
     async def fills_up(self) -> bool:
         """Whether every limit was reached since a moment; there is always enough to do."""
+        await asyncio.sleep(0.1)  # a look at all facts takes long
         began = {fact.job_id for fact in self.fleet.history.facts() if fact.kind == "started"}
         for name, ids in self.jobs.items():
             if len(ids - began) < 12:
@@ -99,10 +103,3 @@ class Load:
         for ref in await self.hf.enqueue_many(wishes):
             self.fleet.history.enqueued(ref.id)
             self.jobs[name].add(ref.id)
-
-
-def _assert_rate(starts: list[float]) -> None:
-    """A start is noted a moment after it was granted: a window may hold one second's worth more, not two."""
-    starts = sorted(starts)
-    for first, last in itertools.combinations(range(len(starts)), 2):
-        assert last - first + 1 <= PER_SECOND * (starts[last] - starts[first] + 2)

@@ -15,9 +15,9 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.testing.harness import until
 from tests.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
+from tests.harness.waiting import until
 from tests.worker.ways import THEMES
 
 JOBS = 200_000 if CHAOS_SECONDS else 2_000

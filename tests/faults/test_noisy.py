@@ -12,10 +12,10 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.testing.harness import until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.faults.waiting import late, most_at_once, waits
 from tests.harness.deeds import Deeds
+from tests.harness.waiting import until
 
 FLOOD = 100_000 if CHAOS_SECONDS else 10_000
 SECONDS = 60 if CHAOS_SECONDS else 4

@@ -13,12 +13,12 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast import Config, DatabaseUnavailable, Holdfast
+from holdfast import DatabaseUnavailable, Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.store.migrate import migrate
-from holdfast.testing.harness import Fleet, WorkerProcess, judge, until
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.harness.deeds import Deeds
+from tests.harness.fleet import Fleet, WorkerProcess, judge
+from tests.harness.waiting import until
 
 #: What a drain may take beyond its grace while nobody answers: to clean up, to settle, to say goodbye.
 DRAIN_SECONDS = 15.0 if CHAOS_SECONDS else 18.0
@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)]
 @pytest.fixture
 async def own(server: EmbeddedPostgres) -> AsyncIterator[Holdfast]:
     """A client of that server."""
-    await migrate(Config.load(environment={}, database_url=server.url))
     async with Holdfast(server.url) as app:
         yield app
 
@@ -38,13 +37,13 @@ async def own(server: EmbeddedPostgres) -> AsyncIterator[Holdfast]:
 async def test_postgresql_stopped_for_longer_than_a_lease_burns_no_attempt(
     server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet, deeds: Deeds
 ) -> None:
-    """One worker comes back a moment later than whoever sweeps; all its leases are over by then."""
+    """One worker comes back a moment later than the leader that sweeps; all its leases are over by then."""
     fleet = await _under_load(new_fleet, own, server.url)
 
     server.stop()
     deeds.say(f"PostgreSQL stopped for {AWAY} s, with leases of {LEASE} s")
     await _pass(AWAY)
-    assert _ends_with_target(fleet) == ["cancelled"], "at the end of its lease, by the worker's own clock"
+    assert _ends_with_target(fleet) == ["canceled"], "at the end of its lease, by the worker's own clock"
 
     late = _busiest(fleet)
     late.freeze()
@@ -87,7 +86,7 @@ async def test_postgresql_killed_under_load_burns_no_attempt(
 async def test_a_drain_while_the_database_is_away_settles_when_it_is_back(
     server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet, deeds: Deeds
 ) -> None:
-    """What ends, and what is handed back at the end of the grace, is said when there is somebody to say it to."""
+    """Outcomes, and jobs handed back at the end of the grace period, are settled when the database is back."""
     fleet = new_fleet(server.url, lease_sec_default=20, heartbeat_seconds=0.5, shutdown_grace_period_seconds=2)
     worker = fleet.spawn()
     for kind, seconds in (("work", 1.0), ("threaded", 1.0), ("work", 60.0), ("threaded", 60.0)):
@@ -230,7 +229,7 @@ async def _maintenance_is_back(url: str) -> bool:
 
 
 async def _crash(server: EmbeddedPostgres) -> None:
-    """kill -9 of the postmaster; its keeper starts it anew."""
+    """kill -9 of the postmaster; its keeper starts it again."""
     crashed = server.postmaster_pid()
     assert crashed is not None
     os.kill(crashed, signal.SIGKILL)

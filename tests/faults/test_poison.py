@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast import Holdfast
-from holdfast.testing.harness import Fleet, judge, until
+from tests.harness.fleet import Fleet, judge
+from tests.harness.waiting import until
 
 
 async def test_a_job_that_kills_its_process_dies_after_its_budget_and_blocks_nothing(

@@ -14,10 +14,10 @@ from holdfast import Config, Context, Holdfast
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.database import Database
 from holdfast.store.jobs import JobStore
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
 from tests.faults.clusters import Cluster, clusters
 from tests.faults.test_durability import migrated
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 BOUNCER = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
 
@@ -70,7 +70,9 @@ async def answers(url: str) -> bool:
     return True
 
 
-async def test_a_days_work_is_done(pooled: Config, server: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_kinds_of_work_run_through_a_pooler(
+    pooled: Config, server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many at once, so that statements change places in the pooler, and snapshots meet each other."""
     monkeypatch.setenv("HOLDFAST_DIRECT_URL", str(pooled.direct_url))
     async with Holdfast(pooled.database_url) as hf:

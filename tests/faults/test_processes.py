@@ -13,11 +13,12 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast, JobRef
-from holdfast.testing.harness import Fleet, interpreter, judge, until
-from tests.faults.conftest import NewFleet
+from tests.faults.conftest import NewFleet, started_warm
 from tests.harness.deeds import Deeds
+from tests.harness.fleet import Fleet, judge
+from tests.harness.waiting import until
 
-HOWS = ("loop", "expression", "sleep")
+HOWS = ("call", "expression", "sleep")
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
         def new(url: str, module: str = "tests.faults.computing", **settings: object) -> Fleet:
             quick = {"lease_sec_default": 2, "heartbeat_seconds": 0.3, "poll_interval": 0.5, "lanes": "general=4"}
             folder = tmp_path / "history"
-            fleet = Fleet(module, url, folder, start=interpreter, **{**quick, **settings})
+            fleet = Fleet(module, url, folder, start=started_warm, **{**quick, **settings})
             return stack.enter_context(deeds.watch(fleet))
 
         yield new
@@ -56,7 +57,7 @@ async def test_children_die_with_a_killed_worker_and_another_one_runs_their_jobs
     await judge(hf, fleet.history)
 
 
-@pytest.mark.parametrize("how", ["loop", "sleep", "program"])
+@pytest.mark.parametrize("how", ["call", "sleep", "program"])
 async def test_a_child_of_a_frozen_worker_is_gone_before_the_next_attempt_of_its_target_begins(
     fleet: Fleet, hf: Holdfast, conn: asyncpg.Connection, how: str
 ) -> None:

@@ -7,9 +7,9 @@ from uuid import uuid4
 import asyncpg
 
 from holdfast import Context, Holdfast
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import working
 from tests.harness.deeds import Deeds
+from tests.harness.inprocess import working
+from tests.harness.waiting import until
 
 
 async def test_inconsistent_rows_wedge_nothing_and_are_mended(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, KeyConflict
-from holdfast.testing.history import History
 from tests.harness.deeds import Deeds
+from tests.harness.history import History
 
 CLIENTS = 4
 

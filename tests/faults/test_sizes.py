@@ -20,13 +20,13 @@ import httpx
 import pytest
 
 from holdfast import Context, Holdfast, InvalidInput, RetryPolicy
-from holdfast.testing.harness import until
 from tests.cli.conftest import invoke
 from tests.conftest import CHAOS_SECONDS
 from tests.harness import warm
 from tests.harness.livez import Livez
 from tests.harness.slowness import Slowness
 from tests.harness.stalls import Stalls
+from tests.harness.waiting import until
 from tests.sql.factories import run_one
 from tests.web.test_bounded import GET, send
 
@@ -38,7 +38,7 @@ PORT = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
 def payload(size: int) -> dict[str, str]:
-    """A payload that takes so many bytes as it is stored."""
+    """A payload that takes this many bytes as stored."""
     return {"a": "x" * (size - len('{"a": ""}'))}
 
 
@@ -109,10 +109,11 @@ async def server(database_url: str, tmp_path: Path, slow: Slowness) -> AsyncIter
     finally:
         process.terminate()
         process.wait()
+        print(*(line for line in log.read_text().splitlines() if '"error"' in line), sep="\n")
 
 
 class Place:
-    """One database through all of its faces. Each answers with what is said against a payload, or with nothing."""
+    """One database through all of its faces. Each returns the error for a payload, or an empty text."""
 
     def __init__(self, hf: Holdfast, conn: asyncpg.Connection, server: Server, http: httpx.AsyncClient) -> None:
         self.hf, self.conn, self.server, self.http = hf, conn, server, http
@@ -231,7 +232,7 @@ async def test_what_grows_or_cannot_be_read_back_is_refused_by_every_face(place:
     assert await place.count() == before
 
 
-async def test_what_only_looks_so_is_taken_and_read_back_by_every_face(place: Place) -> None:
+async def test_values_that_only_look_invalid_are_accepted_and_read_back_by_every_face(place: Place) -> None:
     for what, text in HARMLESS.items():
         for face in FACES:
             assert await getattr(place, face)(text) == "", (what, face)
@@ -404,7 +405,7 @@ async def test_what_handlers_give_is_bounded_and_the_next_job_unharmed(place: Pl
 
 
 async def _refusal(call: Awaitable[Any]) -> str:
-    """What is said against a call, in words for callers; nothing if it was served."""
+    """The error for a call, in words for callers; empty if it was served."""
     try:
         await call
     except InvalidInput as fault:

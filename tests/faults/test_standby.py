@@ -13,12 +13,12 @@ import pytest
 
 from holdfast import Context, Holdfast
 from holdfast.errors import DatabaseUnavailable
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
 from holdfast.web.server import create_app
 from tests.faults.clusters import Cluster, clusters
 from tests.faults.test_durability import migrated
+from tests.harness.inprocess import reached, working
 from tests.harness.slowness import Slowness
+from tests.harness.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -95,7 +95,7 @@ async def administrator(servers: list[Cluster]) -> AsyncIterator[Administrator]:
     conn.terminate()
 
 
-async def test_a_commit_whose_wait_was_cancelled_is_not_acknowledged(
+async def test_a_commit_whose_wait_was_canceled_is_not_acknowledged(
     servers: list[Cluster], administrator: Administrator, slow: Slowness
 ) -> None:
     """PostgreSQL answers with success, after a warning."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
 from holdfast import Holdfast
-from holdfast.testing.harness import Fleet, until
+from tests.harness.fleet import Fleet
+from tests.harness.waiting import until
 
-__all__ = ["late", "most_at_once", "waits"]
+__all__ = ["assert_rate", "late", "most_at_once", "waits"]
 
 
 async def waits(
     fleet: Fleet, hf: Holdfast, kind: str, payload: Any = None, *, number: int, every: float, **options: Any
 ) -> list[float]:
-    """Enqueue so many jobs, one at a time; the seconds from asking for each to the start of its handler."""
+    """Enqueue this many jobs, one at a time. Returns the seconds from each request to the start of its handler."""
     asked: dict[UUID | None, float] = {}
     for _ in range(number):
         before = time.monotonic()
@@ -53,3 +55,10 @@ def most_at_once(
         elif fact.job_id in job_ids and fact.kind == "ended":
             running.pop((fact.job_id, fact.attempt), None)
     return most
+
+
+def assert_rate(starts: list[float], per_second: int) -> None:
+    """A start is noted a moment after it was granted: a window may hold one second's worth more, not two."""
+    starts = sorted(starts)
+    for first, last in itertools.combinations(range(len(starts)), 2):
+        assert last - first + 1 <= per_second * (starts[last] - starts[first] + 2)

@@ -1,1 +1,1 @@
-"""What the suite itself needs, and no user does."""
+"""What the suite itself needs, and no user does: workers to run, kill and freeze, histories and their checker."""

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.testing.harness import Fleet
+from tests.harness.fleet import Fleet
 
 #: The name under which a line travels from an xdist worker to the terminal.
 PROPERTY = "deeds"

@@ -3,13 +3,14 @@
 Most of what a short command costs is the import of what it uses. The first process that a test asks for starts a
 server that has imported that; each process is a fork of it, with its own arguments, environment, folder and files. It
 ends as an interpreter does: with its exit functions, its threads joined and its output flushed. Warnings that imports
-give, the command line's start and inherited descriptors are for tests that start an interpreter with `subprocess`.
+give, and the command line's start, are for tests that start an interpreter with `subprocess`.
 """
 
 from __future__ import annotations
 
 import array
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -58,12 +59,13 @@ class Process:
         stdout: IO[bytes],
         stderr: IO[bytes] | None = None,
         cwd: Path | str | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         """`arguments` are those of python: `-m module …` or a file, after `-W error` if wanted."""
         self.returncode: int | None = None
         self._status, theirs = socket.socketpair()
-        wish = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd or Path.cwd())}
-        files = [theirs.fileno(), stdout.fileno(), (stderr or stdout).fileno()]
+        files = [theirs.fileno(), stdout.fileno(), (stderr or stdout).fileno(), *pass_fds]
+        wish = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd or Path.cwd()), "files": list(pass_fds)}
         with theirs, _lock:
             _send(_connected(), json.dumps(wish).encode(), files)
         self.pid = int.from_bytes(self._receive(4), "big")
@@ -158,7 +160,7 @@ def _serve(requests: socket.socket) -> NoReturn:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the processes
     while True:
-        data, files, _, _ = socket.recv_fds(requests, 1_000_000, 3)
+        data, files, _, _ = socket.recv_fds(requests, 1_000_000, 16)
         if not data:
             os._exit(0)
         if os.fork() == 0:
@@ -174,9 +176,7 @@ def _keep(status: socket.socket, wish: dict[str, Any], files: Sequence[int]) -> 
     pid = os.fork()
     if pid == 0:
         status.close()
-        for number, file in enumerate(files, 1):
-            os.dup2(file, number)
-            os.close(file)
+        _take(files, [1, 2, *wish["files"]])
         _become(wish)
     for file in files:
         os.close(file)
@@ -184,6 +184,17 @@ def _keep(status: socket.socket, wish: dict[str, Any], files: Sequence[int]) -> 
     _, code = os.waitpid(pid, 0)
     status.sendall(os.waitstatus_to_exitcode(code).to_bytes(4, "big", signed=True))
     os._exit(0)
+
+
+def _take(files: Sequence[int], numbers: Sequence[int]) -> None:
+    """Give the files that came the numbers that they are to have here."""
+    # One of them may have come under the number of another.
+    safe = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, max(*files, *numbers) + 1) for file in files]
+    for file in files:
+        os.close(file)
+    for file, number in zip(safe, numbers, strict=True):
+        os.dup2(file, number)
+        os.close(file)
 
 
 def _become(wish: dict[str, Any]) -> NoReturn:

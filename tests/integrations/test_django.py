@@ -17,8 +17,8 @@ from django.db import connection, transaction
 from django.db.utils import ProgrammingError
 
 from holdfast import Context, Holdfast, InvalidPayload, NotFound
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 from tests.integrations.conftest import SETTINGS, use
 from tests.integrations.site.shop import jobs
 from tests.integrations.site.shop.models import Order
@@ -149,7 +149,7 @@ def test_what_django_would_not_commit_is_refused(site: Holdfast) -> None:
     site.sync.run_worker(burst=True, types=["order.post"])
     done = site.sync.get(ref)
     assert done.state == "dead"
-    assert "in a transaction already" in (done.last_error or "")
+    assert "already in a transaction" in (done.last_error or "")
     assert Order.objects.count() == 0
 
 

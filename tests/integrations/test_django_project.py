@@ -102,7 +102,7 @@ def test_schema_and_app_can_be_chosen(site: Holdfast) -> None:
     with override_settings(HOLDFAST={"SCHEMA": "work"}):
         assert DjangoHoldfast().config.schema == "work"
     with override_settings(HOLDFAST={"APP": "tests.integrations.site.shop.jobs:confirm"}):
-        with pytest.raises(ImproperlyConfigured, match="no DjangoHoldfast"):
+        with pytest.raises(ImproperlyConfigured, match="not a DjangoHoldfast"):
             from holdfast.integrations.django import hf  # noqa: F401
 
 
@@ -111,7 +111,7 @@ def test_schema_and_app_can_be_chosen(site: Holdfast) -> None:
     [
         ("tests.integrations.shop:hf", "knows nothing of Django"),
         ("tests.integrations.nowhere:hf", "there is no module 'tests.integrations.nowhere'"),
-        ("tests.integrations.shop:nothing", "no DjangoHoldfast but None"),
+        ("tests.integrations.shop:nothing", "not a DjangoHoldfast but None"),
     ],
 )
 def test_the_app_must_be_one_of_django(site: Holdfast, name: str, words: str) -> None:
@@ -125,7 +125,7 @@ def test_the_app_must_be_one_of_django(site: Holdfast, name: str, words: str) ->
     [({"DATABASE": "lite"}, "E002"), ({"SCHEME": "x"}, "E001"), ({"APP": "tests.integrations.nowhere:hf"}, "E004")],
 )
 def test_wrong_settings_are_told_without_a_traceback(setting: dict[str, str], code: str) -> None:
-    """Django comes up, so that its checks can say what is wrong."""
+    """Django starts, so that its checks can report what is wrong."""
     checked = manage("postgresql:///nowhere", "check", SITE_HOLDFAST=json.dumps(setting))
     assert (checked.returncode, f"holdfast.{code}" in checked.stderr) == (1, True), checked.stderr
     told = manage("postgresql:///nowhere", "holdfast", "jobs", "list", SITE_HOLDFAST=json.dumps(setting))

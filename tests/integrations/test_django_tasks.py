@@ -20,7 +20,7 @@ from django_tasks.signals import task_enqueued, task_finished, task_started
 from holdfast import Holdfast
 from holdfast.integrations.django.apps import _is_ours
 from holdfast.integrations.django.tasks import HoldfastBackend
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
 from tests.integrations.site.shop import tasks
 from tests.integrations.site.shop.models import Order
 from tests.sql.factories import claim, expire, make_due, sweep

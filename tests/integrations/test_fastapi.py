@@ -212,7 +212,7 @@ async def test_mounting_another_app_leaves_the_applications_own_in_place(hf: Hol
         assert (await client.get("/other/readyz")).status_code == 200
 
 
-async def test_who_passes_a_guard_is_no_operator_by_that(hf: Holdfast) -> None:
+async def test_passing_a_guard_does_not_make_a_caller_an_operator(hf: Holdfast) -> None:
     app = FastAPI()
     mount_control_plane(app, "/jobs-api", hf, guard=lambda: True)
     mount_control_plane(app, "/ops-api", hf, guard=lambda: True, scopes=["operate"])
@@ -221,7 +221,8 @@ async def test_who_passes_a_guard_is_no_operator_by_that(hf: Holdfast) -> None:
         refused = await client.get("/jobs-api/ops/jobs")
         assert refused.status_code == 403
         assert (
-            "Whoever passes the guard `<lambda>` has `submit`, `read`: add it to `scopes`" in refused.json()["detail"]
+            "Callers that the guard `<lambda>` admits have `submit`, `read`: add it to `scopes`"
+            in refused.json()["detail"]
         )
         assert (await client.get("/ops-api/ops/jobs")).status_code == 200
         assert (await client.get("/ops-api/ops/keys")).status_code == 403
@@ -323,7 +324,7 @@ async def test_a_guard_decides_who_passes(hf: Holdfast, guard: Any, status: int)
 
 
 @pytest.mark.parametrize("verdict", [False, 0, 1, "", "no", {}])
-async def test_an_answer_that_is_not_yes_is_a_no(hf: Holdfast, verdict: Any) -> None:
+async def test_a_guard_that_does_not_return_true_refuses(hf: Holdfast, verdict: Any) -> None:
     app = FastAPI()
     mount_control_plane(app, "/jobs-api", hf, guard=lambda: verdict)
     async with serving(app) as client:

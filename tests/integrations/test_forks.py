@@ -63,7 +63,7 @@ class Gunicorn:
         return self.process.wait(30)
 
     def kill(self) -> None:
-        """End what is left of it; callers that still wait for an answer get none."""
+        """End the remaining processes; callers that still wait for an answer get none."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -24,7 +24,7 @@ def test_a_connection_that_worked_and_was_cut_is_replaced_at_once() -> None:
         assert outage.lost(CUT) == 0.0
 
 
-def test_one_that_is_cut_before_it_did_anything_is_not() -> None:
+def test_repeated_cuts_right_after_connecting_are_followed_by_growing_pauses() -> None:
     outage = Outage("a part", Bus())
     outage.over()
     pauses = [outage.lost(CUT) for _ in range(8)]
@@ -32,7 +32,7 @@ def test_one_that_is_cut_before_it_did_anything_is_not() -> None:
     assert pauses[-1] >= 0.5
 
 
-def test_what_fails_again_after_a_short_success_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_after_a_short_success_are_retried_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     outage = Outage("a part", Bus())
     for _ in range(6):
         outage.over()

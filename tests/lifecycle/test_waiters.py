@@ -1,4 +1,4 @@
-"""Parties take turns, whoever has the longer line."""
+"""Parties take turns, however long their lines are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def test_parties_take_turns_and_their_lines_keep_their_order() -> None:
     assert not waiters
 
 
-async def test_who_has_given_up_is_passed_over_and_who_may_not_is_kept() -> None:
+async def test_waiters_that_gave_up_are_skipped_and_those_that_may_not_go_are_kept() -> None:
     waiters = Waiters[str]()
     gone, kept, other = waiters.join("a"), waiters.join("a"), waiters.join("b")
     gone.cancel()

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.errors import DatabaseBusy
 from holdfast.maintenance.crew import SLOTS, Crew
-from holdfast.maintenance.duty import Batch, Desk, Duty, Next, Urgency
+from holdfast.maintenance.duty import BatchSize, Duty, Next, Urgency
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.telemetry.bus import Bus
 from holdfast.testing.upkeep import Certain
@@ -53,7 +54,7 @@ class Heavy(Duty):
         self.done = asyncio.Event()
         self.sizes: list[int] = []
 
-    async def work(self, desk: Desk) -> Next:
+    async def work(self, store: MaintenanceStore) -> Next:
         self.sizes.append(self.batch.size)
         if self.batch.size > 100:
             raise DatabaseBusy("it took too long")
@@ -69,7 +70,7 @@ class Stuck(Duty):
     interval_seconds = 5.0
     limit_seconds = 60.0
 
-    async def work(self, desk: Desk) -> Next:
+    async def work(self, store: MaintenanceStore) -> Next:
         await asyncio.Event().wait()
         return self.later()
 
@@ -82,7 +83,7 @@ async def test_a_duty_that_takes_too_long_does_less_at_once_until_it_gets_done()
 
 
 def test_a_batch_grows_again_while_work_is_quick_but_not_up_to_where_it_was_struck() -> None:
-    batch = Batch(1000, 5.0)
+    batch = BatchSize(1000, 5.0)
     batch.struck(2.0)
     assert batch.size == 500
     batch.ended(1.5)

@@ -18,12 +18,12 @@ import asyncpg
 import pytest
 
 from holdfast import Config, Context, Holdfast, Retry, RetryPolicy, Snooze
+from holdfast.store.kit_databases import prepare
 from holdfast.telemetry.events import ClockJumped
-from holdfast.testing.databases import prepare
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 LEASE = 3.0
 STEPS = [-3600.0, -60.0, -1.0, 1.0, 60.0, 3600.0] if CHAOS_SECONDS else [-3600.0, 60.0]

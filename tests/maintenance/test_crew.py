@@ -11,12 +11,13 @@ import pytest
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.maintenance.crew import Crew
-from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
-from holdfast.maintenance.patience import Judge
+from holdfast.maintenance.duty import Duty, Next, Urgency
+from holdfast.maintenance.patience import LeaseJudge
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event
-from holdfast.testing.harness import until
+from tests.harness.waiting import until
 
 
 class StubDesk:
@@ -47,8 +48,8 @@ class Errand(Duty):
     limit_seconds = 60.0
     done = False
 
-    async def work(self, desk: Desk) -> Next:
-        await desk.value("errand")
+    async def work(self, store: MaintenanceStore) -> Next:
+        await store.forget_workers()
         self.done = True
         return self.later()
 
@@ -59,7 +60,7 @@ class Mending(Errand):
 
 
 def crew_of(desk: StubDesk, kind: type[Errand]) -> tuple[Crew, Errand]:
-    duty = kind(Bus(), cast("Judge", None))
+    duty = kind(Bus(), cast("LeaseJudge", None))
     crew = Crew([duty], cast("UpkeepDatabase", StubDatabase(desk)), Bus())
     crew.start()
     crew.lead(True)
@@ -93,7 +94,9 @@ async def test_an_urgent_statement_that_takes_long_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("kind", "under_way"), [(Errand, False), (Mending, False), (Mending, True)], ids=["queued", "idle", "mending"]
 )
-async def test_nothing_else_is_waited_for(kind: type[Errand], under_way: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_urgent_statements_are_waited_for(
+    kind: type[Errand], under_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.maintenance.crew._SETTLING_SECONDS", 0.0)
     monkeypatch.setattr("holdfast.maintenance.crew._STOP_SECONDS", 60.0)
     desk = StubDesk(under_way=under_way)
@@ -103,7 +106,7 @@ async def test_nothing_else_is_waited_for(kind: type[Errand], under_way: bool, m
     assert not duty.done
 
 
-async def test_what_mends_begins_a_moment_after_the_urgent_duties() -> None:
+async def test_duties_that_mend_begin_a_moment_after_the_urgent_ones() -> None:
     desk = StubDesk(under_way=True)
     began = time.monotonic()
     crew, _ = crew_of(desk, Mending)
@@ -129,11 +132,11 @@ async def test_duties_that_mend_take_their_first_looks_one_after_the_other() -> 
     looks: list[float] = []
 
     class Looking(Mending):
-        async def work(self, desk: Desk) -> Next:
+        async def work(self, store: MaintenanceStore) -> Next:
             looks.append(time.monotonic() - began)
             return self.later()
 
-    duties = [Looking(Bus(), cast("Judge", None)) for _ in range(3)]
+    duties = [Looking(Bus(), cast("LeaseJudge", None)) for _ in range(3)]
     crew = Crew(duties, cast("UpkeepDatabase", StubDatabase(StubDesk(under_way=False))), Bus())
     crew.start()
     crew.lead(True)
@@ -149,7 +152,7 @@ async def test_that_the_database_is_away_is_told_once_and_not_by_every_duty() ->
     class Failing(Errand):
         interval_seconds = 0.01
 
-        async def work(self, desk: Desk) -> Next:
+        async def work(self, store: MaintenanceStore) -> Next:
             if away:
                 raise DatabaseUnavailable("no server there")
             self.done = True
@@ -157,7 +160,7 @@ async def test_that_the_database_is_away_is_told_once_and_not_by_every_duty() ->
 
     bus = Bus()
     bus.subscribe(told.append)
-    duties = [Failing(bus, cast("Judge", None)) for _ in range(3)]
+    duties = [Failing(bus, cast("LeaseJudge", None)) for _ in range(3)]
     crew = Crew(duties, cast("UpkeepDatabase", StubDatabase(StubDesk(under_way=False))), bus)
     crew.start()
     crew.lead(True)

@@ -1,4 +1,4 @@
-"""Walks over whole tables leave the time to others: what nobody waits for takes a fiftieth of it at most."""
+"""Walks over whole tables leave the time to others: those that nobody waits for take at most a fiftieth of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from holdfast.maintenance.duties.reconciliation import Reconciliation
 from holdfast.maintenance.duties.strays import StrayDue, StrayEntries
 from holdfast.maintenance.duties.walks import Walk
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.telemetry.bus import Bus
 from holdfast.testing.upkeep import Certain
 
@@ -31,14 +32,14 @@ class SlowTable:
 
 
 @pytest.mark.parametrize("walk", [StrayEntries, StrayDue])
-async def test_what_nobody_waits_for_takes_a_fiftieth_of_the_time(walk: type[Walk]) -> None:
-    following = await walk(Bus(), Certain()).work(SlowTable())
+async def test_walks_over_stray_entries_take_a_fiftieth_of_the_time(walk: type[Walk]) -> None:
+    following = await walk(Bus(), Certain()).work(MaintenanceStore(SlowTable()))
     assert following.more
     assert following.seconds >= 49 * STEP_SECONDS
 
 
 async def test_a_small_table_is_reconciled_at_leisure_and_a_large_one_within_the_time() -> None:
     duty = Reconciliation(Bus(), Certain())
-    assert (await duty.work(SlowTable())).seconds >= 20 * STEP_SECONDS
+    assert (await duty.work(MaintenanceStore(SlowTable()))).seconds >= 20 * STEP_SECONDS
     duty._steps = 1000
-    assert (await duty.work(SlowTable())).seconds < 0.5
+    assert (await duty.work(MaintenanceStore(SlowTable()))).seconds < 0.5

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast.maintenance.duties.promotion import Promotion
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.store.statements import queries
 from holdfast.telemetry.bus import Bus
 from holdfast.testing.upkeep import Certain
@@ -19,7 +20,7 @@ from tests.sql.factories import Wish, enqueue_many, offences, state_of
 BATCH = 20
 
 
-class Desk:
+class Counted:
     """Statements over one connection, counted."""
 
     def __init__(self, conn: asyncpg.Connection) -> None:
@@ -38,8 +39,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk(conn: asyncpg.Connection) -> Desk:
-    return Desk(conn)
+def counted(conn: asyncpg.Connection) -> Counted:
+    return Counted(conn)
+
+
+@pytest.fixture
+def store(counted: Counted) -> MaintenanceStore:
+    return MaintenanceStore(counted)
 
 
 @pytest.fixture
@@ -65,8 +71,8 @@ async def left(conn: asyncpg.Connection, tenant: str) -> int:
     return int(await conn.fetchval(count, tenant))
 
 
-async def finish(duty: Promotion, desk: Desk) -> None:
-    while (await duty.work(desk)).more:
+async def finish(duty: Promotion, store: MaintenanceStore) -> None:
+    while (await duty.work(store)).more:
         pass
 
 
@@ -81,58 +87,62 @@ async def in_order(conn: asyncpg.Connection, *tenants: str) -> bool:
 
 @pytest.mark.parametrize("spread", [0.0, 0.1], ids=["at one moment", "one after the other"])
 async def test_a_job_behind_the_backlog_of_another_tenant_is_promoted_within_a_few_calls(
-    conn: asyncpg.Connection, duty: Promotion, desk: Desk, spread: float
+    conn: asyncpg.Connection, duty: Promotion, store: MaintenanceStore, spread: float
 ) -> None:
     await overdue(conn, "large", 4000, 3600, spread)
     small = await overdue(conn, "small", 1, 1)
     while await state_of(conn, small) != "queued":
-        await duty.work(desk)
+        await duty.work(store)
     assert await left(conn, "large") > 3600
-    await finish(duty, desk)
+    await finish(duty, store)
     assert await left(conn, "large") == 0
     assert await in_order(conn, "large")
     assert await offences(conn) == []
 
 
 async def test_what_falls_due_during_a_backlog_of_another_tenant_is_found(
-    conn: asyncpg.Connection, duty: Promotion, desk: Desk
+    conn: asyncpg.Connection, duty: Promotion, store: MaintenanceStore
 ) -> None:
     await overdue(conn, "large", 2000, 3600)
     while await left(conn, "large") > 1600:  # by then, everything was looked at
-        await duty.work(desk)
+        await duty.work(store)
     small = await conn.fetchval("select job_id from enqueue('work', '{}', tenant => 'small', delay => 0.001)")
     while await state_of(conn, small) != "queued":
-        await duty.work(desk)
+        await duty.work(store)
     assert await left(conn, "large") > 0
 
 
-async def test_tenants_with_backlogs_take_turns(conn: asyncpg.Connection, duty: Promotion, desk: Desk) -> None:
+async def test_tenants_with_backlogs_take_turns(
+    conn: asyncpg.Connection, duty: Promotion, store: MaintenanceStore
+) -> None:
     await overdue(conn, "first", 1500, 3600, 0.01)
     await overdue(conn, "second", 1500, 2400, 0.01)
     await overdue(conn, "third", 1500, 1200, 0.01)
     while await left(conn, "third") > 750:
-        await duty.work(desk)
+        await duty.work(store)
     assert await left(conn, "first") > 300
     assert abs(await left(conn, "second") - 750) < 150
-    await finish(duty, desk)
+    await finish(duty, store)
     assert await in_order(conn, "first", "second", "third")
     assert await conn.fetchval("select count(*) from due") == 0
     assert await offences(conn) == []
 
 
 async def test_tenants_that_stand_among_each_other_keep_their_order(
-    conn: asyncpg.Connection, duty: Promotion, desk: Desk
+    conn: asyncpg.Connection, duty: Promotion, store: MaintenanceStore
 ) -> None:
     for number in range(30):
         await overdue(conn, f"t{number}", 20 + 10 * (number % 7), 3600 - 50 * number, 3.0)
     await overdue(conn, "large", 1500, 3000, 0.5)
-    await finish(duty, desk)
+    await finish(duty, store)
     assert await in_order(conn, "large", *(f"t{number}" for number in range(30)))
     assert await conn.fetchval("select count(*) from jobs where state <> 'queued'") == 0
     assert await offences(conn) == []
 
 
-async def test_without_a_backlog_nobody_looks_further(conn: asyncpg.Connection, duty: Promotion, desk: Desk) -> None:
+async def test_without_a_backlog_nobody_looks_further(
+    conn: asyncpg.Connection, duty: Promotion, store: MaintenanceStore, counted: Counted
+) -> None:
     await overdue(conn, "some", BATCH - 1, 60)
-    await finish(duty, desk)
-    assert desk.calls == {"promote": 1}
+    await finish(duty, store)
+    assert counted.calls == {"promote": 1}

@@ -20,15 +20,16 @@ import pytest
 from holdfast import Context, Holdfast
 from holdfast.maintenance.duties import DUTIES, new_duties
 from holdfast.store.database import Database
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.store.statements import queries
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import DutyBack, DutyFailed
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import working
 from holdfast.testing.upkeep import Certain
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import Deeds
+from tests.harness.inprocess import working
+from tests.harness.waiting import until
 
 LEASE = 2.0
 #: What a cell may take beyond what is promised, on a machine that does other things as well.
@@ -268,7 +269,7 @@ async def _statements(hf: Holdfast, name: str) -> list[str]:
             return await database.value(statement, *arguments)
 
     (duty,) = (duty for duty in new_duties(Bus(), Certain()) if duty.name == name)
-    await duty.work(Spy())
+    await duty.work(MaintenanceStore(Spy()))
     await database.close()
     sql = queries(hf.config.schema)[called[0]]
     return [re.findall(r"holdfast\.(\w+)\(", sql)[0]]

@@ -1,4 +1,4 @@
-"""A worker whose maintenance forgets streams goes on as if it did not: what comes back is run, and soon."""
+"""A worker whose maintenance forgets streams works as before: jobs that return are run, and soon."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import Context, Holdfast, Retry
 from holdfast.maintenance.duties.streams import ForgetStreams, ServeStreams
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import working
 from holdfast.worker import intake
 from tests.conftest import ConnectAs
+from tests.harness.inprocess import working
+from tests.harness.waiting import until
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -14,13 +14,13 @@ import pytest
 
 from holdfast import Context, Holdfast, Limit
 from holdfast.maintenance.duties import DUTIES
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import working
 from holdfast.worker import intake
 from tests.conftest import ConnectAs
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
+from tests.harness.inprocess import working
 from tests.harness.stalls import Stalls
+from tests.harness.waiting import until
 from tests.maintenance.test_starvation import make_sick
 
 #: In the short form on a machine that does other things as well; the leader itself looks for nothing unasked, so that a
@@ -37,7 +37,7 @@ Pair = Callable[[int], Awaitable[list[float]]]
 
 @pytest.fixture(autouse=True)
 def nobody_looks_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a notification makes these duties look; what is due is promoted when its time comes."""
+    """Only a notification makes these duties look; due jobs are promoted when their time comes."""
     for duty in DUTIES:
         if duty.heeds:
             monkeypatch.setattr(duty, "interval_seconds", 600.0)
@@ -73,7 +73,7 @@ async def calm(hf: Holdfast) -> AsyncIterator[dict[str, float]]:
         yield times
 
 
-async def test_who_commits_slowly_behind_a_notification_is_found(
+async def test_a_transaction_that_commits_after_a_notification_is_found(
     hf: Holdfast, calm: dict[str, float], connect_as: ConnectAs
 ) -> None:
     """Both statements go on after they have recorded their job, as a commit does that waits for a standby."""
@@ -230,7 +230,7 @@ async def _led(hf: Holdfast) -> bool:
 
 
 @pytest.mark.parametrize("slow_seconds", [0.0, 0.3])
-async def test_what_commits_behind_a_later_promotion_is_found(
+async def test_a_due_job_committed_behind_a_later_promotion_is_found(
     hf: Holdfast, calm: dict[str, float], connect_as: ConnectAs, slow_seconds: float
 ) -> None:
     """The leader remembers how far it has come; a job from before that moment may become visible afterwards."""

@@ -1,4 +1,4 @@
-"""The step that bounds numbers and moments mends what lies outside, and what was planted before."""
+"""The step that bounds numbers and moments mends rows that are out of bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 11: what is looked up by name or key is compared by its bytes, so that another C library changes no index."""
+"""Step 11: names and keys are compared by their bytes, so that another C library changes no index."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import asyncpg
 from holdfast import Context, Holdfast
 from holdfast.config import Config
 from holdfast.store.migrate import migrate
-from holdfast.testing.harness import until
+from tests.harness.waiting import until
 
 #: Back to the release before: its functions are the same, and its tables have no triggers that wait for the commit.
 BEFORE = """
@@ -32,7 +32,7 @@ BEFORE = """
     update holdfast.schema_functions set checksum = '' where name = 'durability'"""
 
 
-async def test_it_is_taken_while_jobs_are_recorded_and_run(empty_database_url: str) -> None:
+async def test_the_step_is_applied_while_jobs_are_recorded_and_run(empty_database_url: str) -> None:
     config = Config.load(environment={}, database_url=empty_database_url)
     await migrate(config)
     admin = await asyncpg.connect(empty_database_url)

@@ -1,4 +1,4 @@
-"""The step that stores who paused a tenant finds it out for the pauses that hold, and mends half a rate."""
+"""The step that stores who paused a tenant finds it out for existing pauses, and mends incomplete rates."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.config import Config
 from holdfast.store.migrate import migrate
-from holdfast.testing.harness import until
+from tests.harness.waiting import until
 
 #: What the functions of the release before did last of all.
 RECORD = """
@@ -63,4 +63,3 @@ async def test_keys_are_moved_under_load(empty_database_url: str, sessions: list
             )
             assert row is not None
             assert (row["job_id"], row["outcome"]) == (job_id, outcome)
-

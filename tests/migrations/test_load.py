@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import suppress
 from functools import partial
 
@@ -14,7 +15,7 @@ from holdfast.config import Config
 from holdfast.errors import DatabaseBusy
 from holdfast.store import migrate as module
 from holdfast.store.migrate import migrate, plan
-from holdfast.testing.harness import until
+from tests.harness.waiting import until
 
 #: Back to the tables before steps 11 and 12, as far as their locks are concerned; all functions are applied again.
 BEFORE = """
@@ -65,7 +66,7 @@ async def test_steps_are_taken_beside_a_busy_worker_and_producers(empty_database
 
         async def read() -> None:
             while True:
-                with suppress(DatabaseBusy):  # whoever waits for the view while it is replaced misses its row type
+                with suppress(DatabaseBusy):  # a statement that waits for the view while it is replaced fails
                     await hf.find(limit=5)
 
         worker = asyncio.create_task(hf.run_worker())
@@ -91,14 +92,15 @@ def more_than(ran: set[int], number: int) -> bool:
 
 
 async def set_back(admin: asyncpg.Connection) -> str:
-    """Undo steps 11 and 12. That meets the others head-on, too."""
-    for _ in range(10):
-        with suppress(asyncpg.DeadlockDetectedError):
-            return await admin.execute(BEFORE)
+    """Undo steps 11 and 12. That meets the others head-on, too, so it steps back as a migration does."""
+    for _ in range(50):
+        with suppress(asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError):
+            return await admin.execute(f"set lock_timeout = {module.LOCK_TIMEOUTS[0]!r}; {BEFORE}")
+        await asyncio.sleep(random.uniform(*module._PAUSE_SECONDS))
     raise AssertionError("never alone")
 
 
-async def test_whoever_holds_a_table_is_waited_for_more_than_once(
+async def test_a_migration_tries_more_than_once_to_lock_a_table_in_use(
     empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOCK_TIMEOUTS", ("100ms",) * 3)

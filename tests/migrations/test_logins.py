@@ -65,11 +65,12 @@ async def works(config: Config) -> None:
         assert len(claims) == 2
         await api.rows("request", "cancel", [claims[1].job_id], None, None, None)
         assert await worker.value("execute_requests", 10) == 1
-        rows = await worker.rows("complete", "w1", [claims[0].job_id], [1], None, None, None)
-        assert [row["state"] for row in rows] == ["success"]
+        assert await worker.rows("complete_many", "w1", [claims[0].job_id], [1], None, None, None) == []
+        (ended,) = await JobStore(worker).get([claims[0].job_id])
+        assert ended.state == "success"
         assert await JobStore(worker).verify() == []
         with pytest.raises(SchemaError, match="lacks a right"):
-            await api.rows("complete", "w1", [claims[1].job_id], [1], None, None, None)
+            await api.rows("complete_many", "w1", [claims[1].job_id], [1], None, None, None)
     finally:
         await api.close()
         await worker.close()

@@ -1,10 +1,11 @@
-"""Migrations: once, whoever comes at the same time, the same by every way, and never by an older release."""
+"""Migrations: once, however many start at the same time, the same by every way, and never by an older release."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -18,6 +19,7 @@ from holdfast.store import migrate as module
 from holdfast.store.database import check_schema
 from holdfast.store.migrate import migrate, migration_sql, plan
 from holdfast.store.statements import functions, migrations
+from tests.harness import warm
 from tests.migrations.catalog import listing
 
 
@@ -32,20 +34,18 @@ async def admin(empty_database_url: str) -> AsyncIterator[asyncpg.Connection]:
     await conn.close()
 
 
-async def test_ten_processes_may_migrate_at_once(empty_database_url: str, database_url: str) -> None:
-    code = (
+async def test_ten_processes_may_migrate_at_once(empty_database_url: str, database_url: str, tmp_path: Path) -> None:
+    script = tmp_path / "migrating.py"
+    script.write_text(
         "import asyncio, sys; from holdfast.config import Config; from holdfast.store.migrate import migrate;"
         "print(len(asyncio.run(migrate(Config.load(environment={}, database_url=sys.argv[1]))).pending))"
     )
-    processes = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, empty_database_url, stdout=asyncio.subprocess.PIPE
-        )
-        for _ in range(10)
-    ]
-    outputs = await asyncio.gather(*(process.communicate() for process in processes))
-    assert [process.returncode for process in processes] == [0] * 10
-    pending = sorted(int(output) for output, _ in outputs)
+    arguments = [str(script), empty_database_url]
+    with ThreadPoolExecutor(10) as threads:
+        runs = [threads.submit(warm.run, arguments, env=os.environ, cwd=tmp_path, timeout=60) for _ in range(10)]
+        ends = [await asyncio.wrap_future(run) for run in runs]
+    assert [(end.returncode, end.stderr) for end in ends] == [(0, "")] * 10
+    pending = sorted(int(end.stdout) for end in ends)
     assert pending == [0] * 9 + [len(migrations())]
     assert await listing(empty_database_url) == await listing(database_url)
 

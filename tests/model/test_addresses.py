@@ -35,7 +35,7 @@ def test_every_form_is_read(url: str, expected: list[str]) -> None:
         ("postgresql://h1,h2/db?target_session_attrs=standby", "Holdfast writes"),
     ],
 )
-def test_what_leads_nowhere_is_refused_at_once(url: str, fault: str) -> None:
+def test_invalid_database_urls_are_refused_at_once(url: str, fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         Config.load(environment={}, database_url=url)
 

@@ -108,7 +108,7 @@ def test_streams_that_were_not_asked_for_have_no_range() -> None:
     assert hints.ranges([2]) == ([2, 2], [-1, 5], [0, 10], [5, 2_147_483_647])
 
 
-def test_of_streams_that_are_gone_nothing_is_kept() -> None:
+def test_hints_of_forgotten_streams_are_dropped() -> None:
     hints = Hints()
     hints.learn([claim((1, 5, 10)), claim((2, 5, 10))])
     for _ in range(2):

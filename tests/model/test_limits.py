@@ -74,7 +74,7 @@ def test_a_key_that_names_a_field_is_taken(key: str) -> None:
 def test_a_key_that_names_no_field_is_refused_where_it_is_declared(key: str) -> None:
     """It would have become one limit for all."""
     for rule in ({"limit": Limit(1, key=key)}, {"rate": Rate(1, key=key)}):
-        with pytest.raises(InvalidInput, match=rf"'ship': the key of its (limit|rate) names no field .*{key}"):
+        with pytest.raises(InvalidInput, match=rf"'ship': the key of its (limit|rate) is not a field .*{key}"):
 
             @Holdfast().job("ship", **rule)
             async def ship(ctx: Context, order: Order) -> None: ...

@@ -39,7 +39,7 @@ def test_messages_are_bounded_and_storable(message: str) -> None:
 def test_the_other_endings_say_what_they_are() -> None:
     assert Outcome.success('{"n": 1}') == Outcome(kind="success", result='{"n": 1}')
     assert Outcome.snoozed(5, "later") == Outcome(kind="snoozed", delay_seconds=5, message="later")
-    assert Outcome.released("drained") == Outcome(kind="released", message="drained")
+    assert Outcome.handed_back("drained") == Outcome(kind="released", message="drained")
     assert Outcome.canceled("asked") == Outcome(kind="canceled", message="asked")
     assert Outcome.paused("asked") == Outcome(kind="paused", message="asked")
     timeout = Outcome.timed_out(2.5)

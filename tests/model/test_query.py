@@ -82,7 +82,7 @@ def test_what_is_understood(text: str, tree: dict[str, Any]) -> None:
         ("state:", "needs a value"),
         ("attempt>", "needs a value"),
         ("(a", "a bracket is not closed"),
-        ("a)", "closed that was not opened"),
+        ("a)", "a closing bracket has no opening one"),
         ("()", "something to look for is missing"),
         ("a OR", "something to look for is missing"),
         ("OR a", "something to look for is missing"),

@@ -13,11 +13,11 @@ import pytest
 
 from holdfast import (
     AlreadyFinal,
-    Client,
     Context,
     Fatal,
     Forbidden,
     Holdfast,
+    HttpClient,
     InvalidInput,
     KeyConflict,
     LimitExceeded,
@@ -65,9 +65,9 @@ async def url(hf: Holdfast) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def client(url: str) -> AsyncIterator[Client]:
+async def client(url: str) -> AsyncIterator[HttpClient]:
     """What is tested."""
-    async with Client(url) as client:
+    async with HttpClient(url) as client:
         yield client
 
 
@@ -81,7 +81,7 @@ async def worker(hf: Holdfast) -> AsyncIterator[None]:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_job_is_submitted_awaited_and_answered(client: Client) -> None:
+async def test_a_job_is_submitted_awaited_and_answered(client: HttpClient) -> None:
     job = await client.submit("double", {"n": 21}, priority=5, correlation_id="c")
     assert job.status == Status.PENDING
     result = await client.result(job.id, timeout=20)
@@ -91,7 +91,7 @@ async def test_a_job_is_submitted_awaited_and_answered(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_changes_are_followed_to_the_end(client: Client) -> None:
+async def test_changes_are_followed_to_the_end(client: HttpClient) -> None:
     job = await client.submit("double", {"n": 1}, delay=0.2)
     async with asyncio.timeout(20):
         seen = [change.status async for change in client.events(job.id)]
@@ -102,7 +102,7 @@ async def test_a_page_is_given_an_address_without_the_key(url: str, hf: Holdfast
     job = await hf.enqueue("double", {"n": 1})
     await hf.run_worker(burst=True)
     _, secret = await (await hf.operations()).keys.create("k", scopes=["read"], by="a test")
-    async with Client(f"{url}/", secret) as client, httpx.AsyncClient() as page:
+    async with HttpClient(f"{url}/", secret) as client, httpx.AsyncClient() as page:
         heard = await page.get(await client.events_url(job.id, seconds=60))
         assert heard.url.path == f"/jobs/{job.id}/events"
         assert secret not in str(heard.url)
@@ -110,7 +110,7 @@ async def test_a_page_is_given_an_address_without_the_key(url: str, hf: Holdfast
 
 
 @pytest.mark.usefixtures("worker")
-async def test_items_and_counters_are_read(client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_items_and_counters_are_read(client: HttpClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.remote.client._PAGE", 2)
     job = await client.submit("count", {"to": 5}, target_count=5)
     assert (await client.wait(job.id, timeout=20)).status == Status.COMPLETED
@@ -127,7 +127,7 @@ async def test_items_and_counters_are_read(client: Client, hf: Holdfast, monkeyp
         await client.items(uuid4())
 
 
-async def test_requests_and_their_refusals(client: Client, hf: Holdfast) -> None:
+async def test_requests_and_their_refusals(client: HttpClient, hf: Holdfast) -> None:
     job = await client.submit("double", {"n": 1}, delay=3600)
     async with hf.maintaining():
         await client.cancel(job.id, reason="no need")
@@ -149,7 +149,7 @@ async def test_requests_and_their_refusals(client: Client, hf: Holdfast) -> None
         await client.wait((await client.submit("double", {"n": 1}, delay=60)).id, timeout=0.1)
 
 
-async def test_many_are_submitted_each_with_its_answer(client: Client, hf: Holdfast) -> None:
+async def test_many_are_submitted_each_with_its_answer(client: HttpClient, hf: Holdfast) -> None:
     answers = await client.submit_many([("double", {"n": n}) for n in range(1200)] + [("", {})])
     assert sum(isinstance(answer, RemoteJob) for answer in answers) == 1200
     assert isinstance(answers[-1], InvalidInput)
@@ -157,7 +157,7 @@ async def test_many_are_submitted_each_with_its_answer(client: Client, hf: Holdf
 
 
 async def test_a_lost_answer_records_nothing_twice(
-    client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     http = client._transport.http
     send, lost = http.request, [True, True]
@@ -175,7 +175,7 @@ async def test_a_lost_answer_records_nothing_twice(
 
 
 async def test_a_repeated_request_that_was_done_already_is_no_failure(
-    client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     http = client._transport.http
     send = http.request
@@ -209,7 +209,7 @@ async def test_a_repeated_request_that_was_done_already_is_no_failure(
 
 
 async def test_a_quiet_job_is_followed_on_one_stream(
-    client: Client, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.web.control.events._PING_SECONDS", 0.05)
     monkeypatch.setattr("holdfast.remote.client._QUIET_SECONDS", 0.4)
@@ -233,7 +233,7 @@ async def test_a_quiet_job_is_followed_on_one_stream(
 
 
 async def test_headers_that_do_not_end_are_not_waited_for(
-    url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+    url: str, client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.web.impatient.HEADER_SECONDS", 0.3)
     port = int(url.rpartition(":")[2])
@@ -253,17 +253,17 @@ async def test_headers_that_do_not_end_are_not_waited_for(
 
 
 async def test_a_server_that_is_away_is_waited_for_and_then_said(url: str) -> None:
-    async with Client("http://127.0.0.1:1", patience=0.3) as nobody:
+    async with HttpClient("http://127.0.0.1:1", patience=0.3) as nobody:
         with pytest.raises(ServerUnavailable):
             await nobody.submit("x")
-    async with Client(url, "hf_wrong") as stranger:
+    async with HttpClient(url, "hf_wrong") as stranger:
         assert (await stranger.submit("x")).id  # without keys a wrong one does no harm
 
 
 async def test_keys_are_needed_once_there_are_any(url: str, hf: Holdfast) -> None:
     keys = (await hf.operations()).keys
     _, secret = await keys.create("slow", scopes=["submit"], requests_per_second=1, by="a test")
-    async with Client(url, secret, patience=0.1) as known, Client(url, "hf_wrong") as stranger:
+    async with HttpClient(url, secret, patience=0.1) as known, HttpClient(url, "hf_wrong") as stranger:
         job = await known.submit("x")
         answers = await asyncio.gather(*(known.submit("x") for _ in range(3)), return_exceptions=True)
         assert any(isinstance(answer, LimitExceeded) for answer in answers)
@@ -276,7 +276,7 @@ async def test_keys_are_needed_once_there_are_any(url: str, hf: Holdfast) -> Non
 
 async def test_the_blocking_client_has_the_same_verbs(url: str, hf: Holdfast) -> None:
     def use() -> str:
-        with Client(url).sync as blocking:
+        with HttpClient(url).sync as blocking:
             job = blocking.submit("double", {"n": 1}, delay=3600)
             assert blocking.get(job.id).type == "double"
             with pytest.raises(NotFound):
@@ -286,7 +286,7 @@ async def test_the_blocking_client_has_the_same_verbs(url: str, hf: Holdfast) ->
     assert (await hf.get(await asyncio.to_thread(use))).payload == {"n": 1}
 
 
-async def test_too_many_queues_are_told_at_once(client: Client, conn: asyncpg.Connection) -> None:
+async def test_too_many_queues_are_told_at_once(client: HttpClient, conn: asyncpg.Connection) -> None:
     await conn.execute("update settings set value = '1' where name = 'STREAMS_PER_TENANT'")
     await client.submit("x", {}, queue="a")
     async with asyncio.timeout(5):

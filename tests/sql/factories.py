@@ -69,7 +69,7 @@ async def enqueue_many(
 
 
 async def enqueue_copies(conn: asyncpg.Connection, count: int, job_type: str = "work", **options: Any) -> list[UUID]:
-    """Enqueue so many alike; their ids, in order."""
+    """Enqueue this many equal jobs. Returns their ids, in order."""
     return [row["job_id"] for row in await enqueue_many(conn, [(job_type, {}, options)] * count)]
 
 
@@ -143,7 +143,7 @@ async def elect(conn: asyncpg.Connection) -> None:
 
 
 async def promote(conn: asyncpg.Connection) -> int:
-    """Promote what is due; how many."""
+    """Promote due jobs. Returns how many."""
     return int(await conn.fetchval("select promoted from promote()"))
 
 
@@ -154,7 +154,7 @@ async def sweep(conn: asyncpg.Connection, connected_seconds: float = PATIENT) ->
 
 
 async def walk(conn: asyncpg.Connection, duty: str, *, rows: int = 1000) -> int:
-    """One whole walk of a duty over a table, in steps of so many rows; how much it mended."""
+    """Run one whole walk of a duty over a table, in steps of this many rows. Returns how many it mended."""
     place: list[str] | None = None
     total: int = 0
     for _ in range(1000):

@@ -101,7 +101,7 @@ class Model:
     # What can be claimed
 
     def claimable(self) -> list[ModelJob]:
-        """Who may run now, in no order."""
+        """The jobs that may run now, in no order."""
         free = [job for job in self.jobs.values() if job.state == "queued" and job.target is None]
         firsts = [first for line in sorted(self.known) if (first := self._first(line)) is not None]
         return free + firsts
@@ -124,7 +124,7 @@ class Model:
                 self.known.discard(line)
 
     def _settled_down(self) -> None:
-        """Whoever can be claimed from now on stands behind those who could before, within priority and kind."""
+        """Jobs that become claimable come after earlier ones, within priority and kind."""
         able = set(self.claimable())
         for job in self.jobs.values():
             if job not in able:
@@ -196,7 +196,7 @@ class Model:
                 assert more < less, f"{winner} has more than its share: {more} not below {less}, got {taken} of {able}"
 
     def _load(self, tenant: str, more: int) -> float:
-        """What a tenant would run for its weight, with so many more."""
+        """How many jobs a tenant would run by its weight, with this many more."""
         running = [job for job in self.jobs.values() if job.state == "running" and job.tenant == tenant]
         number = sum(job.expires_at > self.now for job in running) + more
         return number / self.weights.get(tenant, 1.0)
@@ -220,7 +220,7 @@ class Model:
         self._settled_down()
 
     def renewed(self, worker: str) -> dict[Lease, str | None]:
-        """A worker prolongs all that it has; which leases that are, and what is wished of them."""
+        """A worker prolongs all its leases. Returns which leases these are, and their interrupts."""
         mine = [job for job in self.jobs.values() if job.state == "running" and job.worker == worker]
         for job in mine:
             job.expires_at = self.now + LEASE_SECONDS
@@ -263,7 +263,7 @@ class Model:
 
     @staticmethod
     def _verdict(job: ModelJob, outcome: str, kind: str | None, delay: float | None) -> str:
-        """A success counts, a wish to hold too; then what somebody asked for; then the budget."""
+        """A success counts, and so does a hold; then requests; then the budget."""
         if outcome == "success":
             return "success"
         if kind == "hold":
@@ -286,7 +286,7 @@ class Model:
     # Time and maintenance
 
     def promote(self) -> int:
-        """What is due joins, in the order of its time; how much that was."""
+        """Due jobs join, in the order of their time. Returns how many."""
         due = [job for job in self.jobs.values() if job.state in ("scheduled", "retry") and job.run_at <= self.now]
         self._become_due(sorted(due, key=lambda job: (job.run_at, job.id)))
         late = [wish for wish in self.wishes if wish.due is not None and wish.due <= self.now]

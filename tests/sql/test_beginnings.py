@@ -1,4 +1,4 @@
-"""What was claimed ahead and never began costs its job nothing, but not for ever."""
+"""A job that was claimed ahead and never began costs no attempt, but not without limit."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_number_is_never_lowered(conn: asyncpg.Connection) -> None:
     assert await sweep(conn) == {job: "dead"}
 
 
-async def test_what_is_not_known_counts(conn: asyncpg.Connection) -> None:
+async def test_an_attempt_whose_beginning_is_unknown_counts(conn: asyncpg.Connection) -> None:
     (job,) = await enqueue_copies(conn, 1, max_attempts=1)
     await claim_ahead(conn, 0, 7)
     await conn.execute("select unregister_worker('w1')")
@@ -94,7 +94,7 @@ async def test_what_is_not_known_counts(conn: asyncpg.Connection) -> None:
     assert await sweep(conn) == {job: "dead"}
 
 
-async def test_a_job_that_came_back_for_nothing_three_times_is_charged(conn: asyncpg.Connection) -> None:
+async def test_after_three_free_returns_in_a_row_an_attempt_counts(conn: asyncpg.Connection) -> None:
     job = await enqueue(conn, max_attempts=2)
     for failures in (0, 0, 0, 1, 1, 1, 1):
         await claim_ahead(conn, 0, 1)
@@ -109,7 +109,7 @@ async def test_a_job_that_came_back_for_nothing_three_times_is_charged(conn: asy
     ]  # fmt: skip
 
 
-async def test_a_wish_to_cancel_is_heeded_where_nothing_began(conn: asyncpg.Connection) -> None:
+async def test_a_cancel_takes_effect_although_the_job_never_began(conn: asyncpg.Connection) -> None:
     job = await enqueue(conn)
     await claim_ahead(conn, 0, 1)
     await request(conn, "cancel", job)
@@ -126,7 +126,7 @@ async def test_older_workers_number_nothing(conn: asyncpg.Connection) -> None:
     assert await sweep(conn) == {job: "dead"}
 
 
-async def test_what_a_worker_said_of_beginnings_goes_with_it(conn: asyncpg.Connection) -> None:
+async def test_beginnings_are_deleted_with_their_worker(conn: asyncpg.Connection) -> None:
     before = await dump(conn)
     await conn.execute("select may_begin('w1', array[1::bigint])")
     await conn.execute("select unregister_worker('w1')")
@@ -169,7 +169,7 @@ async def test_jobs_with_attempts_left_are_numbered_around_those_at_their_last_c
     assert [number for _, number in found] == [None, 0, 8, 0, 10]
 
 
-async def test_what_a_lost_lease_would_hold_is_always_at_its_last_chance(conn: asyncpg.Connection) -> None:
+async def test_a_job_that_a_lost_lease_would_hold_is_always_at_its_last_chance(conn: asyncpg.Connection) -> None:
     await publish(conn, "held", on_failure="hold")
     held = await enqueue(conn, "held", max_attempts=5)
     assert await claim_ahead(conn, 10, 1, records=True) == [(held, 0)]
@@ -187,7 +187,7 @@ async def test_a_count_of_failures_at_its_end_does_not_hold_up_a_claim(conn: asy
     assert await claim_ahead(conn, 10, 1, records=True) == [(odd, 0), (other, None)]
 
 
-async def test_a_beginning_is_recorded_for_the_holder_of_the_lease_alone(
+async def test_a_beginning_is_recorded_only_for_the_holder_of_the_lease(
     conn: asyncpg.Connection, connect_as: ConnectAs
 ) -> None:
     (job,) = await enqueue_copies(conn, 1, max_attempts=1)
@@ -203,7 +203,7 @@ async def test_a_beginning_is_recorded_for_the_holder_of_the_lease_alone(
     assert await conn.fetchval("select number from leases") is None
 
 
-async def test_at_its_last_chance_a_job_comes_back_for_nothing_three_times_at_most(conn: asyncpg.Connection) -> None:
+async def test_at_its_last_chance_a_job_returns_free_of_charge_at_most_three_times(conn: asyncpg.Connection) -> None:
     job = await enqueue(conn, max_attempts=1)
     for state in ("queued", "queued", "queued", "dead"):
         await claim_ahead(conn, 1, 1, records=True)

@@ -15,7 +15,7 @@ import pytest
 from holdfast import Context, Holdfast, InvalidInput, Limit, Rate, Retry, RetryPolicy, Snooze
 from holdfast.bounds import BOUNDS
 from holdfast.model.options import engine_options
-from holdfast.testing.inprocess import working
+from tests.harness.inprocess import working
 from tests.sql.factories import claim, enqueue
 
 #: What is declared about a job type: its bound, and how it is given in Python.
@@ -60,7 +60,7 @@ async def test_a_declaration_is_refused_alike_by_python_the_function_and_the_tab
     above = bound.high * 1.01 + 1
     for value in (below, above, math.inf, -math.inf, math.nan):
         odd = int(value) if bound.whole and math.isfinite(value) else value
-        with pytest.raises(InvalidInput, match=r"must be|counts within"):
+        with pytest.raises(InvalidInput, match=r"must be|a rate has a time"):
             given(odd)
         with pytest.raises((asyncpg.CheckViolationError, asyncpg.DataError)):
             await _insert(conn, field, value)
@@ -75,7 +75,7 @@ async def test_a_declaration_is_refused_alike_by_python_the_function_and_the_tab
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30, "huge", 3153600001, timedelta(days=3_000_000), True])
-def test_a_delay_that_is_none_is_refused_where_it_is_given(value: Any) -> None:
+def test_an_invalid_delay_is_refused_where_it_is_given(value: Any) -> None:
     value = 10**5000 if value == "huge" else value
     for give in (
         lambda: Snooze(value),
@@ -87,7 +87,7 @@ def test_a_delay_that_is_none_is_refused_where_it_is_given(value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["priority", "max_attempts", "target_count"])
-def test_an_option_that_the_engine_could_not_store_is_refused_before(name: str) -> None:
+def test_an_option_out_of_bounds_is_refused_before_it_is_sent(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"{name} must be a whole number from"):
         engine_options({name: 10**5000})
     with pytest.raises(InvalidInput, match=f"{name} must be a whole number from"):
@@ -95,7 +95,7 @@ def test_an_option_that_the_engine_could_not_store_is_refused_before(name: str) 
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, 1e30, 3153600001.0, -1.0])
-async def test_the_engine_refuses_such_a_delay_and_nothing_is_half_done(
+async def test_the_engine_refuses_an_invalid_delay_and_changes_nothing(
     conn: asyncpg.Connection, seconds: float
 ) -> None:
     job_id = await enqueue(conn)
@@ -136,7 +136,7 @@ async def test_no_table_takes_a_moment_that_a_client_cannot_read(conn: asyncpg.C
 
 
 @pytest.mark.parametrize("seconds", ["infinity", "nan", "1e30", "-1"])
-async def test_no_lease_is_endless_whoever_writes_it(conn: asyncpg.Connection, seconds: str) -> None:
+async def test_claims_and_the_table_refuse_an_endless_lease(conn: asyncpg.Connection, seconds: str) -> None:
     await enqueue(conn)
     with pytest.raises(asyncpg.PostgresError, match=r"lease_seconds must be from 0.1 to 604800"):
         await claim(conn, lease_seconds=float(seconds))
@@ -158,7 +158,7 @@ async def test_a_setting_out_of_bounds_stops_neither_claims_nor_duties(conn: asy
     await conn.fetch("select * from age_lines()")
 
 
-async def test_what_is_due_since_ever_is_promoted(conn: asyncpg.Connection, database_url: str) -> None:
+async def test_a_job_due_at_minus_infinity_is_promoted(conn: asyncpg.Connection, database_url: str) -> None:
     """Long before the moments that any clock has shown: an entry of hand-written SQL."""
     job_id = await enqueue(conn, delay=60)
     async with conn.transaction():
@@ -194,7 +194,7 @@ async def test_a_handler_that_asks_for_an_odd_delay_fails_and_says_so(database_u
         assert "must be seconds or a timedelta, from 0 to 3153600000 s" in (done.last_error or "")
 
 
-async def test_keys_do_not_outlive_the_calendar(conn: asyncpg.Connection) -> None:
+async def test_the_lifetime_and_the_rate_of_a_key_are_bounded(conn: asyncpg.Connection) -> None:
     for seconds, rate in ((1e30, 1.0), (math.inf, 1.0), (math.nan, 1.0), (60.0, math.nan), (60.0, math.inf)):
         with pytest.raises(asyncpg.PostgresError, match="must be from"):
             await conn.fetch(
@@ -204,7 +204,7 @@ async def test_keys_do_not_outlive_the_calendar(conn: asyncpg.Connection) -> Non
 
 
 @pytest.mark.parametrize("value", ["NaN", "infinity", "-infinity", "-1", "0", "1e30"])
-async def test_a_rate_a_weight_and_a_limit_are_numbers_whoever_writes_them(
+async def test_functions_and_tables_refuse_rates_and_weights_out_of_bounds(
     conn: asyncpg.Connection, value: str
 ) -> None:
     for call in (
@@ -222,7 +222,7 @@ async def test_a_rate_a_weight_and_a_limit_are_numbers_whoever_writes_them(
         await conn.execute(f"insert into controls (kind, name, weight) values ('tenant', 't', '{value}')")
 
 
-async def test_half_a_rate_is_none(conn: asyncpg.Connection) -> None:
+async def test_a_rate_needs_both_count_and_seconds(conn: asyncpg.Connection) -> None:
     for table in ("controls (kind, name", "job_types (name"):
         key = "'queue', 'q'" if "kind" in table else "'q'"
         for half in ("rate_count", "rate_seconds"):
@@ -283,7 +283,7 @@ async def test_what_is_not_a_list_of_types_is_refused(conn: asyncpg.Connection, 
     assert refused.value.sqlstate == "HF002"
 
 
-async def test_only_so_many_types_are_published_at_once(conn: asyncpg.Connection) -> None:
+async def test_the_number_of_types_published_at_once_is_limited(conn: asyncpg.Connection) -> None:
     with pytest.raises(asyncpg.PostgresError, match="at most 10000 job types") as refused:
         await conn.execute("select publish_types($1::text::jsonb)", json.dumps([{}] * 10_001))
     assert refused.value.sqlstate == "HF002"
@@ -333,7 +333,7 @@ async def test_a_term_and_its_patience_are_lengths_of_time(conn: asyncpg.Connect
     assert await conn.fetchval("select count(*) from leaders") == 0
 
 
-async def test_no_attempt_took_less_than_no_time(conn: asyncpg.Connection) -> None:
+async def test_no_attempt_has_a_negative_duration(conn: asyncpg.Connection) -> None:
     for verb in ("complete", "fail"):
         job_id = await enqueue(conn)
         (lease,) = await claim(conn)

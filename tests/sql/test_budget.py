@@ -86,7 +86,7 @@ async def test_a_plain_job_stays_within_its_budget(conn: asyncpg.Connection) -> 
 
 
 async def test_hot_functions_plan_once() -> None:
-    """A plan made anew for every call costs more than the call."""
+    """Planning every call again would cost more than the call."""
     text = "\n".join(functions().values())
     for name in ("claim_jobs", "complete"):
         body = re.search(rf"create or replace function {name}\(.*?\$\$", text, re.DOTALL)
@@ -156,7 +156,7 @@ async def test_a_job_with_many_attempts_behind_it_is_settled_as_cheaply(
 
 
 @pytest.mark.parametrize("analyzed", ["empty", "full"])
-async def test_statistics_of_another_time_do_no_harm(conn: asyncpg.Connection, analyzed: str) -> None:
+async def test_outdated_statistics_do_no_harm(conn: asyncpg.Connection, analyzed: str) -> None:
     """A table that was analyzed while it was empty, or full, and is not any more."""
     await leave_alone(conn)
     if analyzed == "full":

@@ -1,4 +1,4 @@
-"""Claims: strict priority, first in first out, never the same job twice, never what was not asked for."""
+"""Claims: strict priority, first in first out, never the same job twice, only jobs that were asked for."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_one_claim_may_span_many_streams_and_priorities(conn: asyncpg.Conn
     assert len(got) == 10
 
 
-async def test_what_a_claim_gives_comes_in_the_order_it_is_to_run(conn: asyncpg.Connection) -> None:
+async def test_a_claim_returns_jobs_in_the_order_in_which_they_should_run(conn: asyncpg.Connection) -> None:
     for priority in (9, 3, 7, 3, 1, 9):
         await enqueue(conn, priority=priority)
     everything = Hints.everything([await conn.fetchval("select id from streams")])
@@ -124,7 +124,7 @@ async def test_a_claim_writes_attempt_owner_and_lease(conn: asyncpg.Connection) 
 
 
 @pytest.mark.parametrize("state", State)
-async def test_a_claim_takes_queued_jobs_alone(conn: asyncpg.Connection, state: State) -> None:
+async def test_a_claim_takes_only_queued_jobs(conn: asyncpg.Connection, state: State) -> None:
     job_id = await job_in(conn, state)
     before = await dump(conn)
     taken = await claim(conn, limit=10, worker="w2")
@@ -139,7 +139,7 @@ async def test_every_claim_gets_a_larger_attempt(conn: asyncpg.Connection) -> No
     job_id = await enqueue(conn)
     for attempt in (1, 2, 3, 4, 5):
         assert await claim(conn) == [Lease(job_id, attempt)]
-        assert await settle(conn, "release", [Lease(job_id, attempt)]) == ["queued"]
+        assert await settle(conn, "hand_back", [Lease(job_id, attempt)]) == ["queued"]
 
 
 async def test_two_open_claims_get_disjoint_jobs_without_waiting(connect_as: ConnectAs) -> None:
@@ -174,7 +174,7 @@ async def test_many_workers_together_run_each_job_once(conn: asyncpg.Connection,
 async def test_returned_jobs_go_before_new_ones_of_the_same_priority_only(conn: asyncpg.Connection) -> None:
     returned = await enqueue(conn)
     new = await enqueue(conn)
-    assert await settle(conn, "release", await claim(conn)) == ["queued"]
+    assert await settle(conn, "hand_back", await claim(conn)) == ["queued"]
     urgent = await enqueue(conn, priority=99)
     assert await ids(conn) == [urgent, returned, new]
 
@@ -190,7 +190,7 @@ async def test_a_job_that_waited_too_long_goes_first(conn: asyncpg.Connection) -
     assert await ids(conn, "work", "urgent") == [old, urgent, later]
 
 
-async def test_ageing_touches_nothing_where_nobody_can_be_passed(conn: asyncpg.Connection) -> None:
+async def test_ageing_changes_nothing_if_no_job_can_be_passed(conn: asyncpg.Connection) -> None:
     await enqueue_copies(conn, 5)
     await conn.execute("update ready set ready_at = now() - interval '901 seconds'")
     before = await dump(conn)
@@ -198,7 +198,7 @@ async def test_ageing_touches_nothing_where_nobody_can_be_passed(conn: asyncpg.C
     assert await dump(conn) == before
 
 
-async def test_renewal_prolongs_what_is_held_and_leaves_out_what_was_lost(conn: asyncpg.Connection) -> None:
+async def test_renewal_prolongs_leases_and_leaves_out_lost_ones(conn: asyncpg.Connection) -> None:
     await enqueue_copies(conn, 3)
     held, lost, foreign = await claim(conn, limit=2) + await claim(conn, worker="w2")
     await conn.execute("update leases set expires_at = now() - interval '1 hour'")

@@ -46,7 +46,7 @@ async def test_a_queued_job_is_claimed_from_the_middle_of_its_stream(conn: async
 
 async def test_a_returned_or_aged_job_is_found_too(conn: asyncpg.Connection) -> None:
     returned, aged = await enqueue(conn), await enqueue(conn)
-    await settle(conn, "release", [await claim_by_id(conn, returned) or Lease(returned, 0)])
+    await settle(conn, "hand_back", [await claim_by_id(conn, returned) or Lease(returned, 0)])
     await conn.execute("update ready set rank = 0 where job_id = $1", aged)
     assert await claim_by_id(conn, returned) == Lease(returned, 2)
     assert await claim_by_id(conn, aged) == Lease(aged, 1)

@@ -1,4 +1,4 @@
-"""A closed job type takes no new jobs, whichever function records them; what was accepted before goes on."""
+"""A closed job type takes no new jobs, whichever function records them; jobs accepted before go on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_no_way_in_is_open(conn: asyncpg.Connection, way: str) -> None:
+async def test_every_way_to_enqueue_refuses_a_closed_type(conn: asyncpg.Connection, way: str) -> None:
     waiting = await enqueue(conn)
     await job_in(conn, "success", "work")
     await enqueue(conn, "work", tenant="a")
@@ -67,7 +67,7 @@ async def test_who_closed_and_opened_is_in_the_audit_log(conn: asyncpg.Connectio
 
 
 @pytest.mark.fresh_database
-async def test_a_plain_job_of_an_open_type_does_not_pay(conn: asyncpg.Connection) -> None:
+async def test_a_plain_job_pays_nothing_until_a_type_is_closed(conn: asyncpg.Connection) -> None:
     """It reads no page more where no type was ever closed. Else it reads a few, and still goes the short way."""
     await enqueue(conn)
     read = "select sum(pg_stat_get_blocks_fetched(c.oid)) from pg_class c where c.relname like 'closed_types%'"
@@ -81,9 +81,12 @@ async def test_a_plain_job_of_an_open_type_does_not_pay(conn: asyncpg.Connection
         return min(found)
 
     await buffers()
-    before = await conn.fetchval(read)
-    without = await buffers()
-    assert await conn.fetchval(read) == before
+    more: list[int] = []
+    for _ in range(3):  # the server may look at the table by itself, too
+        before = await conn.fetchval(read)
+        without = await buffers()
+        more.append(await conn.fetchval(read) - before)
+    assert min(more) == 0
     await conn.execute("select close_type('another', 'ada')")
     assert await buffers() <= without + 3
     assert await conn.fetchval(read) > before

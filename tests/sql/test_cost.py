@@ -20,7 +20,9 @@ from tests.sql.meter import TRIES, BareWorker, Cost, leave_alone, totals, undist
 pytestmark = [pytest.mark.usefixtures("one_at_a_time"), pytest.mark.fresh_database, pytest.mark.alone]
 
 JOBS = 600
-MANY = 1_000_000 if CHAOS_SECONDS else 250_000
+MANY = 1_000_000 if CHAOS_SECONDS else 100_000
+#: Targets with a line of jobs each that is blocked.
+TARGETS, IN_LINE = (1000, 100) if CHAOS_SECONDS else (500, 20)
 BOUND = 1.1
 
 #: So many jobs over the streams of other tenants, straight into the tables: {state} with its side rows.
@@ -112,8 +114,8 @@ async def test_jobs_of_others_blocked_ones_and_finished_ones_cost_nothing(conn: 
     async with quickly(conn):
         await conn.execute(WAITING, MANY)
     await assert_within(conn, worker, empty, f"{MANY} jobs of other types and tenants")
-    await block_targets(conn, 1000, 100)
-    await assert_within(conn, worker, empty, "100 k jobs behind 1 k targets")
+    await block_targets(conn, TARGETS, IN_LINE)
+    await assert_within(conn, worker, empty, f"{TARGETS * IN_LINE} jobs behind {TARGETS} targets")
     async with quickly(conn):
         await conn.execute(FINISHED, MANY)
     await assert_within(conn, worker, empty, f"{MANY} finished jobs")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import asyncpg
 import pytest
 
+from holdfast.model.outcome import COSTS_ATTEMPT, Kind
 from holdfast.model.states import TRANSITIONS, State
+
+OUTCOMES = (*get_args(Kind), "lost")
 
 #: outcome, kind, interrupt, on_failure, failures, max_attempts, delay → state
 TABLE: list[tuple[tuple[Any, ...], str]] = [
@@ -57,11 +60,19 @@ async def next_state(conn: asyncpg.Connection, given: tuple[Any, ...]) -> str:
 
 async def test_every_ending_leads_where_the_table_says(conn: asyncpg.Connection) -> None:
     assert {given: await next_state(conn, given) for given, _ in TABLE} == dict(TABLE)
+    assert {given[0] for given, _ in TABLE} == set(OUTCOMES), "a row for every outcome"
+
+
+async def test_the_same_outcomes_cost_an_attempt_in_sql_and_in_python(conn: asyncpg.Connection) -> None:
+    for outcome in OUTCOMES:
+        counted = await conn.fetchval("select failures_after($1, 0)", outcome)
+        assert counted == await conn.fetchval("select costs_attempt($1)::integer", outcome)
+        assert counted == (outcome in COSTS_ATTEMPT), outcome
 
 
 async def test_every_verdict_is_a_move_that_a_running_job_may_make(conn: asyncpg.Connection) -> None:
     endings = product(
-        ("success", "failed", "timeout", "lost", "canceled", "paused", "snoozed", "released"),
+        OUTCOMES,
         (None, "retryable", "retry", "fatal", "hold"),
         (None, "cancel", "pause"),
         ("retry", "hold"),

@@ -61,8 +61,8 @@ async def test_every_durable_table_is_secured_by_the_commit_or_has_a_reason_not_
     assert {row["relname"] for row in rows if row["durable"] and not row["secured"]} == ONCE.keys()
 
 
-async def test_no_function_undoes_it_at_its_own_end(conn: asyncpg.Connection) -> None:
-    """A function's SET clause would restore what was before, ahead of the commit."""
+async def test_no_function_resets_durability_when_it_returns(conn: asyncpg.Connection) -> None:
+    """A function's SET clause would restore the old value before the commit."""
     found = await conn.fetch(
         "select p.proname from pg_proc p, unnest(p.proconfig) as setting"
         " where p.pronamespace = 'holdfast'::regnamespace and setting like 'synchronous_commit=%'"
@@ -89,7 +89,7 @@ VERBS: dict[str, str] = {
     "fail": "select fail('w1', array_agg(job_id), array_agg(attempt)) from leases",
     "snooze": "select snooze('w1', array_agg(job_id), array_agg(attempt), array[1.0]) from leases",
     "report": "select report('w1', job_id, attempt, 1) from leases",
-    "pause_scope": "select pause_scope('queue', 'default', 'me')",
+    "pause_subject": "select pause_subject('queue', 'default', 'me')",
     "set_limit": "select set_limit('queue', 'default', 3, null, null, 'me')",
     "create_key": "select create_key(uuid_v7(), 't', 'n', 'p', sha256('x'), array['read'], null, null, null, 'me')",
     "publish_types": """select publish_types('[{"name": "x", "queue": "default", "lane": "general", "backoff_base": 1,
@@ -112,7 +112,7 @@ async def test_a_verb_makes_its_transaction_durable(conn: asyncpg.Connection, ve
 
 
 @pytest.mark.parametrize("level", ["remote_write", "on", "remote_apply"])
-async def test_it_is_only_ever_raised(conn: asyncpg.Connection, level: str) -> None:
+async def test_durability_is_only_ever_raised(conn: asyncpg.Connection, level: str) -> None:
     async with conn.transaction():
         await conn.execute(f"set local synchronous_commit = {level}")
         await enqueue(conn)
@@ -120,7 +120,7 @@ async def test_it_is_only_ever_raised(conn: asyncpg.Connection, level: str) -> N
         assert await conn.fetchval("show synchronous_commit") == level
 
 
-async def test_what_a_savepoint_takes_back_raises_nothing(conn: asyncpg.Connection) -> None:
+async def test_a_write_rolled_back_by_a_savepoint_does_not_raise_durability(conn: asyncpg.Connection) -> None:
     await conn.execute("set synchronous_commit = off")
     async with conn.transaction():
         savepoint = conn.transaction()
@@ -136,7 +136,7 @@ async def test_what_a_savepoint_takes_back_raises_nothing(conn: asyncpg.Connecti
 
 
 @pytest.mark.parametrize("role", ["api", "worker", "operator"])
-async def test_no_role_needs_a_right_for_it(connect_as: ConnectAs, role: str) -> None:
+async def test_no_role_needs_a_right_for_durability(connect_as: ConnectAs, role: str) -> None:
     conn = await connect_as(role)
     await conn.execute("set synchronous_commit = off")
     async with conn.transaction():
@@ -190,8 +190,8 @@ AFTERWARDS: dict[str, str] = {
     "a success": "select holdfast.complete('w1', array_agg(job_id), array_agg(attempt)) from holdfast.leases" + LOWER,
     "a failure": "select holdfast.fail('w1', array_agg(job_id), array_agg(attempt)) from holdfast.leases" + LOWER,
     "a report": "select holdfast.report('w1', job_id, attempt, 1) from holdfast.leases" + LOWER,
-    "a pause": "select holdfast.pause_scope('queue', 'default', 'me')" + LOWER,
-    "a resumed scope": "select holdfast.resume_scope('queue', 'slow', 'me')" + LOWER,
+    "a pause": "select holdfast.pause_subject('queue', 'default', 'me')" + LOWER,
+    "a resumed subject": "select holdfast.resume_subject('queue', 'slow', 'me')" + LOWER,
     "a key": "select holdfast.create_key(holdfast.uuid_v7(), 't', 'n', 'p', sha256('x'), array['read'], null, null,"
     " null, 'me')" + LOWER,
     "a bound key": "select holdfast.enqueue('x', idempotency_key => 'new', dedup_key => 'd')" + LOWER,
@@ -208,10 +208,10 @@ FUNCTIONS = """
 
 
 @pytest.mark.parametrize("case", AFTERWARDS)
-async def test_what_comes_after_a_write_does_not_make_it_volatile(conn: asyncpg.Connection, case: str) -> None:
+async def test_changing_settings_after_a_write_does_not_make_it_volatile(conn: asyncpg.Connection, case: str) -> None:
     await enqueue(conn, "held", hold=True)
     await enqueue(conn, "x", dedup_key="d")
-    await conn.execute("select pause_scope('queue', 'slow', 'me')")
+    await conn.execute("select pause_subject('queue', 'slow', 'me')")
     await run_one(conn, "work")
     await enqueue(conn, "waiting")
     await conn.execute("set search_path = public")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -26,6 +28,7 @@ from tests.sql.factories import (
 )
 from tests.sql.meter import TRIES, Cost, leave_alone, totals, undisturbed
 
+SQL = Path(__file__).parents[2] / "src/holdfast/sql"
 SMALL, LARGE = 1_000, 20_000
 #: One call of each duty. None of them comes to the end of the small tables.
 CALLS = (
@@ -49,7 +52,16 @@ CALLS = (
     "select from admit('', 50)",
     "select from execute_requests(5)",
     "select from sweep(1e9, 50)",
+    "select from clamp_rates('rate', 0, 200)",
+    "select from clamp_backoff('-infinity', '00000000-0000-0000-0000-000000000000', 200)",
 )
+#: What maintenance asks for, and why its cost is not among these.
+NOT_MEASURED = {
+    "preside": "the leader's term, no duty", "resign": "the leader's term, no duty", "unheard": "reads no table",
+    "recover": "sweep, which takes leases back alike, is measured", "ended_attempts": "it is given their ids",
+    "review_leases": "there are no more leases than slots", "clamp_leases": "there are no more leases than slots",
+    "retire_known": "retire_from, which calls it, is measured", "forget_workers": "there is a row per worker",
+}  # fmt: skip
 WALKS = ("drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden", "replace_heads", "seat_headless")
 
 
@@ -91,6 +103,13 @@ async def most_visited(conn: asyncpg.Connection, call: str) -> Cost:
     """The most of three: the server's counters sometimes come late."""
     tries = [await visited(conn, call) for _ in range(3)]
     return Cost(max(cost.buffers for cost in tries), max(cost.rows for cost in tries))
+
+
+def test_the_cost_of_every_duty_is_measured() -> None:
+    asked = re.findall(r"holdfast\.(\w+)\(", (SQL / "queries/maintenance.sql").read_text())
+    measured = {call.split()[2].partition("(")[0] for call in CALLS}
+    assert {name for name in asked if name not in measured and name not in NOT_MEASURED} == set(), "add it to CALLS"
+    assert NOT_MEASURED.keys() <= set(asked)
 
 
 @pytest.mark.fresh_database
@@ -178,7 +197,7 @@ async def reconciled(conn: asyncpg.Connection, *, pages: int, repairs: int = 500
 
 
 @pytest.mark.fresh_database  # where earlier tests had jobs, these may stand behind the first hundred pages
-async def test_reconciliation_mends_so_many_a_call_and_counts_what_is_open(conn: asyncpg.Connection) -> None:
+async def test_reconciliation_mends_a_bounded_number_per_call_and_counts_open_jobs(conn: asyncpg.Connection) -> None:
     jobs = await enqueue_copies(conn, 50)
     await conn.execute("delete from ready")
     # Whatever an earlier test left of the table's pages.
@@ -199,9 +218,7 @@ async def reconciled_after(conn: asyncpg.Connection, jobs: list[UUID], rows: lis
     return [job_id for job_id in stored if job_id not in first]
 
 
-async def test_what_is_locked_does_not_keep_reconciliation_from_going_on(
-    conn: asyncpg.Connection, connect_as: ConnectAs
-) -> None:
+async def test_locked_jobs_do_not_stop_reconciliation(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
     other = await connect_as("superuser")
     await enqueue_copies(conn, 10)
     await conn.execute("delete from ready")
@@ -212,7 +229,7 @@ async def test_what_is_locked_does_not_keep_reconciliation_from_going_on(
     assert len(await reconciled(conn, pages=1, repairs=3)) == 10
 
 
-async def test_retention_passes_over_what_stays_and_deletes_the_rest_in_bounded_steps(conn: asyncpg.Connection) -> None:
+async def test_retention_skips_kept_jobs_and_deletes_expired_ones_in_bounded_steps(conn: asyncpg.Connection) -> None:
     await crowd.ended(conn, 500, age="8 days")
     stays = [await job_in(conn, state) for state in ("queued", "paused", "dead")]
     old = UUID("0190" + uuid4().hex[4:])
@@ -240,7 +257,7 @@ async def test_retention_passes_over_what_stays_and_deletes_the_rest_in_bounded_
     assert row["deleted"] == 0
 
 
-async def test_retention_finds_what_is_over_behind_recent_jobs_with_old_ids(conn: asyncpg.Connection) -> None:
+async def test_retention_finds_expired_jobs_behind_recent_jobs_with_old_ids(conn: asyncpg.Connection) -> None:
     """A client's clock was a month behind; the ids begin with its time."""
     await crowd.ended(conn, 20, age="8 days")
     month_ago = int((time.time() - 30 * 86_400) * 1000)
@@ -304,9 +321,7 @@ async def test_one_request_does_not_wait_behind_a_bulk(conn: asyncpg.Connection)
     assert await conn.fetchval("select count(*) from jobs where state = 'canceled'") == 151
 
 
-async def test_promotion_does_not_wait_for_whoever_holds_permits(
-    conn: asyncpg.Connection, connect_as: ConnectAs
-) -> None:
+async def test_promotion_does_not_wait_for_locked_permits(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
     other = await connect_as("superuser")
     job_id = await enqueue(conn, delay=60)
     await make_due(conn, job_id)

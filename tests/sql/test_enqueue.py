@@ -67,7 +67,7 @@ async def test_a_parent_is_a_job_of_the_same_tenant(conn: asyncpg.Connection) ->
         assert text == f"parent_id must be the id of a job of the same tenant; there is none with the id {parent}"
 
 
-async def test_what_was_recorded_with_its_parent_outlives_it(conn: asyncpg.Connection) -> None:
+async def test_a_child_outlives_its_parent(conn: asyncpg.Connection) -> None:
     parent = await enqueue(conn)
     child = await enqueue(conn, parent_id=parent, idempotency_key="k")
     (lease,) = [lease for lease in await claim(conn, limit=2) if lease.job_id == child]

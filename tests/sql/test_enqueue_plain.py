@@ -52,7 +52,7 @@ async def recorded(conn: asyncpg.Connection) -> list[dict[str, Any]]:
 @ways
 @pytest.mark.parametrize("known", [False, True], ids=["first of its type", "known type"])
 @pytest.mark.parametrize("queue", [None, "fast"])
-async def test_it_records_what_the_long_way_records(
+async def test_enqueue_plain_records_the_same_as_enqueue_many(
     connect_as: ConnectAs, count: int, alone: bool, known: bool, queue: str | None
 ) -> None:
     conn, api = await connect_as("superuser"), await connect_as("api")
@@ -83,7 +83,7 @@ async def test_it_records_what_the_long_way_records(
 
 
 @ways
-async def test_only_what_was_there_already_is_answered(conn: asyncpg.Connection, count: int, alone: bool) -> None:
+async def test_only_jobs_that_already_existed_are_answered(conn: asyncpg.Connection, count: int, alone: bool) -> None:
     await enqueue(conn)
     ids = new_job_ids(count)
     assert await plain(conn, ids, alone=alone) == []
@@ -106,7 +106,9 @@ async def refusal(conn: asyncpg.Connection, ids: list[UUID], **arguments: Any) -
 
 
 @ways
-async def test_it_refuses_what_the_long_way_refuses(conn: asyncpg.Connection, count: int, alone: bool) -> None:
+async def test_enqueue_plain_refuses_the_same_as_enqueue_many(
+    conn: asyncpg.Connection, count: int, alone: bool
+) -> None:
     assert await request(conn, "cancel", await enqueue(conn)) == "accepted"
     ids = new_job_ids(count)
     wrongs: list[tuple[dict[str, Any], str]] = [
@@ -142,7 +144,7 @@ async def test_a_batch_is_claimed_in_its_order(conn: asyncpg.Connection, count: 
     assert [lease.job_id for lease in await claim(conn, limit=count)] == ids
 
 
-async def test_while_one_wakes_the_workers_the_others_need_not(connect_as: ConnectAs) -> None:
+async def test_while_one_call_notifies_workers_the_others_need_not(connect_as: ConnectAs) -> None:
     """Each notification makes commits wait for each other; those within longer transactions are always sent."""
     listener, slow, quick = [await connect_as("superuser") for _ in range(3)]
     await enqueue(slow)

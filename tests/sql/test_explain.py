@@ -30,7 +30,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
 
 
 class Asking:
-    """What is told of jobs, with times as `T` and known ids by name."""
+    """The explanations of jobs, with times as `T` and known ids by name."""
 
     def __init__(self, conn: asyncpg.Connection) -> None:
         self._conn = conn
@@ -50,7 +50,7 @@ class Asking:
         return row["code"], sentence
 
 
-async def test_what_does_not_wait_in_line(conn: asyncpg.Connection) -> None:
+async def test_explain_of_jobs_that_are_not_queued(conn: asyncpg.Connection) -> None:
     asking = Asking(conn)
     assert await asking(uuid4()) == ("unknown", "There is no job ID.")
     created = await job_in(conn, "created", created_by="ada")
@@ -115,17 +115,17 @@ async def test_what_does_not_wait_in_line(conn: asyncpg.Connection) -> None:
     assert await asking(canceled) == ("ended", "The job was canceled by bob at T.")
 
 
-async def test_what_waits_behind_the_head_of_its_target(conn: asyncpg.Connection) -> None:
+async def test_explain_of_jobs_behind_the_head_of_their_target(conn: asyncpg.Connection) -> None:
     asking = Asking(conn)
     head = await enqueue(conn, target="t")
     await elect(conn)
     job = await enqueue(conn, target="t")
     await elect(conn)
     behind = 'The job waits behind job HEAD of its target "t", which '
-    await conn.execute("select pause_scope('queue', 'default', 'ada')")
+    await conn.execute("select pause_subject('queue', 'default', 'ada')")
     told = behind + 'waits because its queue "default" was paused by ada at T.'
     assert await asking(job, HEAD=head) == ("target", told)
-    await conn.execute("select resume_scope('queue', 'default', 'ada')")
+    await conn.execute("select resume_subject('queue', 'default', 'ada')")
     lease = await claim_by_id(conn, head)
     assert lease is not None
     assert await asking(job, HEAD=head) == ("target", behind + "runs on worker w1 since T.")
@@ -146,11 +146,11 @@ async def test_why_a_queued_job_does_not_start(conn: asyncpg.Connection) -> None
     waits = "The job waits because "
     scopes = {"lane": "general", "type": "work", "queue": "post", "tenant": "acme", "everything": ""}
     for kind, name in scopes.items():
-        await conn.execute("select pause_scope($1, $2, 'ada', 'because')", kind, name)
+        await conn.execute("select pause_subject($1, $2, 'ada', 'because')", kind, name)
         what = "claiming was stopped everywhere" if not name else f'its {kind} "{name}" was paused'
         assert await asking(job) == (f"{kind}-paused", f'{waits}{what} by ada at T ("because").')
         assert (asking.culprit["kind"], asking.culprit["name"], asking.culprit["by"]) == (kind, name, "ada")
-    await conn.execute("select resume_scope(c.kind, c.name, 'ada') from list_controls() c")
+    await conn.execute("select resume_subject(c.kind, c.name, 'ada') from list_steering() c")
 
     assert await asking(job) == ("no-worker", f"{waits}no worker is alive.")
     await register(conn, "w1", "other", queues=["other"], lanes={"fast": 1, "general": 0})
@@ -199,12 +199,12 @@ async def test_why_a_queued_job_does_not_start(conn: asyncpg.Connection) -> None
     # What is shut stands in nobody's way.
     await enqueue(conn, tenant="acme", queue="post", priority=1)
     assert await asking(job) == ("behind", f"{waits}3 jobs of its tenant stand before it{share}")
-    await conn.execute("select pause_scope('tenant', 'default', 'ada')")
+    await conn.execute("select pause_subject('tenant', 'default', 'ada')")
     assert await asking(job) == ("behind", f"{waits}3 jobs of its tenant stand before it.")
     await conn.execute("select set_limit('queue', 'default', 0, null, null, 'ada')")
     for tenant in (None, "acme"):
         assert await asking(job, tenant) == ("behind", f"{waits}1 job of its tenant stands before it.")
-    await conn.execute("select resume_scope('tenant', 'default', 'ada')")
+    await conn.execute("select resume_subject('tenant', 'default', 'ada')")
     await conn.execute("select set_limit('queue', 'default', null, null, null, 'ada')")
     await enqueue_many(conn, [("work", {}, {"priority": 2})] * 10_000, tenant="acme")
     assert "more than 10000 jobs of its tenant stand before it" in (await asking(job))[1]
@@ -263,6 +263,9 @@ async def test_which_limit_is_reached(conn: asyncpg.Connection) -> None:
     assert await claim(conn, "keyed", limit=1) == [Lease(other, 1)]
     told = f'{waits}limit of its type "keyed" for "ada" is reached: 1 of 1 run.'
     assert await asking(second) == ("limit", told)
+    # Jobs without the field share a permit of their own: those that run for others do not count.
+    code, _ = await asking(await enqueue(conn, "keyed"))
+    assert code != "limit"
     assert await conn.fetchval("select count(*) from parked") == 1
     await conn.execute("delete from permits where job_id = $1", first)
     assert (await asking(second))[0] == "starting"

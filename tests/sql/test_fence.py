@@ -14,7 +14,7 @@ SETTLEMENTS: dict[str, dict[str, Any]] = {
     "complete": {},
     "fail": {"kinds": ["fatal"]},
     "snooze": {"delays": [60.0]},
-    "release": {"note": "not run"},
+    "hand_back": {"reason": "not run"},
     "stop": {"outcomes": ["canceled"]},
 }
 
@@ -33,7 +33,7 @@ async def test_the_same_attempt_in_the_hands_of_another_worker_changes_nothing(
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail"])
-async def test_in_a_batch_only_what_is_somebody_elses_is_lost(conn: asyncpg.Connection, verb: str) -> None:
+async def test_in_a_batch_only_attempts_of_other_workers_are_lost(conn: asyncpg.Connection, verb: str) -> None:
     mine, other = await run_one(conn), await run_one(conn)
     await conn.execute("update leases set worker = 'w2' where job_id = $1", other.job_id)
     details: dict[str, Any] = {"kinds": ["fatal"] * 2} if verb == "fail" else {}
@@ -43,7 +43,7 @@ async def test_in_a_batch_only_what_is_somebody_elses_is_lost(conn: asyncpg.Conn
 
 
 @pytest.mark.parametrize("ends", ["later", "now"])
-async def test_a_report_counts_for_the_holder_alone(conn: asyncpg.Connection, ends: str) -> None:
+async def test_a_report_counts_only_for_the_holder_of_the_lease(conn: asyncpg.Connection, ends: str) -> None:
     lease = await run_one(conn)
     before = await dump(conn)
     assert (await _report(conn, "w2", lease, ends))["state"] == "lease-lost"
@@ -55,7 +55,7 @@ async def test_a_report_counts_for_the_holder_alone(conn: asyncpg.Connection, en
     assert (await _report(conn, "w1", lease, ends))["duplicate"] is True
 
 
-async def test_renewals_and_wishes_are_for_the_holder_alone(conn: asyncpg.Connection) -> None:
+async def test_renewals_and_interrupts_are_only_for_the_holder_of_the_lease(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn)
     await conn.execute("update leases set interrupt = 'cancel'")
     keys = [lease.job_id], [lease.attempt]
@@ -65,7 +65,7 @@ async def test_renewals_and_wishes_are_for_the_holder_alone(conn: asyncpg.Connec
     assert len(await conn.fetch("select * from interrupted('w1', $1, $2)", *keys)) == 1
 
 
-async def test_the_engine_itself_ends_what_anybody_holds(conn: asyncpg.Connection) -> None:
+async def test_the_engine_itself_can_end_an_attempt_of_any_worker(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn)
     await expire(conn, lease.job_id)
     assert await sweep(conn) == {lease.job_id: "queued"}

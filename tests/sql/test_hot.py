@@ -76,7 +76,7 @@ async def test_a_big_payload_is_not_rewritten_when_the_job_moves(conn: asyncpg.C
     await settle(conn, "fail", await claim(conn, limit=5))
     await make_due(conn, *ids)
     await promote(conn)
-    await settle(conn, "release", await claim(conn, limit=5))
+    await settle(conn, "hand_back", await claim(conn, limit=5))
     await settle(conn, "complete", await claim(conn, limit=5), results=['{"n": 1}'] * 5)
     await totals(conn)
     assert await conn.fetchval(TOAST_WRITES) == before
@@ -108,7 +108,7 @@ async def test_hot_functions_read_no_table_through_whatever_the_statistics_say(
         await worker.execute("select from interrupted('w1', $1, $2)", [x.job_id for x in batch], [1] * 100)
         await settle(worker, "complete", batch[:40])
         await settle(worker, "fail", batch[40:60])
-        await settle(worker, "release", batch[60:70])
+        await settle(worker, "hand_back", batch[60:70])
         await settle(worker, "snooze", batch[70:80], delays=[0.0] * 10)
         await settle(worker, "complete", batch[:2])
         await expire(conn, *(lease.job_id for lease in batch[80:90]))

@@ -247,7 +247,7 @@ async def test_a_given_id_keeps_its_key_when_it_is_sent_again(conn: asyncpg.Conn
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 async def test_a_key_that_a_snapshot_does_not_show_fails_to_serialize(connect_as: ConnectAs, level: str) -> None:
-    """Never a second job, never another error: who is told so tries again."""
+    """Never a second job, and never another error: a caller that gets this one tries again."""
     first, second = await connect_as("api"), await connect_as("api")
     await second.execute(f"set default_transaction_isolation = '{level}'")
     for option in ({"idempotency_key": "k"}, {"dedup_key": "d"}):

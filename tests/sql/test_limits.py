@@ -121,8 +121,8 @@ async def test_a_limit_counts_what_a_claim_under_way_takes(connect_as: ConnectAs
             try:
                 await limit
             except asyncpg.LockNotAvailableError:
-                await settle(admin, "release", taken)
-                await settle(admin, "release", await next_claim, worker="w2")
+                await settle(admin, "hand_back", taken)
+                await settle(admin, "hand_back", await next_claim, worker="w2")
                 continue
             break
     assert len(taken) == 3
@@ -140,9 +140,9 @@ async def test_a_limit_is_not_set_while_a_claim_does_not_end(connect_as: Connect
         with pytest.raises(asyncpg.LockNotAvailableError, match="under way"):
             await admin.execute("select set_limit('type', 'work', 1, null, null, 'ada')")
         # Whatever lets more through, and a pause, waits for nobody.
-        await admin.execute("select pause_scope('type', 'work', 'ada')")
+        await admin.execute("select pause_subject('type', 'work', 'ada')")
         await admin.execute("select set_limit('type', 'work', null, 10, 1, 'ada')")
-        await admin.execute("select resume_scope('type', 'work', 'ada')")
+        await admin.execute("select resume_subject('type', 'work', 'ada')")
         assert len(await claim(admin)) == 1
     assert await admin.fetchval("select limit_count from controls") is None
     # Nobody holds up claims by idling after a limit was set: the server ends such a transaction.
@@ -194,7 +194,7 @@ async def test_eight_claimers_at_once_never_exceed_a_limit(connect_as: ConnectAs
             for row in await conn.fetch(rows):
                 most[row["gate"]] = max(most[row["gate"]], row["running"])
             if leases:
-                verb = chance.choice(("complete", "complete", "complete", "release"))
+                verb = chance.choice(("complete", "complete", "complete", "hand_back"))
                 await settle(conn, verb, leases, worker=worker)
                 done += len(leases)
         return done
@@ -230,7 +230,7 @@ async def test_a_rate_counts_starts_within_any_period(conn: asyncpg.Connection) 
     assert len(await claim(conn, "mail", limit=10)) == 1
 
 
-async def test_a_key_that_is_full_holds_up_nobody_else(conn: asyncpg.Connection) -> None:
+async def test_a_key_at_its_limit_does_not_delay_other_keys(conn: asyncpg.Connection) -> None:
     await publish(conn, "sync", limit_count=2, limit_key="customer.id")
     flood = [("sync", {"customer": {"id": 1}, "n": n}, None) for n in range(300)]
     ids = [row["job_id"] for row in await enqueue_many(conn, [*flood, ("sync", {"customer": {"id": 2}}, None)])]
@@ -302,7 +302,7 @@ async def test_an_entry_hidden_for_nothing_comes_back(conn: asyncpg.Connection) 
     assert [lease.job_id for lease in await claim(conn)] == [job_id]
 
 
-async def test_what_is_paused_is_not_claimed_and_requests_obey_no_pause(conn: asyncpg.Connection) -> None:
+async def test_paused_jobs_are_not_claimed_and_requests_ignore_pauses(conn: asyncpg.Connection) -> None:
     await publish(conn, "quick", lane="fast")
     for kind, name in (
         ("queue", "default"), ("type", "quick"), ("lane", "fast"), ("tenant", "default"), ("everything", ""),
@@ -323,7 +323,7 @@ async def test_what_is_paused_is_not_claimed_and_requests_obey_no_pause(conn: as
     assert len(await claim(conn, "quick", "unknown", limit=5)) == 1
 
 
-async def test_forgotten_permits_are_those_of_nobody(conn: asyncpg.Connection) -> None:
+async def test_only_unused_permits_are_forgotten(conn: asyncpg.Connection) -> None:
     await publish(conn, "sync", limit_count=1, limit_key="customer")
     await publish(conn, "mail", rate_count=1, rate_seconds=86_400)
     await enqueue_many(conn, [("sync", {"customer": 1}, None), ("sync", {"customer": 2}, None), ("mail", {}, None)])
@@ -443,7 +443,7 @@ async def test_a_limit_for_each_of_many_tenants_does_not_cost_the_square_of_thei
     look = "select shut_streams(array(select id from streams))"
 
     async def seconds(tenants: int) -> float:
-        """The quickest of a few looks, with so many tenants that have a limit, and run something."""
+        """The fastest of a few looks, with this many tenants that have a limit and a running job."""
         known = await conn.fetchval("select count(*) from streams")
         for n in range(known, tenants):
             await enqueue(conn, tenant=f"t{n}")
@@ -463,4 +463,5 @@ async def test_a_limit_for_each_of_many_tenants_does_not_cost_the_square_of_thei
         return min(times)
 
     few, many = await seconds(60), await seconds(600)
-    assert many < 8 * few, (few, many)
+    # Ten times as many. Measured: 3 to 9 times as long; 27 times where the rules are matched by nested loops.
+    assert many < 15 * few, (few, many)

@@ -82,7 +82,7 @@ async def test_priority_is_kept_among_what_is_not_locked(conn: asyncpg.Connectio
 
 
 async def test_a_job_that_was_locked_before_is_claimed(conn: asyncpg.Connection, locked: Locked) -> None:
-    """Promotion leaves the mark of a lock in the row, and so does whoever looked at it."""
+    """Promotion leaves the mark of a lock in the row, and so does any session that locked it."""
     looked_at, promoted = await enqueue(conn), await enqueue(conn, delay=60.0)
     await make_due(conn, promoted)
     await promote(conn)
@@ -158,15 +158,15 @@ async def test_a_lock_that_comes_in_between_ends_a_claim_soon(
     conn: asyncpg.Connection, connect_as: ConnectAs, locked: Locked
 ) -> None:
     """It cannot be passed over any more; the next claim does."""
-    gate = await connect_as("superuser")
+    stopper = await connect_as("superuser")
     first, second = await enqueue_copies(conn, 2)
-    await gate.execute(_PAUSE)
-    await gate.execute("select pg_advisory_lock(4711)")
+    await stopper.execute(_PAUSE)
+    await stopper.execute("select pg_advisory_lock(4711)")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         claiming = tasks.create_task(_refused_claim(conn))
-        await blocked(gate, conn)
+        await blocked(stopper, conn)
         async with locked([first]):
-            await gate.execute("select pg_advisory_unlock(4711)")
+            await stopper.execute("select pg_advisory_unlock(4711)")
             assert 1.0 <= await claiming < 4.0
             assert [lease.job_id for lease in await claim(conn, limit=2)] == [second]
     assert [lease.job_id for lease in await claim(conn, limit=2)] == [first]

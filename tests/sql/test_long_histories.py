@@ -57,7 +57,7 @@ async def test_a_job_is_erased_in_portions_and_others_are_canceled_meanwhile(
     assert len(left) - 1 == rows // 5_000 + 1
     assert await conn.fetchval("select count(*) from erasures") == 0
     assert await conn.fetchval("select count(*) from job_attempts where job_id = $1", job_id) == rows + 1
-    # Whoever asks again finds it done.
+    # A repeated request finds it done.
     assert await request(conn, "delete", job_id) == "accepted"
     await conn.execute("select execute_requests()")
     assert await conn.fetchval("select count(*) from job_events where job_id = $1 and event = 'erased'", job_id) == 1

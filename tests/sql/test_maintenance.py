@@ -1,4 +1,4 @@
-"""Time passes: what is due is promoted to the moment, one leads at a time, and what ended long ago goes."""
+"""Time passes: due jobs are promoted on time, one process leads at a time, and expired jobs are deleted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ async def test_promote_tells_when_the_next_job_is_due(conn: asyncpg.Connection) 
     assert (await state_of(conn, soon), await state_of(conn, later)) == ("queued", "scheduled")
 
 
-async def test_promote_takes_so_many_in_order_of_their_time_and_can_go_on_from_there(conn: asyncpg.Connection) -> None:
+async def test_promote_takes_a_bounded_number_in_order_of_time_and_can_go_on_from_there(
+    conn: asyncpg.Connection,
+) -> None:
     jobs = [await enqueue(conn, delay=1000.0 - n) for n in range(10)]
     for table in ("due", "jobs"):
         await conn.execute(f"update {table} set run_at = run_at - interval '1 hour'")
@@ -61,7 +63,7 @@ async def test_promote_takes_so_many_in_order_of_their_time_and_can_go_on_from_t
 
 
 async def overdue(conn: asyncpg.Connection, tenant: str, *minutes: int) -> list[UUID]:
-    """Jobs that were due so many minutes ago."""
+    """Jobs that became due this many minutes ago."""
     wishes: list[Wish] = [("work", {}, {"delay": 3600 - 60.0 * ago}) for ago in minutes]
     jobs = [row["job_id"] for row in await enqueue_many(conn, wishes, tenant=tenant)]
     for table, name in (("due", "job_id"), ("jobs", "id")):
@@ -108,7 +110,7 @@ async def test_a_look_behind_a_backlog_is_bounded_and_goes_on_from_where_it_ende
     assert await queued(conn) == [small]
 
 
-async def test_a_look_behind_a_backlog_passes_over_what_is_locked_and_what_fits_no_job(connect_as: ConnectAs) -> None:
+async def test_a_look_behind_a_backlog_skips_locked_jobs_and_stray_entries(connect_as: ConnectAs) -> None:
     conn, other = await connect_as("superuser"), await connect_as("superuser")
     locked, taken, free, held = await overdue(conn, "a", 4, 3, 2, 1)
     await conn.execute("insert into due values (now() - interval '1 day', $1)", uuid4())
@@ -296,7 +298,7 @@ async def test_an_older_version_of_a_type_does_not_overwrite_a_newer_one(conn: a
     assert await conn.fetchval("select queue from job_types") == "b"
 
 
-async def test_work_left_and_backlog_tell_what_stands_where(conn: asyncpg.Connection) -> None:
+async def test_work_left_and_backlog_count_ready_running_and_waiting_jobs(conn: asyncpg.Connection) -> None:
     await enqueue(conn, "other")
     stream = await conn.fetchval("select id from streams")
     await conn.execute("select from claim('w1', array['other'])")

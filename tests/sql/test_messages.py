@@ -39,7 +39,7 @@ async def test_a_held_job_tells_what_hold_said_and_no_exceptions_text(
     assert await told(conn, lease.job_id) == ("error", message), how
 
 
-async def test_what_hold_said_counts_also_while_the_job_was_to_be_paused(conn: asyncpg.Connection) -> None:
+async def test_the_message_of_hold_counts_even_if_a_pause_was_requested(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn)
     await request(conn, "pause", lease.job_id, by="ada", note="a secret")
     await settle(conn, "fail", [lease], kinds=["hold"], error_types=["Hold"], error_messages=["no tokens left"])
@@ -76,7 +76,7 @@ async def test_an_operators_note_is_told_if_it_is_public_and_a_tenants_reason_al
     assert found == {who: (state, expected[who]) for who in found}
 
 
-async def test_an_exception_beside_a_pause_is_not_told(conn: asyncpg.Connection) -> None:
+async def test_clients_do_not_see_an_exception_raised_during_a_pause(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn)
     await request(conn, "pause", lease.job_id)
     assert await settle(conn, "fail", [lease], error_messages=["secret"]) == ["paused"]

@@ -91,7 +91,7 @@ Ending = tuple[str, str, str | None, float | None]
 
 
 class NewJob(TypedDict):
-    """What is chosen about a job."""
+    """The choices about a job."""
 
     job_type: str
     tenant: str
@@ -118,11 +118,11 @@ new_jobs = st.fixed_dictionaries(
 ends: st.SearchStrategy[Ending] = st.sampled_from([
     ("complete", "success", None, None), ("complete", "success", None, None), ("complete", "success", None, None),
     ("fail", "failed", None, None), ("fail", "failed", "retry", 5.0), ("fail", "failed", "fatal", None),
-    ("fail", "failed", "hold", None), ("release", "released", None, None), ("snooze", "snoozed", None, 20.0),
+    ("fail", "failed", "hold", None), ("hand_back", "released", None, None), ("snooze", "snoozed", None, 20.0),
     ("snooze", "snoozed", None, 0.0), ("stop", "paused", None, None), ("stop", "canceled", None, None),
 ])  # fmt: skip
 comebacks: st.SearchStrategy[Ending] = st.sampled_from([
-    ("fail", "failed", None, None), ("snooze", "snoozed", None, 20.0), ("release", "released", None, None),
+    ("fail", "failed", None, None), ("snooze", "snoozed", None, 20.0), ("hand_back", "released", None, None),
     ("fail", "failed", "hold", None),
 ])  # fmt: skip
 late_wishes = st.sampled_from([("cancel",), ("pause",), ("delete",), ("cancel", "pause"), ("pause", "cancel")])
@@ -288,10 +288,10 @@ class Steering(RuleBasedStateMachine):
         self.maintain("execute")
 
     @precondition(lambda self: self.stale)
-    @rule(pick=picks, verb=st.sampled_from(["complete", "release"]), worker=st.none() | workers)
+    @rule(pick=picks, verb=st.sampled_from(["complete", "hand_back"]), worker=st.none() | workers)
     def settle_once_more(self, pick: int, verb: str, worker: str | None) -> None:
         lease, owner = self.stale[pick % len(self.stale)]
-        outcome = {"complete": "success", "release": "released"}[verb]
+        outcome = {"complete": "success", "hand_back": "released"}[verb]
         self.end(lease, worker or owner, (verb, outcome, None, None))
 
     @rule(worker=workers)
@@ -320,7 +320,7 @@ class Steering(RuleBasedStateMachine):
         forgotten=st.booleans(),
     )
     def time_passes(self, seconds: float, promoted: bool, led: bool, forgotten: bool = False) -> None:
-        """A leader that goes on renewing its term has been in touch all along. What was idle may be forgotten."""
+        """A leader that goes on renewing its term has been in touch all along. Idle streams may be forgotten."""
         self.do(self.conn.execute(ADVANCE, seconds))
         self.model.now += seconds
         if led:

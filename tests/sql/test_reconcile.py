@@ -38,7 +38,7 @@ async def mend(conn: asyncpg.Connection) -> dict[UUID, str]:
 
 
 async def repairs(conn: asyncpg.Connection) -> dict[str, int]:
-    """What was found inconsistent, by kind."""
+    """Repairs so far, by kind."""
     return {row["kind"]: row["count"] for row in await conn.fetch("select kind, count from repairs")}
 
 
@@ -164,7 +164,7 @@ async def test_a_due_entry_without_job_is_dropped_when_its_time_comes(conn: asyn
 
 
 @pytest.mark.parametrize("target", [None, "t"])
-async def test_stray_entries_are_dropped_though_nobody_comes_by(conn: asyncpg.Connection, target: str | None) -> None:
+async def test_stray_entries_are_dropped_even_without_a_worker(conn: asyncpg.Connection, target: str | None) -> None:
     """Gone, ended, running, queued but elsewhere, and one that stands in three places."""
     job_id, elsewhere = await enqueue(conn, target=target), await enqueue(conn, "other", target="o")
     ghosts = [uuid4(), await job_in(conn, "success", "other"), (await run_one(conn, "third")).job_id, elsewhere]
@@ -222,7 +222,7 @@ async def test_an_entry_that_somebody_claims_is_not_dropped(connect_as: ConnectA
 
 
 @pytest.mark.parametrize("verb", ["show", "unpark", "park", "age"])
-async def test_an_entry_that_stands_where_it_is_to_go_stops_nothing(conn: asyncpg.Connection, verb: str) -> None:
+async def test_an_entry_that_is_already_at_its_new_place_stops_no_move(conn: asyncpg.Connection, verb: str) -> None:
     """A duplicate key would make the duty, the claim or the settlement fail, for good."""
     await publish(conn, limit_count=1, limit_key="key")
     first, second = await enqueue(conn), await enqueue(conn)
@@ -297,7 +297,7 @@ async def test_a_line_whose_call_was_lost(conn: asyncpg.Connection) -> None:
     await ends(conn, first)
 
 
-async def test_a_line_whose_call_is_not_answered_yet_is_no_fault(conn: asyncpg.Connection) -> None:
+async def test_a_line_whose_call_is_not_answered_yet_is_not_a_fault(conn: asyncpg.Connection) -> None:
     first = await enqueue(conn, target="t")
     assert await conn.fetchval("select headless_targets()") == 0
     assert await claim(conn) == []
@@ -306,7 +306,7 @@ async def test_a_line_whose_call_is_not_answered_yet_is_no_fault(conn: asyncpg.C
     await ends(conn, first)
 
 
-async def test_a_head_that_has_ended_and_was_called_for_is_no_fault(conn: asyncpg.Connection) -> None:
+async def test_an_ended_head_with_a_pending_call_is_not_a_fault(conn: asyncpg.Connection) -> None:
     ended, waiting = await job_in(conn, "success"), await enqueue(conn, target="t")
     await conn.execute("insert into heads values ('default', 't', $1, 1, 1)", ended)
     assert await conn.fetchval("select mended from replace_heads()") == 0

@@ -221,7 +221,7 @@ async def test_the_next_attempt_starts_from_the_last_cursor(conn: asyncpg.Connec
 
 
 async def reporters(conn: asyncpg.Connection, many: int) -> tuple[UUID, UUID]:
-    """Two jobs that have ended; the first has stored so many items, the other one."""
+    """Two jobs that have ended; the first has stored this many items, the other one."""
     lease, other = await run_one(conn), await run_one(conn)
     for seq, start in enumerate(range(0, many, 10_000), 1):
         items = keyed(*(f"k{n}" for n in range(start, min(many, start + 10_000))))
@@ -236,7 +236,7 @@ async def left(conn: asyncpg.Connection, job_id: UUID) -> int:
     return int(await conn.fetchval("select count(*) from job_items where job_id = $1", job_id))
 
 
-async def test_what_was_reported_is_erased_with_the_job(conn: asyncpg.Connection) -> None:
+async def test_items_are_erased_with_the_job(conn: asyncpg.Connection) -> None:
     for many, rounds in ((3, 1), (10_001, 2)):
         job, other = await reporters(conn, many)
         await execute(conn, "delete", job)
@@ -253,7 +253,7 @@ async def test_what_was_reported_is_erased_with_the_job(conn: asyncpg.Connection
         assert await conn.fetchval("select cursor from get_progress($1)", [other]) == '"kept"'
 
 
-async def test_what_was_reported_leaves_before_its_job_in_small_batches(conn: asyncpg.Connection) -> None:
+async def test_items_are_deleted_before_their_job_in_small_batches(conn: asyncpg.Connection) -> None:
     job, other = await reporters(conn, 10_001)
     await conn.execute("update jobs set finished_at = now() - interval '8 days' where id = $1", job)
     first = await conn.fetchrow("select * from retire()")
@@ -267,7 +267,7 @@ async def test_what_was_reported_leaves_before_its_job_in_small_batches(conn: as
     assert await stored(conn, other) == ["a"]
 
 
-async def test_a_job_that_is_run_again_begins_anew(conn: asyncpg.Connection) -> None:
+async def test_a_job_that_is_run_again_has_neither_progress_nor_cursor(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn, target_count=5)
     await report(conn, lease, 1, keyed("a"), cursor="there")
     await settle(conn, "complete", [lease])
@@ -280,7 +280,7 @@ async def test_a_job_that_is_run_again_begins_anew(conn: asyncpg.Connection) -> 
     assert counts(await report(conn, following, 1, keyed("a"))) == (1, 1)
 
 
-async def test_what_makes_no_sense_is_refused(conn: asyncpg.Connection) -> None:
+async def test_invalid_reports_are_refused(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn)
     before = await dump(conn)
     wrong: list[dict[str, Any]] = [
@@ -336,7 +336,7 @@ async def test_a_report_and_the_sweep_of_its_lease_are_one_after_the_other(conne
     assert await stored(conn, lease.job_id) == ["a"]
 
 
-async def test_plain_jobs_leave_no_trace_here(conn: asyncpg.Connection) -> None:
+async def test_plain_jobs_have_no_row_in_job_progress(conn: asyncpg.Connection) -> None:
     await enqueue(conn)
     await settle(conn, "complete", [await run_one(conn)])
     assert await conn.fetchval("select count(*) from job_progress") == 0

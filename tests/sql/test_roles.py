@@ -13,13 +13,13 @@ from tests.sql.factories import TABLES, Lease, dump, enqueue, run_one, settle
 ROLES = ("api", "worker", "operator", "client")
 
 EVERYBODY = {
-    "enqueue", "enqueue_many", "enqueue_plain", "release_held", "request", "get_jobs", "list_jobs", "get_attempts",
-    "get_events", "get_progress", "get_items", "backlog", "summaries", "listed_ids", "attempts_page", "events_page",
-    "items_page", "payload_limit", "accepted_payloads", "answered_key", "other_names",
+    "enqueue", "enqueue_many", "enqueue_plain", "submit", "release_held", "request", "get_jobs", "list_jobs",
+    "get_attempts", "get_events", "get_progress", "get_items", "backlog", "summaries", "listed_ids", "attempts_page",
+    "events_page", "items_page", "payload_limit", "accepted_payloads", "answered_key", "other_names",
 }  # fmt: skip
 WORKERS = EVERYBODY | {
-    "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "release",
-    "release_unknown", "release_unheard", "claim_mark",
+    "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "hand_back",
+    "hand_back_unheard", "release", "release_unknown", "release_unheard", "claim_mark",
     "stop", "eligible_streams", "open_streams", "ready_streams", "work_left", "register_worker",
     "enlist_worker", "enlist", "other_shapes", "beat", "beat_with_slots", "unregister_worker",
     "admit", "forget_permits",
@@ -36,6 +36,7 @@ OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
     "revoke_key", "list_keys", "list_audit", "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after",
+    "pause_subject", "resume_subject", "list_steering",
     "pause_scope", "resume_scope", "pause_scope_as", "resume_scope_as",
     "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
     "operator_request_as", "close_type", "open_type", "list_closed_types",
@@ -139,7 +140,7 @@ async def test_api_cannot_mark_a_job_running_succeeded_or_failed(
         "complete('w1', $1::uuid[], $2::integer[])",
         "fail('w1', $1::uuid[], $2::integer[])",
         "snooze('w1', $1::uuid[], $2::integer[], array[1.0]::double precision[])",
-        "release('w1', $1::uuid[], $2::integer[])",
+        "hand_back('w1', $1::uuid[], $2::integer[])",
         "stop('w1', $1::uuid[], $2::integer[], array['canceled'])",
         "settle('w1', $1::uuid[], $2::integer[], array['lost'], null, null, null, null, null, null, null)",
         "sweep(1e9)",

@@ -33,11 +33,11 @@ VERBS: dict[str, dict[str, Any]] = {
     "complete": {"results": ['{"n": 1}']},
     "fail": {"kinds": ["retryable"], "error_messages": ["boom"]},
     "snooze": {"delays": [60.0]},
-    "release": {"note": "not run"},
+    "hand_back": {"reason": "not run"},
     "stop": {"outcomes": ["canceled"]},
 }
 FIRST_ANSWER = {
-    "complete": "success", "fail": "retry", "snooze": "scheduled", "release": "queued", "stop": "canceled",
+    "complete": "success", "fail": "retry", "snooze": "scheduled", "hand_back": "queued", "stop": "canceled",
 }  # fmt: skip
 
 
@@ -75,7 +75,7 @@ async def test_stale_attempt_changes_nothing(conn: asyncpg.Connection, verb: str
     assert await settle(conn, "complete", [Lease(stale.job_id, 2)], worker="w2") == ["success"]
 
 
-@pytest.mark.parametrize("verb", ["complete", "fail", "release"])
+@pytest.mark.parametrize("verb", ["complete", "fail", "hand_back"])
 async def test_a_batch_with_a_stale_and_the_valid_attempt_of_a_job_tells_them_apart(
     conn: asyncpg.Connection, verb: str
 ) -> None:
@@ -171,7 +171,7 @@ async def test_the_kind_of_a_failure_decides(conn: asyncpg.Connection, kind: str
 
 async def test_the_budget_counts_failures_timeouts_and_lost_leases_and_nothing_else(conn: asyncpg.Connection) -> None:
     job_id = await enqueue(conn, max_attempts=3)
-    free: list[tuple[str, dict[str, Any]]] = [("release", {}), ("snooze", {"delays": [0.0]})]
+    free: list[tuple[str, dict[str, Any]]] = [("hand_back", {}), ("snooze", {"delays": [0.0]})]
     for verb, more in free * 3:
         assert await settle(conn, verb, await claim(conn), **more) == ["queued"]
     assert await settle(conn, "fail", await claim(conn), outcomes=["timeout"]) == ["retry"]
@@ -226,7 +226,7 @@ async def test_a_retry_waits_as_its_type_says_or_as_the_handler_asked(conn: asyn
 
 
 @pytest.mark.parametrize(("wish", "state"), [("cancel", "canceled"), ("pause", "paused"), ("delete", "canceled")])
-@pytest.mark.parametrize("ending", ["fail", "snooze", "release", "lapse"])
+@pytest.mark.parametrize("ending", ["fail", "snooze", "hand_back", "lapse"])
 async def test_a_pending_request_is_honoured_first(
     conn: asyncpg.Connection, wish: str, state: str, ending: str
 ) -> None:
@@ -293,14 +293,14 @@ async def test_unknown_endings_are_refused(conn: asyncpg.Connection, verb: str, 
     assert await dump(conn) == before
 
 
-async def test_what_a_worker_was_given_unknowingly_is_handed_back(conn: asyncpg.Connection) -> None:
+async def test_jobs_whose_claim_was_never_answered_are_handed_back(conn: asyncpg.Connection) -> None:
     await enqueue_copies(conn, 5)
     known, *unknown = await claim(conn, limit=3)
     (foreign,) = await claim(conn, worker="w2")
     mark = await conn.fetchrow("select * from claim_mark()")
     assert mark is not None
     (later,) = await claim(conn, limit=1)
-    assert await conn.fetchval("select release_unheard('w1', $1, $2, $3)", [known.job_id], *mark) == 2
+    assert await conn.fetchval("select hand_back_unheard('w1', $1, $2, $3)", [known.job_id], *mark) == 2
     assert await state_of(conn, later.job_id) == "running", "it was claimed after the call was made"
     states = [await state_of(conn, lease.job_id) for lease in (known, *unknown, foreign)]
     assert states == ["running", "queued", "queued", "running"]
@@ -308,8 +308,17 @@ async def test_what_a_worker_was_given_unknowingly_is_handed_back(conn: asyncpg.
     assert await conn.fetchval("select sum(failures) from jobs") == 0
 
 
+async def test_workers_of_the_release_before_hand_jobs_back_by_its_old_name(conn: asyncpg.Connection) -> None:
+    first, second = await run_one(conn), await run_one(conn)
+    assert await settle(conn, "release", [first], note="a deploy") == ["queued"]
+    mark = await conn.fetchrow("select * from claim_mark()")
+    assert mark is not None
+    assert await conn.fetchval("select release_unheard('w1', '{}', $1, $2)", *mark) == 1
+    assert [await state_of(conn, lease.job_id) for lease in (first, second)] == ["queued", "queued"]
+
+
 @pytest.mark.parametrize("blind", ["the clock was set back", "numbers are given again"])
-async def test_what_was_claimed_after_the_mark_is_not_handed_back(conn: asyncpg.Connection, blind: str) -> None:
+async def test_jobs_claimed_after_the_mark_are_not_handed_back(conn: asyncpg.Connection, blind: str) -> None:
     mark = await conn.fetchrow("select * from claim_mark()")
     assert mark is not None
     until, number = mark
@@ -318,7 +327,7 @@ async def test_what_was_claimed_after_the_mark_is_not_handed_back(conn: asyncpg.
         until += timedelta(minutes=1)
     else:
         number += 1000
-    handed_back = "select release_unheard($1, '{}', $2, $3)"
+    handed_back = "select hand_back_unheard($1, '{}', $2, $3)"
     assert await conn.fetchval(handed_back, "w1", until, number) == 0
     assert await state_of(conn, lease.job_id) == "running"
 
@@ -329,7 +338,7 @@ async def test_a_count_of_failures_at_its_end_does_not_hold_up_the_batch(conn: a
     assert await settle(conn, "fail", [odd, other]) == ["dead", "retry"]
 
 
-async def test_a_commit_that_does_not_come_is_not_waited_for(conn: asyncpg.Connection) -> None:
+async def test_completing_a_job_in_a_transaction_limits_its_idle_time(conn: asyncpg.Connection) -> None:
     """Between the completion and the commit of a handler's own transaction, others can neither see nor take the job."""
     lease = await run_one(conn)
     statement = queries("holdfast")["complete_and_commit"]

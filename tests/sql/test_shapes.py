@@ -1,4 +1,4 @@
-"""Which shapes count: those of live workers, else the last one; and who else is asked whether it takes a payload."""
+"""Which shapes count: those of live workers, else the last one; and which other workers are asked about a payload."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_shape_is_bounded(conn: asyncpg.Connection) -> None:
         await publish(conn, {"is": "x" * 131_072})
 
 
-async def test_only_those_are_asked_who_could_take_the_job(conn: asyncpg.Connection) -> None:
+async def test_only_workers_that_could_run_the_job_are_asked(conn: asyncpg.Connection) -> None:
     await enlist(conn, "me", NEW)
     await enlist(conn, "elsewhere", OLD, queues=["other"])
     await enlist(conn, "theirs", OLD, tenants=["other"])
@@ -114,7 +114,7 @@ async def test_only_those_are_asked_who_could_take_the_job(conn: asyncpg.Connect
     assert sorted(str(row["shape"]) for row in await conn.fetch(asked)) == ["None", json.dumps(OLD)]
 
 
-async def test_shapes_that_nobody_has_are_forgotten_but_the_last(conn: asyncpg.Connection) -> None:
+async def test_unused_shapes_are_forgotten_except_for_the_last(conn: asyncpg.Connection) -> None:
     for number in range(3):
         await enlist(conn, f"w{number}", {"is": str(number)})
     await conn.execute("select unregister_worker('w0'), unregister_worker('w2')")

@@ -134,7 +134,7 @@ async def test_callers_without_a_memory_draw_lots(conn: asyncpg.Connection) -> N
 
 
 async def test_long_jobs_of_one_tenant_do_not_fill_up_the_slots(conn: asyncpg.Connection) -> None:
-    """Counted by starts alone, whoever has the longer jobs would have all slots in the end."""
+    """If only starts counted, the tenant with the longer jobs would have all slots in the end."""
     await enqueue_many(conn, [("work", {}, {"priority": 0})] * 50, tenant="a")
     await enqueue_many(conn, [("work", {}, None)] * 50, tenant="b")
     leases = await claim(conn, limit=6)
@@ -145,7 +145,7 @@ async def test_long_jobs_of_one_tenant_do_not_fill_up_the_slots(conn: asyncpg.Co
         leases = [lease for lease in leases if lease != short[0]] + await claim(conn)
 
 
-async def test_who_was_idle_is_owed_nothing(conn: asyncpg.Connection) -> None:
+async def test_an_idle_tenant_saves_up_no_slots(conn: asyncpg.Connection) -> None:
     await enqueue_many(conn, [("work", {}, None)] * 200, tenant="a")
     await enqueue_many(conn, [("work", {}, None)] * 100, tenant="c")
     for _ in range(50):
@@ -159,7 +159,7 @@ async def test_who_was_idle_is_owed_nothing(conn: asyncpg.Connection) -> None:
     assert Counter(served)["b"] in (4, 5)
 
 
-async def test_who_could_not_be_served_for_long_is_owed_one_slot_at_most(conn: asyncpg.Connection) -> None:
+async def test_a_tenant_not_served_for_long_gets_at_most_one_extra_slot(conn: asyncpg.Connection) -> None:
     await enqueue_many(conn, [("work", {}, None)] * 100, tenant="a")
     long = await claim(conn, limit=9)
     await enqueue_many(conn, [("work", {}, None)] * 100, tenant="b")
@@ -176,7 +176,7 @@ async def test_who_could_not_be_served_for_long_is_owed_one_slot_at_most(conn: a
     assert 4 <= Counter(served)["b"] <= 7
 
 
-async def test_turns_of_another_time_are_forgotten(conn: asyncpg.Connection) -> None:
+async def test_old_turns_are_forgotten(conn: asyncpg.Connection) -> None:
     for tenant in ("a", "b"):
         await enqueue_many(conn, [("work", {}, None)] * 90, tenant=tenant)
     await conn.execute("select setseed(0.5)")
@@ -223,7 +223,7 @@ async def test_a_tenant_that_comes_back_from_a_rush_is_not_made_to_wait(conn: as
     assert Counter(served)["a"] in (4, 5, 6)
 
 
-async def test_within_a_tenant_priority_is_strict_whoever_else_there_is(conn: asyncpg.Connection) -> None:
+async def test_within_a_tenant_priority_is_strict_with_other_tenants_present(conn: asyncpg.Connection) -> None:
     async def add(tenant: str, queue: str, priority: int) -> UUID:
         return await enqueue(conn, tenant=tenant, queue=queue, priority=priority)
 
@@ -235,7 +235,7 @@ async def test_within_a_tenant_priority_is_strict_whoever_else_there_is(conn: as
     assert [job_id for job_id in mixed if job_id in own] == [own[4], own[5], own[0], own[1]]
 
 
-async def test_what_a_tenant_cannot_use_goes_to_the_others_at_once(conn: asyncpg.Connection) -> None:
+async def test_slots_a_tenant_cannot_use_go_to_the_others_at_once(conn: asyncpg.Connection) -> None:
     for tenant, number in (("a", 1), ("b", 50), ("c", 4)):
         await enqueue_many(conn, [("work", {}, None)] * number, tenant=tenant)
     served = Counter(await tenants_of(conn, await claim(conn, limit=30)))
@@ -250,7 +250,7 @@ async def test_limits_and_pauses_do_not_cost_a_tenant_its_share_of_the_rest(conn
     await enqueue_many(conn, [("work", {}, {"priority": 2, "queue": "shut"})] * 50, tenant="a")
     await enqueue_many(conn, [("work", {}, {"priority": 3})] * 50, tenant="a")
     await enqueue_many(conn, [("work", {}, None)] * 50, tenant="b")
-    await conn.execute("select pause_scope('queue', 'shut', 'ada')")
+    await conn.execute("select pause_subject('queue', 'shut', 'ada')")
     types = ("few", "keyed", "work")
     leases = await claim(conn, *types, limit=20)
     assert Counter(await tenants_of(conn, leases)) == {"a": 10, "b": 10}
@@ -314,7 +314,7 @@ async def test_one_tenant_with_many_streams_is_dealt_with_as_before(conn: asyncp
 
 
 async def first_of_all(conn: asyncpg.Connection, *, starts: int, slots: int = 8) -> Counter[str]:
-    """Whose jobs began, of so many, where each ends as soon as the next claim is made."""
+    """The tenants of this many jobs that began, where each job ends as soon as the next claim is made."""
     await conn.execute("select setseed(0.5)")
     began = Counter[str]()
     while began.total() < starts:
@@ -330,7 +330,7 @@ async def first_of_all(conn: asyncpg.Connection, *, starts: int, slots: int = 8)
 async def test_tenants_share_a_limit_that_is_smaller_than_what_waits(
     conn: asyncpg.Connection, kind: str, limit: int, queues: int
 ) -> None:
-    """Whoever had the older backlog, or more queues, got every permit."""
+    """Before, the tenant with the older backlog, or with more queues, got every permit."""
     if kind == "type":
         await publish(conn, "work", limit_count=limit)
     else:
@@ -359,7 +359,7 @@ async def test_tenants_share_a_rate_by_weight(conn: asyncpg.Connection) -> None:
     assert 60 <= began["b"] <= 90, began
 
 
-async def test_what_a_tenant_holds_of_a_limit_counts(conn: asyncpg.Connection) -> None:
+async def test_permits_that_a_tenant_already_has_count_for_its_share(conn: asyncpg.Connection) -> None:
     await publish(conn, "work", limit_count=4)
     await enqueue_many(conn, [("work", {}, {})] * 20, tenant="a")
     assert await tenants_of(conn, await claim(conn, limit=3)) == ["a"] * 3

@@ -1,4 +1,4 @@
-"""What attempts may leave behind is bounded, whoever calls; and a locked job holds up no sweep."""
+"""Texts that attempts leave behind are bounded for every caller; and a locked job holds up no sweep."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_cursor_and_items_are_bounded_likewise(conn: asyncpg.Connection, i
     assert await conn.fetchval(call, *lease, many, '"x"') == "running"
 
 
-async def test_what_is_told_of_a_failure_is_cut(conn: asyncpg.Connection) -> None:
+async def test_texts_of_a_failure_are_cut_to_their_limit(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn)
     much = ["x" * 1_000_000]
     await settle(conn, "fail", [lease], error_types=much, error_messages=much, tracebacks=much, log_excerpts=much)

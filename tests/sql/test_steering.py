@@ -1,4 +1,4 @@
-"""Pauses, limits and weights: who may decide, what is kept and written down, and what operators see of it."""
+"""Pauses, limits and weights: who may set them, what is stored and audited, and what operators see."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from tests.sql.factories import (
     state_of,
 )
 
-SCOPES = [("queue", "mail"), ("type", "mail.send"), ("lane", "fast"), ("tenant", "acme"), ("everything", "")]
+SUBJECTS = [("queue", "mail"), ("type", "mail.send"), ("lane", "fast"), ("tenant", "acme"), ("everything", "")]
 STEERING = {
+    "pause_subject": "pause_subject('tenant', 'acme', 'me', null, null, 'acme', true)",
+    "resume_subject": "resume_subject('tenant', 'acme', 'me', null, null, 'acme')",
     "pause_scope": "pause_scope('queue', 'q', 'me')",
     "resume_scope": "resume_scope('queue', 'q', 'me')",
     "pause_scope_as": "pause_scope_as('tenant', 'acme', 'me', null, null, 'acme', true)",
@@ -37,6 +39,7 @@ STEERING = {
     "change_limits": "change_limits('tenant', 't', '{weight}', null, null, null, 2, 'me')",
     "resolve_job": "resolve_job(gen_random_uuid(), 'me')",
     "operator_request": "operator_request('cancel', gen_random_uuid(), 'me')",
+    "list_steering": "list_steering()",
     "list_controls": "list_controls()",
     "list_queues": "list_queues()",
     "list_types": "list_types()",
@@ -82,18 +85,18 @@ async def test_a_pause_says_who_and_why_until_it_is_resumed(conn: asyncpg.Connec
     heard: asyncio.Queue[str] = asyncio.Queue()
     listener = await connect_as("superuser")
     await listener.add_listener("holdfast.ready", lambda *told: heard.put_nowait(told[-1]))
-    for kind, name in SCOPES:
-        assert await conn.fetchval("select pause_scope($1, $2, 'ada', 'the disk is full')", kind, name)
+    for kind, name in SUBJECTS:
+        assert await conn.fetchval("select pause_subject($1, $2, 'ada', 'the disk is full')", kind, name)
         assert await asyncio.wait_for(heard.get(), 5) == ""
-        assert not await conn.fetchval("select pause_scope($1, $2, 'bob', 'me too')", kind, name)
-        (control,) = await rows(conn, "list_controls()")
+        assert not await conn.fetchval("select pause_subject($1, $2, 'bob', 'me too')", kind, name)
+        (control,) = await rows(conn, "list_steering()")
         told = (control["kind"], control["name"], control["paused_by"], control["paused_note"])
         assert told == (kind, name, "ada", "the disk is full")
         assert not await conn.fetchval("select resume_scope($1, $2, 'eve', only_by => 'acme/')", kind, name)
-        assert await conn.fetchval("select resume_scope($1, $2, 'bob')", kind, name)
+        assert await conn.fetchval("select resume_subject($1, $2, 'bob')", kind, name)
         assert await asyncio.wait_for(heard.get(), 5) == ""
-        assert not await conn.fetchval("select resume_scope($1, $2, 'bob')", kind, name)
-        assert await rows(conn, "list_controls()") == []
+        assert not await conn.fetchval("select resume_subject($1, $2, 'bob')", kind, name)
+        assert await rows(conn, "list_steering()") == []
         resumed, paused = await rows(conn, "list_audit(max_entries => 2)")
         assert (paused["actor"], paused["action"], paused["subject"]) == ("ada", f"{kind}.pause", name or None)
         assert paused["tenant"] == (name if kind == "tenant" else None)
@@ -105,18 +108,18 @@ async def test_a_pause_says_who_and_why_until_it_is_resumed(conn: asyncpg.Connec
 
 async def test_a_tenants_own_pause_gives_way_to_the_installations(conn: asyncpg.Connection) -> None:
     async def pause(by: str, tenant: str | None = None) -> bool:
-        call = "select pause_scope_as('tenant', 'acme', $1, null, null, $2, false)"
+        call = "select pause_subject('tenant', 'acme', $1, null, null, $2, false)"
         return bool(await conn.fetchval(call, by, tenant))
 
     async def resume(by: str, tenant: str | None = None) -> bool:
-        return bool(await conn.fetchval("select resume_scope_as('tenant', 'acme', $1, null, null, $2)", by, tenant))
+        return bool(await conn.fetchval("select resume_subject('tenant', 'acme', $1, null, null, $2)", by, tenant))
 
     own, others = ("bob", "acme"), ("ada", None)
     for first, second, replaced in ((own, others, True), (others, own, False)):
         assert await pause(*first)
         assert await pause(*second) == replaced
         assert not await pause("eve")
-        (control,) = await rows(conn, "list_controls()")
+        (control,) = await rows(conn, "list_steering()")
         assert (control["paused_by"], control["paused_tenant"]) == others
         assert not await resume(*own)
         (last, *_) = await rows(conn, "list_audit()")
@@ -125,15 +128,15 @@ async def test_a_tenants_own_pause_gives_way_to_the_installations(conn: asyncpg.
     assert await pause(*own)
     assert not await pause("eve", "acme")
     assert await resume("eve", "acme")
-    for call in ("pause_scope_as('queue', 'acme', 'bob', null, null, 'acme', false)",
-                 "pause_scope_as('tenant', 'other', 'bob', null, null, 'acme', false)",
-                 "resume_scope_as('tenant', 'other', 'bob', null, null, 'acme')"):  # fmt: skip
+    for call in ("pause_subject('queue', 'acme', 'bob', null, null, 'acme', false)",
+                 "pause_subject('tenant', 'other', 'bob', null, null, 'acme', false)",
+                 "resume_subject('tenant', 'other', 'bob', null, null, 'acme')"):  # fmt: skip
         with pytest.raises(asyncpg.PostgresError, match="that tenant alone"):
             await conn.execute(f"select {call}")
 
 
-async def test_who_paused_is_not_told_by_a_name_that_anybody_can_have(conn: asyncpg.Connection) -> None:
-    """Servers of 0.2.0 pass a name that begins with the tenant's. Their keys tell who it was."""
+async def test_the_key_and_not_a_name_decides_who_paused(conn: asyncpg.Connection) -> None:
+    """Servers of 0.2.0 pass a name that begins with the tenant's. The key says who it was."""
     keys = {}
     for tenant, scope in (("acme", "operate"), ("acme", "admin"), ("other", "operate")):
         keys[tenant, scope] = await conn.fetchval(
@@ -152,7 +155,7 @@ async def test_who_paused_is_not_told_by_a_name_that_anybody_can_have(conn: asyn
         await conn.execute("select resume_scope('tenant', 'acme', 'ada')")
 
 
-async def test_what_the_installations_operators_write_is_not_for_tenants(conn: asyncpg.Connection) -> None:
+async def test_tenants_do_not_see_what_the_installations_operators_write(conn: asyncpg.Connection) -> None:
     job = await enqueue(conn, "mail", tenant="acme", queue="post")
     looks = {
         "queue": ("post", "list_queues($1, 'post')"),
@@ -164,7 +167,7 @@ async def test_what_the_installations_operators_write_is_not_for_tenants(conn: a
     for kind, (name, look) in looks.items():
         for by_tenant, public in ((None, False), (None, True), *((("acme", False),) if kind == "tenant" else ())):
             await conn.execute(
-                "select pause_scope_as($1, $2, 'ada', 'unpaid', null, $3, $4)", kind, name, by_tenant, public
+                "select pause_subject($1, $2, 'ada', 'unpaid', null, $3, $4)", kind, name, by_tenant, public
             )
             for asking in (None, "acme"):
                 named = asking is None or by_tenant == "acme"
@@ -177,7 +180,7 @@ async def test_what_the_installations_operators_write_is_not_for_tenants(conn: a
                 culprit = json.loads(why["culprit"])
                 assert (culprit.get("by"), culprit.get("note")) == told
                 assert [word in why["sentence"] for word in ("ada", "unpaid")] == [word is not None for word in told]
-            await conn.execute("select resume_scope($1, $2, 'ada')", kind, name)
+            await conn.execute("select resume_subject($1, $2, 'ada')", kind, name)
             (found,) = await rows(conn, look, "acme")
             assert (found["paused_at"], found["paused_by"], found["paused_note"]) == (None, None, None)
 
@@ -215,31 +218,31 @@ async def test_limits_and_weights_are_kept_until_they_are_cleared(conn: asyncpg.
     for kind in ("queue", "type", "tenant"):
         assert await conn.fetchval("select set_limit($1, 'x', 3, 100, 60, 'ada')", kind)
         assert not await conn.fetchval("select set_limit($1, 'x', 3, 100, 60, 'bob')", kind)
-        await conn.execute("select pause_scope($1, 'x', 'ada')", kind)
+        await conn.execute("select pause_subject($1, 'x', 'ada')", kind)
         assert await conn.fetchval("select set_limit($1, 'x', null, null, null, 'bob')", kind)
-        (control,) = await rows(conn, "list_controls()")
+        (control,) = await rows(conn, "list_steering()")
         assert (control["limit_count"], control["rate_count"], control["paused_by"]) == (None, None, "ada")
-        await conn.execute("select resume_scope($1, 'x', 'ada')", kind)
-        assert await rows(conn, "list_controls()") == []
+        await conn.execute("select resume_subject($1, 'x', 'ada')", kind)
+        assert await rows(conn, "list_steering()") == []
         assert not await conn.fetchval("select set_limit($1, 'x', null, null, null, 'bob')", kind)
     assert await conn.fetchval("select set_weight('acme', 2.5, 'ada')")
-    (control,) = await rows(conn, "list_controls()")
+    (control,) = await rows(conn, "list_steering()")
     assert (control["kind"], control["name"], control["weight"]) == ("tenant", "acme", 2.5)
     assert await conn.fetchval("select set_weight('acme', null, 'ada')")
-    assert await rows(conn, "list_controls()") == []
+    assert await rows(conn, "list_steering()") == []
     actions = [entry["action"] for entry in await rows(conn, "list_audit()")][::-1]
     each = ["limit", "pause", "limit", "resume"]
     expected = [f"{kind}.{verb}" for kind in ("queue", "type", "tenant") for verb in each]
     assert actions == [*expected, "tenant.weight", "tenant.weight"]
 
 
-async def test_what_is_not_named_as_a_change_stays_as_it_is(conn: asyncpg.Connection) -> None:
+async def test_limits_not_named_as_a_change_stay_as_they_are(conn: asyncpg.Connection) -> None:
     async def change(changes: str, *values: float | None) -> tuple[bool, Any]:
         changed = await conn.fetchval(
             "select change_limits('tenant', 'acme', $1::text::text[], $2, $3, $4, $5, 'ada')", changes, *values
         )
         names = ("limit_count", "rate_count", "rate_seconds", "weight")
-        return changed, [tuple(row[name] for name in names) for row in await rows(conn, "list_controls()")]
+        return changed, [tuple(row[name] for name in names) for row in await rows(conn, "list_steering()")]
 
     assert await change("{limit,rate,weight}", None, None, None, None) == (False, [])
     assert await change("{limit}", 3, None, None, None) == (True, [(3, None, None, None)])
@@ -258,14 +261,14 @@ async def test_what_is_not_named_as_a_change_stays_as_it_is(conn: asyncpg.Connec
     assert json.loads(log[2]["detail"]) == {"weight": 4}
 
 
-async def test_what_cannot_be_steered_is_refused(conn: asyncpg.Connection) -> None:
+async def test_invalid_subjects_of_steering_are_refused(conn: asyncpg.Connection) -> None:
     for call, told in {
-        "pause_scope('colour', 'red', 'me')": "unknown kind",
-        "pause_scope('queue', '', 'me')": "1 to 200",
-        "pause_scope('lane', 'slow', 'me')": "known are fast and general",
-        "pause_scope('everything', 'x', 'me')": "has no name",
-        "pause_scope('queue', 'holdfast', 'me')": "maintenance",
-        "pause_scope('type', 'holdfast.cancel', 'me')": "maintenance",
+        "pause_subject('colour', 'red', 'me')": "unknown kind",
+        "pause_subject('queue', '', 'me')": "1 to 200",
+        "pause_subject('lane', 'slow', 'me')": "known are fast and general",
+        "pause_subject('everything', 'x', 'me')": "has no name",
+        "pause_subject('queue', 'holdfast', 'me')": "maintenance",
+        "pause_subject('type', 'holdfast.cancel', 'me')": "maintenance",
         "set_limit('lane', 'fast', 1, null, null, 'me')": "unknown kind",
         "set_limit('queue', 'q', -1, null, null, 'me')": "0 to 10000",
         "set_limit('queue', 'q', null, 1, null, 'me')": "a rate must",
@@ -281,11 +284,11 @@ async def test_what_cannot_be_steered_is_refused(conn: asyncpg.Connection) -> No
         with pytest.raises(asyncpg.PostgresError, match=told) as raised:
             await conn.execute(f"select {call}")
         assert raised.value.sqlstate == "HF002"
-    assert await rows(conn, "list_controls()") == []
+    assert await rows(conn, "list_steering()") == []
     assert await rows(conn, "list_audit()") == []
 
 
-async def test_lists_tell_what_waits_runs_and_is_decided(conn: asyncpg.Connection) -> None:
+async def test_lists_show_waiting_and_running_jobs_and_steering(conn: asyncpg.Connection) -> None:
     await publish(conn, "mail", lane="fast", queue="post")
     await register(conn, "w1", "mail", "work", lanes={"fast": 2, "general": 4})
     await register(conn, "gone", "mail")
@@ -294,7 +297,7 @@ async def test_lists_tell_what_waits_runs_and_is_decided(conn: asyncpg.Connectio
     await run_one(conn, "mail")
     await enqueue(conn, tenant="acme")
     await execute(conn, "pause", await enqueue(conn, tenant="acme", target="t"))
-    await conn.execute("select pause_scope('queue', 'post', 'ada'), set_limit('tenant', 'acme', 7, 5, 60, 'ada')")
+    await conn.execute("select pause_subject('queue', 'post', 'ada'), set_limit('tenant', 'acme', 7, 5, 60, 'ada')")
 
     queues = {row["name"]: row for row in await rows(conn, "list_queues()")}
     assert queues.keys() == {"default", "post"}
@@ -354,7 +357,7 @@ async def test_counts_end_at_ten_thousand_and_say_so(conn: asyncpg.Connection) -
     assert (row["waiting"], row["waiting_more"]) == (10_000, True)
 
 
-async def test_targets_tell_the_culprit_and_who_waits(conn: asyncpg.Connection) -> None:
+async def test_targets_show_the_blocking_job_and_the_waiting_ones(conn: asyncpg.Connection) -> None:
     paused = await enqueue(conn, target="a")
     held = await job_in(conn, "error", target="b")
     retrying = await job_in(conn, "retry", target="c")

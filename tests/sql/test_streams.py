@@ -36,7 +36,7 @@ from tests.sql.meter import totals
 
 
 async def forget(conn: asyncpg.Connection, walks: int = 3) -> int:
-    """Let everything be idle that is not in use, and make so many walks: it takes three to forget a stream."""
+    """Let everything that is not in use be idle, and walk this many times: forgetting a stream takes three walks."""
     await conn.execute("update settings set value = '0' where name = 'STREAM_IDLE_SECONDS'")
     return sum([await walk(conn, "forget_streams") for _ in range(walks)])
 
@@ -79,7 +79,7 @@ async def test_a_stream_is_idle_after_a_day_that_is_by_the_clock_of_the_database
     assert await conn.fetchval("select used_at <= now() from streams")
 
 
-async def test_a_stream_that_workers_take_from_is_in_use_though_it_is_empty_at_every_look(
+async def test_a_stream_that_workers_claim_from_is_in_use_even_if_always_empty(
     conn: asyncpg.Connection, connect_as: ConnectAs
 ) -> None:
     worker = await connect_as("worker")
@@ -97,7 +97,7 @@ async def test_a_stream_that_workers_take_from_is_in_use_though_it_is_empty_at_e
     assert await conn.fetchval("select ctid::text from streams") == before
 
 
-async def test_what_stands_or_runs_keeps_its_stream(conn: asyncpg.Connection) -> None:
+async def test_ready_and_running_jobs_keep_their_stream(conn: asyncpg.Connection) -> None:
     await publish(conn, "keyed", limit_count=1, limit_key="k")
     await enqueue(conn, "waits")
     await run_one(conn, "runs")
@@ -212,7 +212,7 @@ async def reconciled(conn: asyncpg.Connection) -> UUID:
 async def handed_back(conn: asyncpg.Connection) -> UUID:
     lease = await run_one(conn)
     await taken_away_by_hand(conn)
-    assert await settle(conn, "release", [lease]) == ["queued"]
+    assert await settle(conn, "hand_back", [lease]) == ["queued"]
     return lease.job_id
 
 
@@ -263,7 +263,7 @@ async def taken_away_by_hand(conn: asyncpg.Connection) -> None:
         seen_by_a_leader_of_an_older_release,
     ],
 )  # fmt: skip
-async def test_what_comes_back_finds_its_stream_again(conn: asyncpg.Connection, comes_back: Return) -> None:
+async def test_a_job_that_returns_brings_its_stream_back(conn: asyncpg.Connection, comes_back: Return) -> None:
     job = await comes_back(conn)
     stream = await stream_of(conn, job)
     assert (await streams(conn))[stream] == "open"
@@ -299,21 +299,21 @@ async def test_a_claim_by_id_sees_the_pause_of_a_queue_whose_stream_was_forgotte
     job = await job_in(conn, "retry")
     assert await forget(conn) == 1
     await make_due(conn, job)
-    await conn.execute("select pause_scope('queue', 'default', 'ada')")
+    await conn.execute("select pause_subject('queue', 'default', 'ada')")
     assert await claim_by_id(conn, job) is None
-    await conn.execute("select resume_scope('queue', 'default', 'ada')")
+    await conn.execute("select resume_subject('queue', 'default', 'ada')")
     assert await claim_by_id(conn, job) == Lease(job, 2)
 
 
 async def test_a_claim_by_id_brings_a_stream_back_before_it_looks_for_pauses(conn: asyncpg.Connection) -> None:
     job = await enqueue(conn)
     await taken_away_by_hand(conn)
-    await conn.execute("select pause_scope('queue', 'default', 'ada')")
+    await conn.execute("select pause_subject('queue', 'default', 'ada')")
     assert await claim_by_id(conn, job) is None
     assert len(await streams(conn)) == 1
 
 
-async def test_what_stands_in_a_closed_stream_keeps_its_row(conn: asyncpg.Connection) -> None:
+async def test_an_entry_in_a_closed_stream_keeps_its_row(conn: asyncpg.Connection) -> None:
     await settle(conn, "complete", [await run_one(conn)])
     (stream,) = await streams(conn)
     await forget(conn, 2)
@@ -324,7 +324,7 @@ async def test_what_stands_in_a_closed_stream_keeps_its_row(conn: asyncpg.Connec
     assert (await streams(conn))[stream] == "unseen"
 
 
-async def test_what_is_left_of_an_entry_without_a_job_makes_no_stream(conn: asyncpg.Connection) -> None:
+async def test_an_entry_without_a_job_creates_no_stream(conn: asyncpg.Connection) -> None:
     await conn.execute("insert into ready (stream, rank, seq, job_id) values (7, 202, 1, gen_random_uuid())")
     assert await walk(conn, "serve_ready") == 0
     assert await streams(conn) == {}
@@ -373,9 +373,7 @@ async def test_a_snapshot_older_than_the_closing_keeps_the_stream(
     assert [lease.job_id for lease in await claim(worker)] == [job]
 
 
-async def test_who_saw_the_stream_open_while_it_was_being_closed_keeps_it(
-    conn: asyncpg.Connection, connect_as: ConnectAs
-) -> None:
+async def test_a_transaction_that_saw_the_stream_open_keeps_it(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
     """Its number is larger than that of the closing, and between two statements it has no snapshot."""
     leader, client, worker = await connect_as("superuser"), await connect_as("api"), await connect_as("worker")
     await settle(conn, "complete", [await run_one(conn)])
@@ -398,7 +396,7 @@ async def test_who_saw_the_stream_open_while_it_was_being_closed_keeps_it(
     assert [lease.job_id for lease in await claim(worker)] == [job]
 
 
-async def test_who_looks_after_the_closing_makes_another_stream(
+async def test_enqueueing_after_the_closing_creates_another_stream(
     conn: asyncpg.Connection, connect_as: ConnectAs
 ) -> None:
     client = await connect_as("api")
@@ -421,7 +419,7 @@ async def test_a_walk_in_a_transaction_with_one_snapshot_forgets_nothing(conn: a
     assert list((await streams(conn)).values()) == ["open"]
 
 
-async def test_a_database_that_was_copied_forgets_what_was_closed_elsewhere(conn: asyncpg.Connection) -> None:
+async def test_a_copied_database_forgets_streams_closed_on_another_server(conn: asyncpg.Connection) -> None:
     await settle(conn, "complete", [await run_one(conn)])
     await forget(conn, 1)
     await conn.execute("update streams set closed_in = '9000000000'")
@@ -448,7 +446,7 @@ async def test_a_stream_that_somebody_has_locked_holds_up_no_walk(
     assert len(await claim(conn, "other")) == 1
 
 
-async def test_while_somebody_makes_a_stream_again_others_leave_it_to_them(
+async def test_only_one_session_creates_a_stream_again_and_others_skip(
     conn: asyncpg.Connection, connect_as: ConnectAs
 ) -> None:
     other = await connect_as("superuser")
@@ -551,7 +549,7 @@ async def test_clients_and_maintenance_at_once_lose_nothing(conn: asyncpg.Connec
                 if lease.attempt == 1 and lease.job_id.int % 3 == 0:
                     await settle(worker, "fail", [lease], worker=name, kinds=["retry"], delays=[0.01])
                 elif lease.attempt == 1 and lease.job_id.int % 3 == 1:
-                    await settle(worker, "release", [lease], worker=name)
+                    await settle(worker, "hand_back", [lease], worker=name)
                 else:
                     assert await settle(worker, "complete", [lease], worker=name) == ["success"]
                     done.add(lease.job_id)
@@ -588,7 +586,7 @@ async def test_a_paused_queue_is_listed_as_paused_and_stays_so_though_its_stream
     conn: asyncpg.Connection,
 ) -> None:
     job = await enqueue(conn, queue="slow", delay=60.0)
-    await conn.execute("select pause_scope('queue', 'slow', 'ada'), set_limit('queue', 'slow', 1, null, null, 'ada')")
+    await conn.execute("select pause_subject('queue', 'slow', 'ada'), set_limit('queue', 'slow', 1, null, null, 'ada')")
     assert await forget(conn) == 1
     (row,) = await conn.fetch("select * from list_queues(only_name => 'slow')")
     assert (row["paused_by"], row["limit_count"], row["waiting"]) == ("ada", 1, 0)
@@ -596,7 +594,7 @@ async def test_a_paused_queue_is_listed_as_paused_and_stays_so_though_its_stream
     await make_due(conn, job, await enqueue(conn, queue="slow", delay=60.0))
     assert await promote(conn) == 2
     assert await claim(conn, limit=5) == []
-    await conn.execute("select resume_scope('queue', 'slow', 'ada')")
+    await conn.execute("select resume_subject('queue', 'slow', 'ada')")
     assert len(await claim(conn, limit=5)) == 1, "its limit holds"
     (row,) = await conn.fetch("select * from list_queues(only_name => 'slow')")
     assert (row["waiting"], row["running"]) == (1, 1)
@@ -604,7 +602,7 @@ async def test_a_paused_queue_is_listed_as_paused_and_stays_so_though_its_stream
     assert (row["waiting"], row["running"]) == (1, 1)
 
 
-async def test_explain_and_verify_tell_of_a_job_whose_stream_nobody_brought_back(conn: asyncpg.Connection) -> None:
+async def test_explain_and_verify_report_a_job_in_a_forgotten_stream(conn: asyncpg.Connection) -> None:
     job = await enqueue(conn)
     await taken_away_by_hand(conn)
     code = "select code from explain($1)"
@@ -619,7 +617,7 @@ async def test_explain_and_verify_tell_of_a_job_whose_stream_nobody_brought_back
     assert await conn.fetchval(code, job) == "no-worker"
 
 
-async def test_names_that_could_not_be_made_again_are_kept(conn: asyncpg.Connection) -> None:
+async def test_streams_with_names_that_are_no_longer_valid_are_kept(conn: asyncpg.Connection) -> None:
     """They are from before such names were refused."""
     async with conn.transaction():
         await conn.execute("set local session_replication_role = replica")

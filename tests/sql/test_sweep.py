@@ -65,7 +65,7 @@ async def test_a_lapsed_attempt_is_closed_as_lost_and_counted(conn: asyncpg.Conn
     assert await offences(conn) == []
 
 
-async def test_a_sweep_takes_so_many_at_most_oldest_first_and_can_go_on_from_there(conn: asyncpg.Connection) -> None:
+async def test_a_sweep_takes_a_bounded_number_oldest_first_and_can_go_on_from_there(conn: asyncpg.Connection) -> None:
     jobs = await enqueue_copies(conn, 5)
     await claim(conn, limit=5)
     await expire(conn, *jobs)
@@ -78,7 +78,7 @@ async def test_a_sweep_takes_so_many_at_most_oldest_first_and_can_go_on_from_the
     assert {row["job_id"] for row in rows} == {jobs[1], jobs[0]}
 
 
-async def test_a_sweep_waits_for_nobody_and_takes_nothing_twice(connect_as: ConnectAs) -> None:
+async def test_a_sweep_waits_for_no_lock_and_takes_nothing_twice(connect_as: ConnectAs) -> None:
     one, two, admin = await connect_as("worker"), await connect_as("worker"), await connect_as("superuser")
     jobs = await enqueue_copies(one, 3)
     leases = await claim(one, limit=3)

@@ -45,7 +45,7 @@ async def act(conn: asyncpg.Connection, admin: asyncpg.Connection, deed: str, le
     await claim(conn, limit=10)
 
 
-DEEDS = ["complete", "fail", "release", "snooze", "elect", "lapse", "promote", "cancel", "reconcile"]
+DEEDS = ["complete", "fail", "hand_back", "snooze", "elect", "lapse", "promote", "cancel", "reconcile"]
 
 
 async def prepared(connect_as: ConnectAs) -> tuple[asyncpg.Connection, asyncpg.Connection, Lease]:

@@ -114,7 +114,7 @@ async def test_jobs_of_a_target_may_be_of_different_types(conn: asyncpg.Connecti
 
 
 @pytest.mark.parametrize(
-    ("verb", "more"), [("fail", {}), ("snooze", {"delays": [60.0]}), ("snooze", {"delays": [0.0]}), ("release", {})]
+    ("verb", "more"), [("fail", {}), ("snooze", {"delays": [60.0]}), ("snooze", {"delays": [0.0]}), ("hand_back", {})]
 )
 async def test_a_retrying_snoozed_or_returned_head_keeps_its_place(
     conn: asyncpg.Connection, verb: str, more: dict[str, Any]
@@ -154,7 +154,7 @@ async def test_a_lapsed_head_keeps_its_place(conn: asyncpg.Connection) -> None:
 
 @pytest.mark.parametrize("state", ["paused", "error"])
 @pytest.mark.parametrize("verb", ["resume", "cancel"])
-async def test_a_paused_or_failed_head_blocks_until_it_is_resumed_or_cancelled(
+async def test_a_paused_or_failed_head_blocks_until_it_is_resumed_or_canceled(
     conn: asyncpg.Connection, state: str, verb: str
 ) -> None:
     first = await job_in(conn, state, target="t")
@@ -248,5 +248,5 @@ async def test_hold_blocks_the_line_and_keeps_it_in_order(conn: asyncpg.Connecti
 async def test_a_released_head_is_returned_before_new_jobs_of_its_stream(conn: asyncpg.Connection) -> None:
     head = await run_one(conn, target="t")
     free = await enqueue(conn)
-    await settle(conn, "release", [head])
+    await settle(conn, "hand_back", [head])
     assert await claimable(conn) == [head.job_id, free]

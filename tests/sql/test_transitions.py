@@ -1,4 +1,4 @@
-"""The transition table holds for whoever writes: every pair of states is tried by hand-written SQL."""
+"""The transition table holds for every writer: every pair of states is tried by hand-written SQL."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from holdfast.store import connections as module
 from holdfast.store.connections import Connections
 from holdfast.store.database import Database
 from holdfast.store.upkeep import UpkeepDatabase
-from holdfast.testing.harness import until
+from tests.harness.waiting import until
 from tests.lines import Line, over_lines
 
 
@@ -27,7 +27,7 @@ async def two(database_url: str) -> Connections:
     return Connections({"dsn": database_url}, 2)
 
 
-async def test_no_more_than_so_many_and_the_last_used_first(two: Connections) -> None:
+async def test_the_pool_is_bounded_and_lends_the_last_used_connection_first(two: Connections) -> None:
     first, second = await two.take(), await two.take()
     third = asyncio.create_task(two.take())
     await asyncio.sleep(0.05)
@@ -43,7 +43,7 @@ async def test_no_more_than_so_many_and_the_last_used_first(two: Connections) ->
     assert second.is_closed()
 
 
-async def test_whoever_waited_longest_is_next(two: Connections) -> None:
+async def test_the_longest_waiter_is_next(two: Connections) -> None:
     held = [await two.take(), await two.take()]
     order: list[int] = []
 
@@ -90,13 +90,13 @@ async def test_tenants_take_turns_and_none_has_them_all(two: Connections) -> Non
     await two.close(1)
 
 
-async def test_one_who_is_cancelled_while_waiting_takes_nothing_along(two: Connections) -> None:
+async def test_a_canceled_waiter_takes_no_connection_along(two: Connections) -> None:
     held = [await two.take(), await two.take()]
     waiting = [asyncio.create_task(two.take()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     two.give(held[0])  # handed to the second, for the first is gone
-    waiting[1].cancel()  # which is cancelled before it learns of it
+    waiting[1].cancel()  # which is canceled before it learns of it
     assert await waiting[2] is held[0]
     for task in waiting[:2]:
         with pytest.raises(asyncio.CancelledError):
@@ -126,7 +126,7 @@ async def _closed(conn: asyncpg.Connection) -> bool:
     return bool(conn.is_closed())
 
 
-async def test_a_connection_whose_statement_was_cancelled_can_be_used_at_once(two: Connections) -> None:
+async def test_a_connection_whose_statement_was_canceled_can_be_used_at_once(two: Connections) -> None:
     conn = await two.take()
     task = asyncio.create_task(conn.fetch("select pg_sleep(60)"))
     await asyncio.sleep(0.05)
@@ -190,7 +190,7 @@ async def test_closing_cuts_what_does_not_come_back(two: Connections) -> None:
     assert conn.is_closed()
 
 
-async def test_what_nobody_needs_is_closed(database_url: str) -> None:
+async def test_unused_connections_are_closed(database_url: str) -> None:
     two = Connections({"dsn": database_url}, 2, kept_seconds=0.1)
     conns = [await two.take(), await two.take()]
     for conn in conns:
@@ -244,7 +244,7 @@ async def test_nobody_waits_for_ever(two: Connections, monkeypatch: pytest.Monke
     await two.close(0.1)
 
 
-async def test_closing_that_is_cancelled_leaves_nothing_open(two: Connections) -> None:
+async def test_closing_that_is_canceled_leaves_nothing_open(two: Connections) -> None:
     conn = await two.take()
     closing = asyncio.create_task(two.close(60))
     await asyncio.sleep(0)
@@ -330,7 +330,7 @@ async def test_commits_of_every_connection_are_listened_to(
     if adopted:
         two.adopt(await asyncpg.connect(database_url))
     conn = await two.take()
-    await conn.execute("do $$ begin raise warning 'the wait was cancelled'; end $$")
+    await conn.execute("do $$ begin raise warning 'the wait was canceled'; end $$")
     assert two.confirmation.missing(conn)
     two.give(conn)
     await two.close(1)
@@ -394,7 +394,7 @@ async def test_a_read_survives_that_several_idle_connections_were_cut(
 
 
 @pytest.mark.parametrize("asked", [b"max(step)", b"testing_clock"])
-async def test_a_start_that_gets_no_answer_ends(
+async def test_opening_a_database_that_does_not_answer_fails_in_time(
     database_url: str, asked: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.database._CHECK_SECONDS", 0.5)

@@ -13,12 +13,12 @@ from holdfast import Config, Holdfast
 from holdfast.errors import ConfigError, DatabaseUnavailable
 from holdfast.store import disk
 from holdfast.store.database import check_schema
+from holdfast.store.kit_databases import SERVER_SETTINGS
 from holdfast.store.migrate import migrate
-from holdfast.testing.databases import SERVER_SETTINGS
-from holdfast.testing.harness import until
 from holdfast.web import health
 from holdfast.web.server import create_app
 from tests.faults.clusters import Cluster, clusters
+from tests.harness.waiting import until
 
 
 @pytest.fixture
@@ -87,7 +87,6 @@ async def test_it_is_noticed_while_everything_runs(cluster: Cluster, monkeypatch
     monkeypatch.setattr(health, "_FRESH_SECONDS", 0.0)
     cluster.create()
     await cluster.start()
-    await migrate(Config.load(environment={}, database_url=cluster.url))
     admin = await asyncpg.connect(cluster.url)
 
     async def turn(value: str) -> None:
@@ -108,7 +107,7 @@ async def test_it_is_noticed_while_everything_runs(cluster: Cluster, monkeypatch
                 hf.sync.enqueue("work", conn=lent)
             assert (await client.get("/readyz")).status_code == 503
             answer = await client.post("/jobs", json={"jobType": "work", "payload": {}})
-            assert (answer.status_code, "would lose the job" in answer.json()["detail"]) == (503, True)
+            assert (answer.status_code, "could lose the job" in answer.json()["detail"]) == (503, True)
             assert await admin.fetchval("select count(*) from holdfast.jobs") == 1
             await turn("on")
             await hf.enqueue("work")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -15,13 +14,12 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store import connections as pool
 from holdfast.store import servers
 from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.store.migrate import migrate
-from holdfast.testing.harness import until
+from tests.harness.homes import copy_home
+from tests.harness.waiting import until
 from tests.lines import BlackHole, Line, over_lines
 
 
@@ -98,13 +96,8 @@ async def test_a_missing_socket_is_told_in_words(tmp_path: Path) -> None:
 async def pair() -> AsyncIterator[tuple[EmbeddedPostgres, EmbeddedPostgres]]:
     """Two servers with the same login and data; which one takes writes is decided by the test."""
     home = Path(tempfile.mkdtemp(prefix="hf-pair-"))
-    first = EmbeddedPostgres(home / "a")
+    first, second = (EmbeddedPostgres(copy_home(home / name)) for name in "ab")
     try:
-        await asyncio.to_thread(first.start)
-        await migrate(Config.load(environment={}, database_url=first.url))
-        await asyncio.to_thread(first.stop)
-        subprocess.run(["cp", "-a", str(home / "a"), str(home / "b")], check=True)
-        second = EmbeddedPostgres(home / "b")
         await asyncio.gather(asyncio.to_thread(first.start), asyncio.to_thread(second.start))
         yield first, second
         await asyncio.gather(asyncio.to_thread(first.stop), asyncio.to_thread(second.stop))

@@ -36,7 +36,7 @@ def intent(job_type: str = "x", tenant: str = "default", **options: Any) -> Inte
     return Intent(new_job_id(), job_type, "{}", options, tenant, "me")
 
 
-async def test_what_comes_at_once_shares_statements(
+async def test_concurrent_submissions_share_statements(
     submissions: Submissions, database: Database, conn: asyncpg.Connection
 ) -> None:
     statements: list[str] = []
@@ -49,7 +49,7 @@ async def test_what_comes_at_once_shares_statements(
     assert stored == {i.id: i.tenant for i in intents}
 
 
-async def test_one_that_is_refused_takes_no_other_with_it(submissions: Submissions, conn: asyncpg.Connection) -> None:
+async def test_a_refused_submission_does_not_harm_others(submissions: Submissions, conn: asyncpg.Connection) -> None:
     intents = [intent() for _ in range(50)]
     intents[17] = intent(queue="holdfast")
     intents[31] = Intent(new_job_id(), "x", '{"a": "\\u0000"}', {}, "default", "me")
@@ -96,7 +96,9 @@ async def test_a_key_that_is_not_committed_yet_holds_up_nobody_else(
     assert answer.outcome == "existing"
 
 
-async def test_a_database_that_stays_away_is_said(submissions: Submissions, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_stays_away_is_reported(
+    submissions: Submissions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def away(_intents: Any) -> Any:
         raise DatabaseUnavailable("away")
 
@@ -106,7 +108,9 @@ async def test_a_database_that_stays_away_is_said(submissions: Submissions, monk
         await submissions.enqueue([intent()])
 
 
-async def test_who_has_gone_is_not_waited_for(submissions: Submissions, conn: asyncpg.Connection) -> None:
+async def test_submissions_of_callers_that_have_gone_are_not_waited_for(
+    submissions: Submissions, conn: asyncpg.Connection
+) -> None:
     gone = asyncio.create_task(submissions.enqueue([intent()]))
     await asyncio.sleep(0)
     gone.cancel()
@@ -114,7 +118,7 @@ async def test_who_has_gone_is_not_waited_for(submissions: Submissions, conn: as
     assert await conn.fetchval("select count(*) from jobs where id = $1", answer.job_id) == 1
 
 
-async def test_whoever_waits_is_answered_in_time_and_told_whether_the_outcome_is_known(
+async def test_every_caller_is_answered_in_time_and_told_whether_the_outcome_is_known(
     submissions: Submissions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One statement hangs: those in it do not know their outcome, those behind it know that there is none."""

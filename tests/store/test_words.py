@@ -18,14 +18,14 @@ from holdfast.store.faults import translated
         asyncpg.InterfaceError("connection is closed"),
     ],
 )
-def test_a_connection_that_has_gone_is_told_of_in_plain_words(fault: Exception) -> None:
+def test_the_error_for_a_lost_connection_is_in_plain_words(fault: Exception) -> None:
     told = translated(fault)
     assert isinstance(told, DatabaseUnavailable)
     assert told.reason == "cut"
     assert str(told) == "the connection to PostgreSQL was lost: it was closed while it was in use"
 
 
-def test_what_the_server_said_before_it_cut_the_connection_is_told() -> None:
+def test_the_error_quotes_what_the_server_said_before_it_cut_the_connection() -> None:
     fault = asyncpg.InterfaceError("connection is closed")
     fault.__cause__ = asyncpg.AdminShutdownError("terminating connection due to administrator command")
     assert str(translated(fault)).endswith("terminating connection due to administrator command")

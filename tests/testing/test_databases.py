@@ -100,7 +100,7 @@ async def test_a_transaction_left_open_is_named(jobs: Jobs, monkeypatch: pytest.
     await hf.enqueue("email.send", {"to": "ada"})
     conn = await asyncpg.connect(jobs.database_url)
     try:
-        await jobs._sandbox.owner.value("testing_now")
+        await jobs._sandbox.kit.now()
         await conn.execute("alter function holdfast.testing_clear() set lock_timeout = '50ms'")
         async with conn.transaction():
             await conn.execute("select from holdfast.jobs for update")

@@ -1,4 +1,4 @@
-"""What was enqueued is found by what matters, and what is there instead is shown."""
+"""Enqueued jobs are found by what matters, and a failure shows what is there instead."""
 
 from __future__ import annotations
 

@@ -7,8 +7,10 @@ import psycopg
 import pytest
 
 from holdfast import Context, Holdfast, Retry, RetryPolicy
+from holdfast.model.job import HandlerFacts
 from holdfast.testing.jobs import Jobs
 from holdfast.testing.kit import Sandboxes, jobs_of
+from tests.contracts.test_options import SAMPLES
 from tests.testing.app import hf, mailers, newsletter, ran, send
 
 
@@ -39,21 +41,21 @@ async def test_what_jobs_enqueue_runs_within_them(jobs: Jobs, blocking: bool) ->
     assert len(mailers) == 1
 
 
-async def test_handlers_know_their_failures_budget_and_trace(jobs: Jobs, holdfast_sandboxes: Sandboxes) -> None:
+async def test_handlers_know_what_a_worker_would_tell_them(jobs: Jobs, holdfast_sandboxes: Sandboxes) -> None:
     app = Holdfast()
 
     @app.job("tell", retry=RetryPolicy(max_attempts=7))
-    async def tell(ctx: Context) -> list[object]:
+    async def tell(ctx: Context) -> dict[str, object]:
         if ctx.failures == 0:
             raise Retry(delay=0)
-        return [ctx.failures, ctx.max_attempts, ctx.traceparent]
+        return {name: getattr(ctx, name) for name in HandlerFacts._fields}
 
-    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    given = {name: value for name, value in SAMPLES.items() if name in HandlerFacts._fields}
     with jobs_of(app, holdfast_sandboxes.of(app)) as others:
         with others.inline():
-            ref = await tell.options(traceparent=trace).enqueue()
-        await others.run_due()
-        assert (await app.get(ref)).result == [1, 7, trace]
+            ref = await tell.options(**given).enqueue()
+        await others.run(ref)
+        assert (await app.get(ref)).result == {**given, "failures": 1, "cursor": None}
 
 
 async def test_many_run_in_their_order(jobs: Jobs) -> None:

@@ -101,7 +101,7 @@ async def signatures() -> None:
 
 
 async def calls(ctx: Context) -> None:
-    """A handler is still the function that it was. Whoever says nothing of resources may do anything with them."""
+    """A handler is still the function that it was. Without declared resources, anything may be done with them."""
     assert_type(ctx.resources, Any)
     assert_type(resize(ctx, "a.png"), int)
     assert_type(await greet(ctx, "Ada"), str)

@@ -167,6 +167,8 @@ async def test_without_keys_this_machine_is_open_and_with_one_it_is_not(
     ("headers", "code"),
     [
         ({"X-Forwarded-For": "203.0.113.9"}, "host"),
+        ({"True-Client-IP": "203.0.113.9"}, "host"),
+        ({"X-Forwarded-Port": "80"}, "host"),
         ({"Forwarded": "for=203.0.113.9"}, "host"),
         ({"Origin": "https://evil.example"}, "origin"),
         ({"Host": "evil.example"}, "host"),

@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import re
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import asyncpg
 import httpx
 import pytest
 
 from holdfast import Holdfast
-from holdfast.testing.harness import until
 from holdfast.web import bounded, places, unread
 from holdfast.web.bounded import FIELD_LIMIT, HEAD_LIMIT
 from holdfast.web.impatient import Impatient
 from holdfast.web.server import Server, listen
+from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
@@ -230,6 +233,32 @@ async def test_who_is_still_sending_a_body_can_read_why_it_is_refused(port: int,
             assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
 
 
+async def test_brackets_in_a_text_are_not_lists(port: int) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        text = "{[" * 150_000 + '"'
+        assert (await client.post("/jobs", json={"jobType": "a", "payload": {"text": text}})).status_code == 202
+        lists = json.dumps({"jobType": "a", "payload": {"lists": [[]] * 200_000}})
+        refused = await client.post("/jobs", content=lists, headers={"Content-Type": "application/json"})
+        assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
+
+
+async def test_a_connection_that_gives_way_leaves_no_error_in_the_log(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(places, "_MOST", 2)
+    monkeypatch.setattr(Impatient, "places", places.Places())
+    async with serving(hf) as port, asyncio.timeout(30), contextlib.AsyncExitStack() as opened:
+        for _ in range(12):
+            deaf = opened.enter_context(socket.socket())
+            deaf.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", port))
+            await asyncio.get_running_loop().sock_sendall(
+                deaf, b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3
+            )
+            await asyncio.sleep(0.01)
+    assert [line.getMessage() for line in caplog.records if line.levelno >= logging.ERROR] == []
+
+
 async def test_every_answer_tells_browsers_to_keep_it_from_other_sites(bare: int) -> None:
     for request in (GET + b"\r\n", b"HELLO\r\n\r\n"):
         _, answer = await send(bare, [request])
@@ -265,7 +294,7 @@ async def test_connections_without_a_request_give_way_to_new_ones(
         idle_reader, idle = await asyncio.open_connection("127.0.0.1", port)
         idle.write(GET + b"\r\n")
         assert b" 200 " in await idle_reader.readline()
-        await until(lambda: len(Impatient.places._idle) == 1, seconds=10, what="one is busy, the other is not")
+        await until(lambda: len(Impatient.places._callers) == 1, seconds=10, what="one is busy, the other is not")
         lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
         for _ in range(2):
             assert (await send(port, [GET, b"\r\n"]))[0] == 200
@@ -278,7 +307,66 @@ async def test_connections_without_a_request_give_way_to_new_ones(
         assert b" 202 " in await busy_reader.readline()
         for writer in (busy, idle, *(writer for _, writer in lines)):
             writer.close()
-    assert [line.name for line in caplog.records if "places" in line.message] == ["holdfast.web"]
+    assert [line.name for line in caplog.records if "connections are in use" in line.message] == ["holdfast.web"]
+
+
+async def test_requests_without_end_of_those_without_a_key_keep_nobody_out(
+    hf: Holdfast, key: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are sent ahead on a connection, and though all answers are read."""
+    monkeypatch.setattr(places, "_MOST", 4)
+    monkeypatch.setattr(Impatient, "places", places.Places())
+    sent = (await key("submit"))["Authorization"].encode()
+    asks = b"GET /ops/types HTTP/1.1\r\nHost: localhost\r\nAuthorization: %b\r\n" % sent
+
+    async def send_and_read(to: int) -> None:
+        with contextlib.suppress(ConnectionError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", to)
+            writer.write((GET + b"\r\n") * 3000)
+            while await reader.read(65536):
+                pass
+            writer.close()
+
+    async with serving(hf) as port, asyncio.timeout(60), asyncio.TaskGroup() as group:
+        strangers = [group.create_task(send_and_read(port)) for _ in range(4)]
+        await until(lambda: len(Impatient.places._busy_strangers) == 4, seconds=10, what="all places are taken")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(5):
+            writer.write(asks + b"\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b" 403 " in head  # let in, and known
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0]))
+            strangers.append(group.create_task(send_and_read(port)))
+            await asyncio.sleep(0)
+        writer.close()
+        for stranger in strangers:
+            stranger.cancel()
+
+
+def test_strangers_give_way_before_callers_and_those_that_wait_before_those_at_work() -> None:
+    class Connection:
+        def give_way(self) -> None:
+            gone.append(self)
+
+    gone: list[Any] = []
+    taken = places.Places()
+    taken.most = 5
+    waits, at_work, idle, unread, busy = connections = [cast("Any", Connection()) for _ in range(5)]
+    for connection in connections:
+        taken.take(connection)
+    for connection in (busy, unread, idle, at_work):
+        taken.begin(connection)
+    for connection in (busy, unread, idle):
+        taken.know(connection)
+    taken.end(idle)
+    taken.stall(unread)
+    for _ in range(5):
+        newer = cast("Any", Connection())
+        taken.take(newer)
+        taken.begin(newer)
+        taken.know(newer)
+    assert gone == [waits, at_work, idle, unread]
+    assert taken.crowded
 
 
 async def test_connections_whose_answers_nobody_reads_give_way_to_new_ones(
@@ -301,6 +389,24 @@ async def test_connections_whose_answers_nobody_reads_give_way_to_new_ones(
         assert len(Impatient.places._unread) < 4
 
 
+async def test_what_nobody_reads_waits_where_it_is_counted(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel would take megabytes of it, and keep them after the connection was closed."""
+    monkeypatch.setattr(Impatient, "places", places.Places())
+    async with serving(hf) as port, asyncio.timeout(30):
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", port))
+            asks = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            await asyncio.get_running_loop().sock_sendall(deaf, asks * 4)
+            await until(lambda: Impatient.places._unread, seconds=20, what="answers wait to be read")
+            (connection,) = Impatient.places._unread
+            accepted = connection.transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+            # Linux doubles what is asked for.
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 128 * 1024
+
+
 async def test_who_finds_no_place_at_all_is_told_so(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "_MOST", 2)
     monkeypatch.setattr(Impatient, "places", places.Places())
@@ -308,7 +414,7 @@ async def test_who_finds_no_place_at_all_is_told_so(hf: Holdfast, monkeypatch: p
         busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _, writer in busy:
             writer.write(CHUNKED + b"\r\n" + CHUNKS[:8])
-        await until(lambda: not Impatient.places._idle, seconds=10, what="both are busy")
+        await until(lambda: len(Impatient.places._callers) == 2, seconds=10, what="both are busy")
         for _ in range(3):
             status, answer = await send(port, [GET, b"\r\n"])
             head, _, body = answer.partition(b"\r\n\r\n")
@@ -439,3 +545,70 @@ async def test_answers_that_nobody_reads_have_a_limit_together(
         assert bounded.Bounded.unread.size <= 2 * ANSWER_BYTES
     first, *_, last = [await read(line) for line in lines]
     assert first < ANSWER_BYTES <= last
+
+
+class Waiting:
+    """A connection whose client does not read."""
+
+    def __init__(self, size: int) -> None:
+        self.get_write_buffer_size = lambda: size
+
+
+@pytest.mark.parametrize(
+    ("parties", "given_up"),
+    [
+        (["acme"] * 3 + ["beta"] + ["acme"] * 3, [0, 1, 2]),  # whoever has the most loses the oldest
+        (["beta", "acme", "acme", "acme", "acme", "beta"], [1, 2]),
+        ([None, "beta", "beta", None, None, None, "beta"], [0, 3]),  # strangers lose among themselves
+        (["beta", "acme", "beta", "acme"], []),
+    ],
+)
+async def test_slow_readers_of_one_tenant_cost_no_other_its_answer(
+    parties: list[str | None], given_up: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unread, "_LIMIT", 40)
+    monkeypatch.setattr(unread, "_LIMIT_OF_STRANGERS", 20)
+    monkeypatch.setattr(unread, "_KERNEL_BYTES", 0)
+    kept, gone = unread.Unread(), list[int]()
+    for number, party in enumerate(parties):
+        kept.begin(cast("Any", Waiting(10)), partial(gone.append, number), party=party)
+    assert gone == given_up
+
+
+def test_connections_that_are_given_up_with_requests_in_line_leave_nothing_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """uvloop raises where something is written to a connection that has ended."""
+    monkeypatch.setattr(unread, "_EVERY_SECONDS", 0.2)
+
+    async def ask() -> None:
+        async with serving(Holdfast("postgresql://127.0.0.1:1/nothing")) as port:
+            line = await asked(port, b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 6)
+            await until(lambda: bounded.Bounded.unread.size > 0, seconds=10, what="an answer waits")
+            await until(lambda: bounded.Bounded.unread.size == 0, seconds=10, what="it is given up")
+            await send(port, [GET, b"\r\n"])
+            line.close()
+
+    with asyncio.Runner(loop_factory=pytest.importorskip("uvloop").new_event_loop) as runner:
+        runner.run(ask())
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_strangers_who_do_not_read_one_answer_have_a_limit_together(
+    bare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes most of the answer, so that little waits here. Each of them takes memory all the same."""
+    monkeypatch.setattr(unread, "_LIMIT_OF_STRANGERS", 10 * unread._KERNEL_BYTES)
+    waiting = bounded.Bounded.unread._reset
+    with contextlib.ExitStack() as stack:
+        for _ in range(30):
+            line = stack.enter_context(await asked(bare, b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))
+            assert await asyncio.get_running_loop().sock_recv(line, 1)
+            assert len(waiting) <= 10
+        assert len(waiting) > 5
+
+
+async def test_many_fields_take_room_even_if_they_are_short(bare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "_HEADS_LIMIT", 16 * 1024)
+    assert (await send(bare, [GET + b"a: b\r\n" * 20, b"\r\n"]))[0] == 200
+    assert (await send(bare, [GET + b"a: b\r\n" * 200]))[0] == 503  # it has not ended yet

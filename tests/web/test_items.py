@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from holdfast import Context, Holdfast
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import working
+from tests.harness.inprocess import working
+from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
 from tests.web.test_control import submitted
 from tests.web.test_jobs import is_problem

@@ -19,6 +19,7 @@ import pytest
 from holdfast import Context, Fatal, Holdfast, RetryPolicy
 from holdfast.errors import DatabaseBusy
 from holdfast.model.query import parse_query
+from holdfast.store import browse
 from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
 
@@ -266,7 +267,7 @@ async def test_who_searches_keeps_nobody_from_keys_and_single_jobs(
         for listed in (ops.queues, ops.types, ops.lanes, ops.tenants, ops.targets, partial(ops.explain, job.id)):
             await listed()
         assert await ops.pause("queue", "q", by="a test")
-        assert (await ops.scope("queue", "q")).paused_by == "a test"
+        assert (await ops.subject("queue", "q")).paused_by == "a test"
         refused, _ = await asyncio.wait(searches, return_when=asyncio.FIRST_COMPLETED)
         while len(refused) < 6:
             refused |= (await asyncio.wait(set(searches) - refused, return_when=asyncio.FIRST_COMPLETED))[0]
@@ -370,6 +371,17 @@ async def test_figures_tell_what_stands_where(client: httpx.AsyncClient, jobs: d
     ready = {(s["tenant"], s["queue"], s["type"]): s["ready"] for s in figures["streams"]}
     assert ready == {("acme", "default", "mail"): 1}
     assert (figures["due"], figures["waiting"], figures["dead"]) == (1, 1, 1)
+    assert figures["more_streams"] is False
+
+
+async def test_figures_are_those_of_the_busiest_streams(
+    client: httpx.AsyncClient, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browse, "_STREAMS", 2)
+    await hf.enqueue_many([(name, {}) for name in ("a", "b", "c", "c", "b", "c")])
+    figures = (await client.get("/ops/stats")).json()
+    assert [(s["type"], s["ready"]) for s in figures["streams"]] == [("c", 3), ("b", 2)]
+    assert figures["more_streams"] is True
 
 
 async def test_a_search_walks_an_index_and_stops_when_the_page_is_full(conn: asyncpg.Connection, hf: Holdfast) -> None:

@@ -16,6 +16,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.web.bounded import Bounded
 from holdfast.web.control.schemas import Submission
+from holdfast.web.rooms import Rooms
 from tests.web.conftest import KeyMaker
 from tests.web.test_bounded import GET, port, send, serving
 
@@ -140,3 +141,17 @@ async def test_large_headers_of_all_connections_are_bounded_and_small_ones_pass(
 def _is_paused(one: Any) -> bool:
     """Asked of its type: other libraries' lazy objects begin to work when they are asked for their class."""
     return issubclass(type(one), Bounded) and one.flow is not None and one.flow.read_paused
+
+
+async def test_room_that_is_given_back_while_somebody_gives_up_harms_neither() -> None:
+    """The request that gave it back failed: the one that waited had just been canceled, and was still in line."""
+    rooms, size = Rooms(), 4 * 1024 * 1024
+    async with contextlib.AsyncExitStack() as first:
+        await first.enter_async_context(rooms.room("acme", size))
+        second = asyncio.create_task(rooms.room("acme", size).__aenter__())
+        await asyncio.sleep(0)
+        assert rooms._waiting
+        second.cancel()
+    assert await asyncio.gather(second, return_exceptions=True)
+    async with asyncio.timeout(1), rooms.room("acme", size):
+        assert not rooms._waiting

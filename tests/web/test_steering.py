@@ -77,7 +77,7 @@ async def test_limits_are_put_as_a_whole(client: httpx.AsyncClient, hf: Holdfast
             {"rate": {"count": 1, "seconds": 2_678_401}},
         ):
             is_problem(await client.put(f"/ops/{path}/x/limits", json=wrong, headers=admin), 422, "invalid")
-    assert await (await hf.operations()).controls() == []
+    assert await (await hf.operations()).decisions() == []
 
 
 async def test_a_tenants_operators_steer_their_own_tenant_alone(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +23,8 @@ class Clock:
 
     def perf_counter(self) -> float:
         return self.now
+
+    time = perf_counter
 
     async def steps(self, taken: list[str], party: str, count: int) -> None:
         for _ in range(count):
@@ -93,6 +95,48 @@ async def test_alone_a_tenant_has_longer_rounds(clock: Clock, monkeypatch: pytes
     assert await rounds() < shared / 3
 
 
+async def _rounds_left_unused(clock: Clock, monkeypatch: pytest.MonkeyPatch, beside: dict[str, int]) -> int:
+    """How often forty requests of a tenant rest, beside some of others."""
+    rested = 0
+    loop = asyncio.get_running_loop()
+    soon = loop.call_soon
+
+    def later(seconds: float, begin: Callable[[], None]) -> asyncio.Handle:
+        nonlocal rested
+        rested += 1
+        clock.now += seconds
+        return soon(begin)
+
+    monkeypatch.setattr(loop, "time", clock.time)
+    monkeypatch.setattr(loop, "call_later", later)
+    steps, taken = Steps(), list[str]()
+    async with asyncio.TaskGroup() as group:
+        for party, requests in {"acme": 40, **beside}.items():
+            for _ in range(requests):
+                group.create_task(_run(clock.steps(taken, party, 400 // requests), steps, party))
+    monkeypatch.undo()
+    assert {party: taken.count(party) for party in beside} == dict.fromkeys(beside, 400)
+    assert taken.count("acme") == 400
+    return rested
+
+
+async def test_beside_a_light_caller_a_crowd_leaves_the_loop_free_at_times(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = 400 * STEP_SECONDS
+    rested = await _rounds_left_unused(clock, monkeypatch, {"beta": 1}) * module._REST_SECONDS
+    assert rested > used
+
+
+@pytest.mark.parametrize("beside", [{}, {"beta": 40}, {" 10.0.0.1": 1}], ids=["alone", "among crowds", "probed"])
+async def test_without_light_callers_no_time_is_left_unused(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, beside: dict[str, int]
+) -> None:
+    monkeypatch.setattr(module, "_ABOUT_SECONDS", 0.01)  # each of them was light when it came
+    rested = await _rounds_left_unused(clock, monkeypatch, beside)
+    assert rested <= 40
+
+
 async def test_a_request_that_is_canceled_hears_of_it_wherever_it_waits() -> None:
     steps = Steps()
     heard: list[str] = []
@@ -108,7 +152,7 @@ async def test_a_request_that_is_canceled_hears_of_it_wherever_it_waits() -> Non
     in_a_wait = asyncio.create_task(_run(request("in a wait"), steps, "acme"))
     for _ in range(5):
         await asyncio.sleep(0)
-    steps.took(1.0)  # the round is over: who comes now stands in line
+    steps.took("acme", 1.0)  # the round is over: who comes now stands in line
     in_line = asyncio.create_task(_run(request("in line"), steps, "acme"))
     steps.turn("acme")
     await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from holdfast import Holdfast
 from holdfast.client.keyring import Keyring
 from holdfast.store.keys import KeyStore
 from holdfast.web.server import Server, listen
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 from tests.web.conftest import KeyMaker
 from tests.web.test_auth import ROUTES
 from tests.web.test_jobs import is_problem
@@ -23,7 +23,7 @@ from tests.web.test_jobs import is_problem
 BODY = b'{"jobType": "x", "delay": 3600}'
 
 
-async def until(state: State, waiting: int) -> None:
+async def until(state: AppState, waiting: int) -> None:
     async with asyncio.timeout(10):
         while state._waiting.total() != waiting:
             await asyncio.sleep(0.01)
@@ -33,7 +33,7 @@ async def test_who_leaves_gives_up_the_place(hf: Holdfast) -> None:
     job = await hf.enqueue("x", {}, delay=3600)
     heads = [f"GET /jobs/{job.id}", f"GET /jobs/{job.id}/result", "POST /jobs"]
     server: Any = Server(hf)
-    state: State = server._app.state.holdfast
+    state: AppState = server._app.state.holdfast
     with listen("127.0.0.1", 0) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         for head in heads:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Holdfast, Job, JobRef
-from holdfast.testing.harness import until
 from holdfast.worker.worker import Worker
+from tests.harness.waiting import until
 
 __all__ = ["alive", "begun", "children", "limit", "opened", "run_through"]
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 from uuid import UUID
 
-import psycopg
 from pydantic import BaseModel
 
 from holdfast import (
@@ -39,6 +38,7 @@ from holdfast import (
 )
 from holdfast.client.new_job import Record
 from holdfast.errors import Interrupted
+from tests.harness.stuck import wait_in_c
 
 SOON = RetryPolicy(base=0.01, factor=1.0, max_attempts=2)
 ONCE = RetryPolicy(max_attempts=1)
@@ -90,7 +90,7 @@ class Total:
 @hf.job("tell", executor="process")
 def tell(ctx: Context) -> dict[str, Any]:
     return {
-        "context": [ctx.job_id, ctx.type, ctx.attempt, ctx.tenant, ctx.correlation_id, ctx.cancelled],
+        "context": [ctx.job_id, ctx.type, ctx.attempt, ctx.tenant, ctx.correlation_id, ctx.canceled],
         "history": [ctx.failures, ctx.max_attempts, ctx.traceparent],
         "pid": os.getpid(),
         "parent": os.getppid(),
@@ -165,6 +165,8 @@ def in_sync(ctx: Context) -> str | None:
 @hf.job("lent", executor="process", retry=ONCE)
 def lent(ctx: SyncContext, url: str) -> None:
     """Enqueues on a connection of its own, once in a transaction that is rolled back."""
+    import psycopg  # here, because most children of the tests do not need it
+
     with psycopg.connect(url) as conn:
         ctx.enqueue("child", {"n": 1}, conn=conn)
         conn.rollback()
@@ -213,6 +215,13 @@ def c_loop(ctx: Context, mark: str) -> None:
     sum(itertools.repeat(0))
 
 
+@hf.job("c call", executor="process", retry=ONCE)
+def c_call(ctx: Context, mark: str) -> None:
+    """The same for tests in which nothing depends on a busy processor."""
+    Path(mark).write_text(str(os.getpid()))
+    wait_in_c()
+
+
 @hf.job("sleep", executor="process", retry=ONCE)
 def sleep(ctx: Context, seconds: float, mark: str | None = None) -> str:
     if mark is not None:
@@ -232,7 +241,7 @@ def despite(ctx: Context, mark: str, how: str) -> str:
             raise Hold("the token limit is reached") from None
         if how == "fail":
             raise ValueError("confused") from None
-    return f"done all the same, {ctx.cancelled}"
+    return f"done all the same, {ctx.canceled}"
 
 
 @hf.job("crash", executor="process", retry=ONCE)
@@ -280,6 +289,8 @@ def post(ctx: SyncContext, own: str | None = None, fail: bool = False) -> None:
                 raise RuntimeError("no")
         time.sleep(0.5)
         return
+    import psycopg
+
     with psycopg.connect(own) as mine, ctx.transaction(mine):
         mine.execute("insert into public.effects (job_id) values (%s)", [ctx.job_id])
         ctx.enqueue("next", conn=mine)

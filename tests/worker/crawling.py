@@ -17,7 +17,7 @@ hf = Holdfast()
 
 
 def found(page: int) -> list[dict[str, Any]]:
-    """What stands on a page: something new, and something that stands on every page."""
+    """The items of a page: a new one, and one that is on every page."""
     return [{"key": f"page {page}", "data": {"page": page}}, {"data": "an advertisement"}]
 
 

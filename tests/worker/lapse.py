@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncpg
 
-from holdfast.testing.harness import until
+from tests.harness.waiting import until
 
 __all__ = ["lapse"]
 
 
 async def lapse(conn: asyncpg.Connection, leases: int = 1) -> None:
-    """Sweep all leases, so many at once. The engine refuses while the server has been up for less than a lease."""
+    """Sweep all leases, this many at once. The engine refuses while the server has been up for less than a lease."""
 
     async def swept() -> bool:
         async with conn.transaction():

@@ -48,7 +48,7 @@ def fork(ctx: SyncContext, how: str, log: str) -> list[Any]:
             for call in (lambda: ctx.enqueue("child"), lambda: ctx.transaction().__enter__()):
                 if "only the process itself can reach the worker" not in str(_fault(call)):
                     os._exit(99)
-            os._exit(int(ctx.cancelled))
+            os._exit(int(ctx.canceled))
         if how == "again":
             files = [Path(log).open() for _ in range(5)]  # noqa: SIM115 - left to the end
             if (copy := os.fork()) == 0:
@@ -105,19 +105,19 @@ def _spin() -> None:
 @hf.job("twice", executor="process", retry=ONCE)
 def twice(ctx: Any) -> str:
     """Answers once more than it should."""
-    _utter({"kind": "returned", "order": ctx._held.order, "value": '"said twice"', "reusable": True})
+    _utter({"kind": "returned", "order": ctx._claimed.order, "value": '"said twice"', "reusable": True})
     return "returned"
 
 
 @hf.job("foretell", executor="process", retry=ONCE)
 def foretell(ctx: Any, mark: str) -> int:
     """Answers for the next order, before that has come."""
-    line = ctx._held.line
+    line = ctx._claimed.line
 
     def utter() -> None:
         _wait(lambda: line.current is None)
         with line._sending:
-            _utter({"kind": "returned", "order": ctx._held.order + 1, "value": "0", "reusable": True})
+            _utter({"kind": "returned", "order": ctx._claimed.order + 1, "value": "0", "reusable": True})
         Path(mark).touch()
 
     threading.Thread(target=utter, daemon=True).start()
@@ -133,8 +133,8 @@ def thread(ctx: Any, mark: str) -> int:
         told = {"log": _fault(lambda: ctx.logger.warning("of an earlier job"))}
         told["enqueue"] = _fault(lambda: ctx.enqueue("child"))
         told["transaction"] = _fault(lambda: ctx.transaction().__enter__())
-        ctx._held.ending = True
-        ctx._held.completed = True
+        ctx._claimed.ending = True
+        ctx._claimed.completed = True
         Path(f"{mark}.new").write_text(json.dumps(told))
         Path(f"{mark}.new").rename(f"{mark}.told")
 

@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, Middleware
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
 from tests.conftest import ConnectAs
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 from tests.sql.factories import expire, sweep
 
 UNBEGUN = "select job_id from leases l join beginnings b on b.worker = l.worker and l.number > b.number"

@@ -13,13 +13,17 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, RetryPolicy
+from holdfast.model.outcome import Outcome
 from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event, LeaseLost, LoopBlocked
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
-from holdfast.worker.blockage import Blockage
-from holdfast.worker.held import HeldAttempts
+from holdfast.worker.blockage import Blockage, Blocker
+from holdfast.worker.claimed import ClaimedAttempts
+from holdfast.worker.owners import owned_by_worker
+from holdfast.worker.runners import Runners
+from holdfast.worker.surrender import Surrender
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 
 class Elsewhere:
@@ -70,7 +74,7 @@ class Elsewhere:
 
 
 @pytest.mark.parametrize("who", ["everybody hears of it", "an observer and a log handler do not return"])
-async def test_what_stands_still_beside_a_blocking_handler_is_handed_back(
+async def test_handlers_in_a_loop_blocked_by_another_handler_are_handed_back(
     database_url: str, hf: Holdfast, who: str
 ) -> None:
     async with Elsewhere(database_url) as elsewhere, hf.maintaining():
@@ -158,9 +162,9 @@ WAYS: dict[str, Any] = {
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_attempt_that_blocks_is_found_behind_the_tasks_it_started(way: str) -> None:
-    held, found = HeldAttempts(), list[object]()
+    claimed, found = ClaimedAttempts(), list[object]()
     blockage = Blockage(
-        "w", held, Aside(Bus()),
+        "w", claimed, Aside(Bus()),
         time_over=_never, stuck_after_seconds=30.0, drain_over=lambda: None, give_up=_nothing,
     )  # fmt: skip
 
@@ -178,15 +182,118 @@ async def test_the_attempt_that_blocks_is_found_behind_the_tasks_it_started(way:
     for number, run in enumerate((beside, handler, beside)):
         claim = SimpleNamespace(job_id=number)
         attempts.append(SimpleNamespace(task=asyncio.create_task(run()), running=True, claim=claim, lane="general"))
-        held.add(attempts[-1])
+        claimed.add(attempts[-1])
     await asyncio.gather(*(a.task for a in attempts))
-    assert found == [attempts[1]]
+    assert found == [Blocker(attempts[1], known=True)]
 
 
-async def test_nobody_is_blamed_for_what_no_handler_waits_for() -> None:
-    held, found = HeldAttempts(), list[object]()
+@pytest.mark.parametrize(
+    ("way", "known", "is_named"),
+    [
+        ("starts a task", True, True),
+        ("has ended, and its task goes on", True, False),
+        ("starts a task behind another attempt's", False, False),
+        ("sets a timer", False, False),
+        ("gives it to a task that the lifespan started", False, False),
+    ],
+)
+async def test_a_task_that_a_handler_starts_without_awaiting_belongs_to_it(
+    way: str, known: bool, is_named: bool
+) -> None:
+    claimed, found = ClaimedAttempts(), list[object]()
     blockage = Blockage(
-        "w", held, Aside(Bus()),
+        "w", claimed, Aside(Bus()),
+        time_over=_never, stuck_after_seconds=30.0, drain_over=lambda: None, give_up=_nothing,
+    )  # fmt: skip
+    looked, asked, started = asyncio.Event(), asyncio.Event(), list[object]()
+
+    def look() -> None:
+        found.append(blockage.blocker())
+        looked.set()
+
+    async def works() -> None:
+        await asyncio.sleep(0.001)
+        look()
+
+    async def run(attempt: Any) -> None:
+        attempt.task = asyncio.current_task()
+        if attempt is quick:
+            return  # so that its task goes on with the next
+        if way == "sets a timer":
+            asyncio.get_running_loop().call_later(0.001, look)
+        elif "lifespan" in way:
+            asked.set()
+        else:
+            started.append(asyncio.create_task(works()))
+        if way != "has ended, and its task goes on":
+            await looked.wait()
+        attempt.running = False
+
+    async def consume() -> None:
+        await asked.wait()
+        look()
+
+    started.append(asyncio.create_task(consume()))
+    quick, attempt = _attempt(1), _attempt(2)
+    runners = Runners(run)
+    claimed.add(attempt)
+    for one in (quick, attempt) if "behind" in way else (attempt,):
+        runners.start(one)
+    await looked.wait()
+    assert found == [Blocker(attempt if is_named else None, known=known)]
+
+
+async def test_handlers_in_a_blocked_loop_are_suspects_only_if_the_blocker_is_unknown() -> None:
+    """A callback may be anybody's: one that was there the third time in a row has timed out."""
+    claimed = ClaimedAttempts()
+    one, other, late, in_process, waits = (_attempt(number) for number in range(5))
+    late.called = True
+    executors = ("async", "async", "thread", "process", "thread")
+    for attempt, executor in zip((one, other, late, in_process, waits), executors, strict=True):
+        attempt.type = executor
+        claimed.add(attempt)
+
+    def surrender(suspects: Any) -> Surrender:
+        pieces: Any = {
+            "execution": SimpleNamespace(
+                given_up=lambda _held, _timeout: Outcome.timed_out(1), ended_in_its_thread=lambda _held: None
+            ),
+            "settlement": SimpleNamespace(unsettled=dict),
+            "types": {name: SimpleNamespace(executor=name) for name in ("async", "thread", "process")},
+            "timeouts": dict.fromkeys(("async", "thread", "process"), 1.0),
+            "time_over": lambda _held: 0.0,
+        }
+        return Surrender(None, "w", claimed, keeper=None, aside=None, suspects=suspects, **pieces)  # type: ignore[arg-type]
+
+    def outcomes(blocker: Blocker, suspects: Any) -> tuple[list[str], Any]:
+        made = surrender(suspects)
+        made.suspect(blocker)
+        made.outcomes(blocker, drained=False)  # a second look at the same blockage does not count again
+        return [settlement[2].kind for _, settlement in made.outcomes(blocker, drained=False)], made.suspects
+
+    # A thread that runs past its time has timed out, whichever handler blocks. One that has not begun has not.
+    nobody = ["released", "released", "timeout", "released", "released"]
+    assert outcomes(Blocker(None, known=True), {}) == (nobody, {})
+    assert outcomes(Blocker(other, known=True), {})[0] == ["released", "timeout", "timeout", "released", "released"]
+    unknown = Blocker(None, known=False)
+    assert outcomes(unknown, {}) == (nobody, {0: 1, 1: 1})
+    assert outcomes(unknown, {0: 2, 3: 2}) == (
+        ["timeout", "released", "timeout", "released", "released"],
+        {0: 3, 1: 1},
+    )
+
+
+def _attempt(number: int) -> Any:
+    return SimpleNamespace(
+        task=None, running=True, claim=SimpleNamespace(job_id=number), lane="general", job_id=number, attempt=1,
+        lost=False, completed=False, interrupt=None, stuck=False, called=False, running_ms=0, excerpt=None,
+    )  # fmt: skip
+
+
+async def test_no_attempt_is_blamed_for_a_task_that_no_handler_waits_for() -> None:
+    claimed, found = ClaimedAttempts(), list[object]()
+    blockage = Blockage(
+        "w", claimed, Aside(Bus()),
         time_over=_never, stuck_after_seconds=30.0, drain_over=lambda: None, give_up=_nothing,
     )  # fmt: skip
 
@@ -197,15 +304,17 @@ async def test_nobody_is_blamed_for_what_no_handler_waits_for() -> None:
         await asyncio.sleep(0.001)
         found.append(blockage.blocker())
 
+    with owned_by_worker():
+        serving = asyncio.create_task(service())
     task = asyncio.create_task(handler())
     attempt: Any = SimpleNamespace(task=task, running=True, claim=SimpleNamespace(job_id=1), lane="general")
-    held.add(attempt)
-    await asyncio.gather(asyncio.create_task(service()), asyncio.create_task(asyncio.sleep(0.01)))
+    claimed.add(attempt)
+    await asyncio.gather(serving, asyncio.create_task(asyncio.sleep(0.01)))
     await task
-    assert found == [None]
+    assert found == [Blocker(None, known=True)]
 
 
-def _never(_held: object) -> float:
+def _never(_claimed: object) -> float:
     return time.monotonic() + 3600
 
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast import Context, Holdfast, HoldfastError, InvalidInput, Retry, RetryPolicy, Snooze
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -37,12 +37,12 @@ async def _coroutine(app: Holdfast) -> int:
 async def test_a_handler_knows_its_attempt(hf: Holdfast) -> None:
     @hf.job("tell")
     async def tell(ctx: Context) -> list[object]:
-        return [ctx.job_id, ctx.type, ctx.attempt, ctx.tenant, ctx.correlation_id, ctx.cancelled]
+        return [ctx.job_id, ctx.type, ctx.attempt, ctx.tenant, ctx.correlation_id, ctx.canceled, ctx.cancelled]
 
     job = await hf.enqueue("tell", tenant="acme", correlation_id="a thread of work")
     alone = await hf.enqueue("tell")
     await hf.run_worker(burst=True)
-    assert (await hf.get(job.id)).result == [str(job.id), "tell", 1, "acme", "a thread of work", False]
+    assert (await hf.get(job.id)).result == [str(job.id), "tell", 1, "acme", "a thread of work", False, False]
     assert (await hf.get(alone.id)).result[4] == str(alone.id), "generated if absent"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Context, Holdfast, JobRef, Middleware, NewJob, RetryPolicy, SyncContext
 from holdfast.telemetry.events import AttemptEnded, AttemptStarted, WorkerChanged
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
 from tests.worker import ways
 from tests.worker.children import opened
 from tests.worker.ways import lifespans
@@ -101,7 +101,7 @@ async def test_a_handler_does_not_outlive_its_attempt_though_middleware_left_it(
 
     def block(ctx: Context) -> None:
         loop.call_soon_threadsafe(begun.set)
-        while not ctx.cancelled:
+        while not ctx.canceled:
             os.sched_yield()
         ends.append("handler")
 
@@ -109,7 +109,7 @@ async def test_a_handler_does_not_outlive_its_attempt_though_middleware_left_it(
     hf.on(AttemptEnded)(lambda event: ends.append("attempt"))
     hf.middleware.append(Rude(begun))
     job = await hf.enqueue("wait", correlation_id="left")
-    await asyncio.wait_for(hf.run_worker(burst=True), 30)
+    await asyncio.wait_for(hf.run_worker(burst=True, maintenance=False), 30)
     assert "while the handler was running" in ((await hf.get(job)).last_error or "")
     assert ends == ["handler", "attempt"]
 
@@ -127,7 +127,7 @@ async def test_what_a_thread_asks_of_the_event_loop_ends_only_its_own_job(hf: Ho
 
     job, last = await parent.enqueue(), await hf.enqueue("quick")
     hf.middleware.append(Closed())
-    await asyncio.wait_for(hf.run_worker(burst=True), 30)
+    await asyncio.wait_for(hf.run_worker(burst=True, maintenance=False), 30)
     assert ((await hf.get(job)).state, (await hf.get(job)).last_error) == ("dead", "closed")
     assert (await hf.get(last)).state == "success"
 
@@ -165,7 +165,7 @@ async def test_a_lifespan_that_exits_does_so_where_the_worker_is_waited_for(
         await _burst(hf, declared=lifespans.hf)
 
 
-@pytest.mark.parametrize("name", ["exit", "cancelled", "no-yield"])
+@pytest.mark.parametrize("name", ["exit", "canceled", "no-yield"])
 async def test_a_lifespan_that_fails_in_a_child_fails_the_job(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -188,7 +188,7 @@ async def test_a_log_line_that_cannot_be_formatted_is_kept_as_far_as_it_goes(
 
     job = await log.enqueue()
     with caplog.at_level(logging.INFO, "holdfast.job"):
-        await hf.run_worker(burst=True)
+        await hf.run_worker(burst=True, maintenance=False)
     (attempt,) = await hf.attempts(job.id)
     excerpt = attempt.log_excerpt or ""
     assert excerpt.count("cannot be formatted: TypeError") == 2
@@ -196,7 +196,7 @@ async def test_a_log_line_that_cannot_be_formatted_is_kept_as_far_as_it_goes(
     assert "fine: 7" in caplog.text
 
 
-async def test_what_a_worker_holds_without_a_handler_is_found_and_told(hf: Holdfast) -> None:
+async def test_an_attempt_without_a_handler_is_found_and_reported(hf: Holdfast) -> None:
     told: list[WorkerChanged] = []
     hf.on(WorkerChanged)(told.append)
     async with working(hf) as worker:
@@ -204,7 +204,7 @@ async def test_what_a_worker_holds_without_a_handler_is_found_and_told(hf: Holdf
         settlement: Any = worker._settlement
         add = settlement.add
 
-        def lose(held: Any, outcome: Any) -> None:
+        def lose(claimed: Any, outcome: Any) -> None:
             settlement.add = add
 
         settlement.add = lose
@@ -223,4 +223,4 @@ async def _burst(
         for job_type in declared.registry:
             app.registry.add(job_type)
         prepare(app)
-        await app.run_worker(burst=True, lanes={"general": 2})
+        await app.run_worker(burst=True, maintenance=False, lanes={"general": 2})

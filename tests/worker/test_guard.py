@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from holdfast.worker.processes.guard import Guard, Watch
+from holdfast.worker.processes.guard import Guard, OrderWatch
 
 
 class Crowded:
@@ -32,7 +32,7 @@ class Crowded:
 def test_a_renewal_while_a_watch_ends_does_not_set_a_moment_again() -> None:
     ours, theirs = os.pipe()
     guard = Guard(theirs, on_gone=lambda: None)
-    watch: Watch = guard.watch(1.0)
+    watch: OrderWatch = guard.watch(1.0)
     guard._lock = Crowded(lambda: watch.move(2.0))  # type: ignore[assignment]
     watch.end()
     watch.move(3.0)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.testing.harness import until
 from holdfast.worker.worker import Worker
+from tests.harness.waiting import until
 from tests.worker import ways
 from tests.worker.children import children, opened
 from tests.worker.ways import leaving
@@ -50,7 +50,7 @@ async def test_every_attempt_is_settled_and_the_next_job_is_unharmed(
     for way, job, after in tried:
         faults += await _ended(hf, way, await hf.get(job)) + _met(way, await hf.get(after), unharmed)
     assert not faults, "\n".join(map(str, faults))
-    assert (worker._slots.used, len(worker._held), children(worker)) == (0, 0, set())
+    assert (worker._slots.used, len(worker._claimed), children(worker)) == (0, 0, set())
     await until(lambda: possessions() <= before, seconds=5, what=f"threads and descriptors are given back, {before}")
 
 

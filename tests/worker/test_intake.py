@@ -12,8 +12,8 @@ import pytest
 from holdfast import Context, Holdfast, InvalidInput, JobRef, RetryPolicy
 from holdfast.model.job import Stream
 from holdfast.store.leases import LeaseStore
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 
 async def test_a_burst_ends_when_nothing_is_left(hf: Holdfast) -> None:
@@ -224,9 +224,9 @@ async def test_a_drain_hands_back_what_was_claimed_ahead(hf: Holdfast) -> None:
         await until(lambda: _all_done(hf, 300))
         jobs = await hf.enqueue_many([("note", {"slow": True}), *[("note", {})] * 10])
         await begun.wait()
-        await until(lambda: len(worker._held) > 1, what="some are claimed ahead")
+        await until(lambda: len(worker._claimed) > 1, what="some are claimed ahead")
         worker.drain()
-        await until(lambda: len(worker._held) == 1, what="they are handed back")
+        await until(lambda: len(worker._claimed) == 1, what="they are handed back")
         assert (await hf.client.backlog())["running"] == 1
         go_on.set()
     found = [await hf.get(job) for job in jobs]

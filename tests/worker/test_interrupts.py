@@ -11,12 +11,12 @@ import pytest
 
 from holdfast import Context, Hold, Holdfast, RetryPolicy
 from holdfast.telemetry.events import WorkerChanged
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
-from holdfast.worker.held import Held
+from holdfast.worker.claimed import Claimed
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 
-class Gate:
+class Waiting:
     """A handler that waits for ever, and tells when it began."""
 
     def __init__(self, hf: Holdfast) -> None:
@@ -33,14 +33,14 @@ class Gate:
 
 
 async def test_cancel_reaches_a_running_handler_at_once(hf: Holdfast) -> None:
-    gate = Gate(hf)
+    waiting = Waiting(hf)
     job = await hf.enqueue("wait")
     async with working(hf):
-        await gate.begun.wait()
+        await waiting.begun.wait()
         asked_at = time.monotonic()
         await hf.cancel(job.id, by="ada", reason="wrong customer")
         done = await hf.wait(job.id, timeout=30)
-    assert gate.ended_at - asked_at < 1.0
+    assert waiting.ended_at - asked_at < 1.0
     assert (done.state, done.status, done.failures) == ("canceled", "CANCELED", 0)
     assert [a.outcome for a in await hf.attempts(job.id)] == ["canceled"]
     assert [(e.event, e.by, e.note) for e in await hf.history(job.id)] == [("canceled", "ada", "wrong customer")]
@@ -53,27 +53,27 @@ async def test_cancel_without_notification_arrives_with_the_heartbeat(
     monkeypatch.setenv("HOLDFAST_HEARTBEAT_SECONDS", "0.2")
     monkeypatch.setattr("holdfast.worker.leases.LeaseKeeper._heard", lambda *_: None)
     async with Holdfast(database_url) as hf:
-        gate = Gate(hf)
+        waiting = Waiting(hf)
         job = await hf.enqueue("wait")
         async with working(hf):
-            await gate.begun.wait()
+            await waiting.begun.wait()
             await hf.cancel(job.id)
             assert (await hf.wait(job.id, timeout=30)).state == "canceled"
 
 
 async def test_pause_and_resume_cost_no_attempt(hf: Holdfast) -> None:
-    gate = Gate(hf)
+    waiting = Waiting(hf)
     job = await hf.enqueue("wait", target="a target")
     behind = await hf.enqueue("wait", target="a target")
     async with working(hf):
-        await gate.begun.wait()
+        await waiting.begun.wait()
         await hf.pause(job.id)
         paused = await reached(hf, job, "paused")
         assert (paused.status, paused.failures) == ("PAUSED", 0)
         assert (await hf.get(behind.id)).state == "queued"
-        gate.begun.clear()
+        waiting.begun.clear()
         await hf.resume(job.id)
-        await gate.begun.wait()
+        await waiting.begun.wait()
         assert (await hf.get(job.id)).attempt == 2
         await hf.cancel(job.id)
         await hf.cancel(behind.id)
@@ -81,7 +81,7 @@ async def test_pause_and_resume_cost_no_attempt(hf: Holdfast) -> None:
         await hf.wait(behind.id, timeout=30)
 
 
-async def test_hold_while_being_cancelled_is_an_error(hf: Holdfast) -> None:
+async def test_hold_while_being_canceled_is_an_error(hf: Holdfast) -> None:
     begun = asyncio.Event()
 
     @hf.job("charge")
@@ -120,7 +120,7 @@ async def test_hold_while_being_drained_is_an_error(hf: Holdfast) -> None:
     assert (held.state, held.last_error) == ("error", "the token limit is reached")
 
 
-async def test_a_handler_that_finishes_though_it_was_cancelled_has_succeeded(hf: Holdfast) -> None:
+async def test_a_handler_that_finishes_though_it_was_canceled_has_succeeded(hf: Holdfast) -> None:
     begun = asyncio.Event()
 
     @hf.job("stubborn")
@@ -129,7 +129,7 @@ async def test_a_handler_that_finishes_though_it_was_cancelled_has_succeeded(hf:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            assert ctx.cancelled
+            assert ctx.canceled
         return "done all the same"
 
     job = await stubborn.enqueue()
@@ -145,9 +145,9 @@ async def test_a_thread_sees_that_it_is_to_stop(hf: Holdfast) -> None:
 
     @hf.job("crunch", retry=RetryPolicy(max_attempts=1))
     def crunch(ctx: Context) -> None:
-        assert not ctx.cancelled
+        assert not ctx.canceled
         begun.set()
-        while not ctx.cancelled:
+        while not ctx.canceled:
             threading.Event().wait(0.01)
         raise InterruptedError
 
@@ -164,7 +164,7 @@ async def test_a_thread_past_its_timeout_keeps_its_slot_until_it_returns(hf: Hol
 
     @hf.job("crunch", timeout=0.1, retry=RetryPolicy(max_attempts=1))
     def crunch(ctx: Context) -> None:
-        while not ctx.cancelled:
+        while not ctx.canceled:
             threading.Event().wait(0.01)
         told.set()
         return_now.wait()
@@ -194,9 +194,9 @@ async def test_a_handler_that_timed_out_has_timed_out_though_a_drain_ends_it(hf:
             await asyncio.sleep(3600)
 
     def thread(ctx: Context) -> None:
-        while ctx._held.interrupt is None:  # type: ignore[attr-defined]
+        while ctx._claimed.interrupt is None:  # type: ignore[attr-defined]
             time.sleep(0.01)
-        assert ctx.cancelled
+        assert ctx.canceled
 
     @hf.job("beside")
     async def beside(ctx: Context) -> None:
@@ -280,16 +280,16 @@ async def test_a_job_canceled_before_its_handler_began_frees_its_slot(hf: Holdfa
 
     async with working(hf, lanes={"general": 1}) as worker:
         await reached(hf, await quick.enqueue(0), "success")
-        held_back = worker._intake._start
+        start = worker._intake._start
 
-        def stop_first(held: Held) -> None:
-            held.stop("cancel")
-            held_back(held)
+        def stop_first(claimed: Claimed) -> None:
+            claimed.stop("cancel")
+            start(claimed)
 
         worker._intake._start = stop_first
         job = await quick.enqueue(-1)
         assert (await hf.wait(job.id, timeout=30)).state == "canceled"
-        worker._intake._start = held_back
+        worker._intake._start = start
         job = await quick.enqueue(-2)
         assert (await hf.wait(job.id, timeout=30)).state == "success"
     assert -1 not in began

@@ -14,10 +14,10 @@ from holdfast.errors import LeaseLost as LeaseLostError
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.store import lifeline
 from holdfast.telemetry.events import Event, LeaseLost
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
-from holdfast.worker.held import Held
+from holdfast.worker.claimed import Claimed
 from holdfast.worker.leases import LeaseKeeper
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 from tests.lines import Line, over_lines
 from tests.worker.lapse import lapse
 
@@ -44,9 +44,9 @@ async def test_all_leases_are_renewed_at_once_when_one_has_less_than_half_left(
     left: list[list[float]] = []
     renew = LeaseKeeper._renew
 
-    async def noted(self: LeaseKeeper, line: lifeline.Lifeline, held: list[Held]) -> None:
-        left.append([(h.lease_end - elapsed()) / h.claim.lease_seconds for h in held])
-        await renew(self, line, held)
+    async def noted(self: LeaseKeeper, line: lifeline.Lifeline, claimed: list[Claimed]) -> None:
+        left.append([(h.lease_end - elapsed()) / h.claim.lease_seconds for h in claimed])
+        await renew(self, line, claimed)
 
     monkeypatch.setattr(LeaseKeeper, "_renew", noted)
     go_on = asyncio.Event()
@@ -70,34 +70,35 @@ async def test_all_leases_are_renewed_at_once_when_one_has_less_than_half_left(
 async def test_a_handler_does_not_go_on_after_a_suspend_that_was_longer_than_its_lease(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, ended, read = asyncio.Event(), list[str](), time.clock_gettime
+    begun, go_on, ended, read = asyncio.Event(), asyncio.Event(), list[str](), time.clock_gettime
 
     @hf.job("work", lease=30)
     async def work(ctx: Context) -> None:
         try:
+            begun.set()
             await go_on.wait()
             ended.append("went on")
         except asyncio.CancelledError:
-            ended.append("cancelled")
+            ended.append("canceled")
             raise
 
     def after_a_suspend(clock: int) -> float:
         return read(clock) + (100 if clock == time.CLOCK_BOOTTIME else 0)
 
-    job = await hf.enqueue("work", target="a target")
+    await hf.enqueue("work", target="a target")
     async with working(hf):
-        await reached(hf, job, "running")
+        await begun.wait()  # it is `running` before its worker knows
         monkeypatch.setattr(time, "clock_gettime", after_a_suspend)
         go_on.set()
         await until(lambda: ended, what="the handler ends")
-    assert ended[0] == "cancelled"
+    assert ended[0] == "canceled"
 
 
 @pytest.mark.parametrize("target", [None, "a target"])
 async def test_a_lost_lease_is_told_and_its_result_dropped(
     hf: Holdfast, conn: asyncpg.Connection, target: str | None
 ) -> None:
-    """The lease is swept by hand under a living worker; whoever has a target is stopped, others run on."""
+    """The lease is swept by hand under a living worker; handlers with a target are stopped, others run on."""
     go_on, told = asyncio.Event(), list[Event]()
     ended: dict[int, str] = {}
 
@@ -107,7 +108,7 @@ async def test_a_lost_lease_is_told_and_its_result_dropped(
             await go_on.wait()
             ended[ctx.attempt] = "returned"
         except asyncio.CancelledError:
-            ended[ctx.attempt] = "cancelled"
+            ended[ctx.attempt] = "canceled"
             raise
         return ctx.attempt
 
@@ -119,7 +120,7 @@ async def test_a_lost_lease_is_told_and_its_result_dropped(
         lost = await until(lambda: [e for e in told if isinstance(e, LeaseLost)], what="it is told")
         assert (lost[0].job_id, lost[0].attempt) == (job.id, 1)
         await until(lambda: target is None or ended, what="what has a target is stopped")
-        assert ended == ({} if target is None else {1: "cancelled"})
+        assert ended == ({} if target is None else {1: "canceled"})
         go_on.set()
         done = await hf.wait(job.id, timeout=30)
     assert (done.state, done.result, done.failures) == ("success", done.attempt, 1)
@@ -128,7 +129,7 @@ async def test_a_lost_lease_is_told_and_its_result_dropped(
         ("lost", {"snoozed"}, "success"),
         ("lost", set(), "success"),
     )
-    assert ended == {1: "returned" if target is None else "cancelled", done.attempt: "returned"}
+    assert ended == {1: "returned" if target is None else "canceled", done.attempt: "returned"}
     assert len([e for e in told if isinstance(e, LeaseLost)]) <= 2
 
 
@@ -250,9 +251,9 @@ async def test_a_handler_that_looks_learns_by_the_clock_that_its_lease_is_over(
 
     @hf.job("look")
     async def look(ctx: Context) -> None:
-        looked.append(ctx.cancelled)
-        ctx._held.lease_end = 0.0  # type: ignore[attr-defined]
-        looked.append(ctx.cancelled)
+        looked.append(ctx.canceled)
+        ctx._claimed.lease_end = 0.0  # type: ignore[attr-defined]
+        looked.append(ctx.canceled)
 
     await hf.enqueue("look", target=target)
     async with working(hf):

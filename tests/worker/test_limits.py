@@ -8,9 +8,9 @@ from collections import Counter
 import asyncpg
 
 from holdfast import Context, Holdfast, Limit
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import working
 from tests.conftest import ConnectAs
+from tests.harness.inprocess import working
+from tests.harness.waiting import until
 
 
 async def test_a_worker_holds_no_permit_that_it_does_not_use(hf: Holdfast) -> None:
@@ -38,7 +38,7 @@ async def test_a_worker_holds_no_permit_that_it_does_not_use(hf: Holdfast) -> No
 
 
 async def test_limited_jobs_have_their_turn_among_very_short_ones(hf: Holdfast) -> None:
-    """What was claimed ahead takes every slot as soon as it falls free."""
+    """Jobs claimed ahead take every slot as soon as it becomes free."""
     order: list[str] = []
 
     @hf.job("plain")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Fatal, Holdfast, InvalidInput, RetryPolicy, SyncContext
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -23,7 +23,7 @@ class Large:
 
 
 class Kept:
-    """Knows what is still in memory."""
+    """Knows which objects are still in memory."""
 
     def __init__(self) -> None:
         self._all: list[weakref.ref[Large]] = []
@@ -85,7 +85,7 @@ async def test_nothing_is_left_of_a_handler_in_a_thread(hf: Holdfast, kept: Kept
     @hf.job("hold", timeout=0.3, retry=ONCE)
     def hold(ctx: SyncContext) -> Any:
         large = kept.one()
-        while way in ("timeout", "raise late") and not ctx.cancelled:
+        while way in ("timeout", "raise late") and not ctx.canceled:
             time.sleep(0.01)
         if way.startswith("raise"):
             _raise(large)
@@ -96,7 +96,7 @@ async def test_nothing_is_left_of_a_handler_in_a_thread(hf: Holdfast, kept: Kept
     await _ends(hf, kept, "success" if way == "return" else "dead")
 
 
-async def test_nothing_is_left_of_one_who_called_the_blocking_client(hf: Holdfast, kept: Kept) -> None:
+async def test_nothing_is_left_of_a_caller_of_the_blocking_client(hf: Holdfast, kept: Kept) -> None:
     with Holdfast(hf.config.database_url).sync as blocking:
 
         def ask() -> None:

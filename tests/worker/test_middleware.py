@@ -23,8 +23,8 @@ from holdfast import (
     RetryPolicy,
     events,
 )
-from holdfast.testing.inprocess import reached, working
 from tests.client.lent import lend
+from tests.harness.inprocess import reached, working
 
 request_id = contextvars.ContextVar("request_id", default="none")
 Next = Callable[[], Awaitable[Any]]
@@ -218,12 +218,14 @@ async def test_middleware_that_swallows_jobs_is_noticed(hf: Holdfast, how: str) 
             return None
 
     hf.middleware.append(Thief())
-    with pytest.raises(HoldfastError, match="2 jobs were to be recorded, and middleware answered for 0"):
+    with pytest.raises(HoldfastError, match="2 jobs were to be recorded, but middleware answered for 0"):
         await hf.enqueue_many([("work", {}), ("work", {})])
 
 
 @pytest.mark.parametrize("kind", ["asyncpg", "psycopg"])
-async def test_it_stands_around_lent_connections_too(hf: Holdfast, database_url: str, kind: str) -> None:
+async def test_middleware_wraps_enqueueing_on_a_callers_connection_too(
+    hf: Holdfast, database_url: str, kind: str
+) -> None:
     trace: list[str] = []
     hf.middleware.append(Traced("a", trace))
     async with lend(kind, database_url) as lent:

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Fatal, Hold, Holdfast, Job, Retry, RetryPolicy, Snooze
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
 
 SOON = RetryPolicy(base=0.01, factor=1.0, max_attempts=3)
 
@@ -185,7 +185,7 @@ async def test_on_failure_hold_asks_a_person(hf: Holdfast) -> None:
     assert (held.state, held.failures, held.attempt, held.last_error) == ("error", 1, 1, "refused")
 
 
-async def test_an_async_handler_past_its_timeout_is_cancelled(hf: Holdfast) -> None:
+async def test_an_async_handler_past_its_timeout_is_canceled(hf: Holdfast) -> None:
     ended = asyncio.Event()
 
     @hf.job("slow", timeout=0.1, retry=RetryPolicy(max_attempts=1))

@@ -15,11 +15,11 @@ from holdfast.model.hints import Hints
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore
 from holdfast.telemetry.bus import Bus
-from holdfast.testing.harness import until
+from holdfast.worker.claimed import Claimed
 from holdfast.worker.endings import NotBegun
-from holdfast.worker.held import Held
 from holdfast.worker.payloads import Payloads
 from tests.harness import warm
+from tests.harness.waiting import until
 
 ROOT = Path(__file__).parents[2]
 LARGE = 1_000_000
@@ -44,28 +44,28 @@ async def store(hf: Holdfast) -> Any:
     await database.close()
 
 
-async def _claimed(store: LeaseStore, conn: asyncpg.Connection, count: int) -> list[Held]:
+async def _claim(store: LeaseStore, conn: asyncpg.Connection, count: int) -> list[Claimed]:
     streams = await store.streams(["large"], None, None)
     claims = await store.claim(Hints.everything(list(streams)), streams, count, None)
-    return [Held(claim, "general", 0.0) for claim in claims]
+    return [Claimed(claim, "general", 0.0) for claim in claims]
 
 
-async def test_a_claim_of_many_brings_little(store: LeaseStore, conn: asyncpg.Connection) -> None:
+async def test_a_claim_of_many_jobs_brings_no_large_payloads(store: LeaseStore, conn: asyncpg.Connection) -> None:
     await _large(conn, 50)
     await conn.execute("select enqueue('large', jsonb_build_object('a', repeat('x', 10000)))")
     await conn.execute("select enqueue('large', '{\"a\": \"small\"}')")
-    held = await _claimed(store, conn, 100)
-    assert len(held) == 52
-    assert sum(len(h.claim.payload or "") for h in held) < 20_000
-    assert held[-1].claim.payload == '{"a": "small"}'
+    claimed = await _claim(store, conn, 100)
+    assert len(claimed) == 52
+    assert sum(len(h.claim.payload or "") for h in claimed) < 20_000
+    assert claimed[-1].claim.payload == '{"a": "small"}'
     payloads = Payloads(store, Bus())
-    await payloads.fetch(held[0])
-    assert json.loads(held[0].claim.payload or "") == {"a": "x" * LARGE}
+    await payloads.fetch(claimed[0])
+    assert json.loads(claimed[0].claim.payload or "") == {"a": "x" * LARGE}
 
 
 async def test_a_payload_whose_lease_is_gone_is_not_fetched(store: LeaseStore, conn: asyncpg.Connection) -> None:
     await _large(conn, 2)
-    gone, kept = await _claimed(store, conn, 2)
+    gone, kept = await _claim(store, conn, 2)
     await conn.execute("select release('w1', array[$1::uuid], array[1])", gone.job_id)
     payloads = Payloads(store, Bus())
     with pytest.raises(NotBegun, match="lease was over"):
@@ -74,7 +74,7 @@ async def test_a_payload_whose_lease_is_gone_is_not_fetched(store: LeaseStore, c
     assert kept.claim.payload is not None
 
 
-async def test_handlers_get_them_whole_wherever_they_run(hf: Holdfast, conn: asyncpg.Connection) -> None:
+async def test_handlers_of_every_executor_get_large_payloads_whole(hf: Holdfast, conn: asyncpg.Connection) -> None:
     seen: dict[str, Any] = {}
 
     @hf.job("in loop")
@@ -98,20 +98,20 @@ async def test_handlers_get_them_whole_wherever_they_run(hf: Holdfast, conn: asy
     assert seen["cursor"] == {"at": "c" * 500_000}
 
 
-async def test_a_worker_does_not_grow_with_what_waits(
+async def test_the_memory_of_a_worker_does_not_grow_with_waiting_payloads(
     conn: asyncpg.Connection, database_url: str, tmp_path: Path
 ) -> None:
     """Handlers are very short, so that many jobs are claimed ahead, and then come the large ones."""
     await conn.execute(
         "select enqueue_many(array_fill('large'::text, array[600]), array_fill('{\"a\": \"\"}'::jsonb, array[600]))"
     )
-    for _ in range(6):
-        await _large(conn, 50)
+    await _large(conn, 60)
+    await _large(conn, 60)
     log = tmp_path / "worker.log"
     environment = {**os.environ, "HOLDFAST_DATABASE_URL": database_url}
     with log.open("wb") as output:
         process = warm.Process(["-m", "tests.worker.large"], cwd=ROOT, env=environment, stdout=output)
     await until(lambda: process.poll() is not None, seconds=90, what="the worker ends")
-    assert await conn.fetchval("select count(*) from jobs where state = 'success'") == 900, log.read_text()
+    assert await conn.fetchval("select count(*) from jobs where state = 'success'") == 720, log.read_text()
     grown = int(log.read_text().split()[-1])
     assert grown < 64, f"the worker grew by {grown} MiB"

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 from tests.worker import leftovers
 from tests.worker.children import begun, children, opened
 from tests.worker.lapse import lapse
@@ -32,7 +32,7 @@ def mark(tmp_path: Path) -> Path:
     return tmp_path / "mark"
 
 
-async def test_a_forked_copy_answers_for_nobody(hf: Holdfast, tmp_path: Path) -> None:
+async def test_a_forked_copy_sends_no_answer(hf: Holdfast, tmp_path: Path) -> None:
     """It ends as any program would, its parent alone says how the job ended, and the child is used again."""
     ends = {
         "return": (0, ""),
@@ -110,7 +110,7 @@ async def test_a_thread_left_behind_has_no_part_in_the_next_job(hf: Holdfast, ma
         "log": None,
         "enqueue": "HoldfastError: the handler of this attempt has ended; nothing is recorded for it any more",
         "transaction": (
-            "HoldfastError: the handler of this attempt has ended; no transaction can begin for it any more"
+            "HoldfastError: the handler of this attempt has ended; it can no longer begin a transaction"
         ),
     }
     assert await hf.find(types=["child"]) == []

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,9 +17,9 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, InvalidInput, JobRef, events
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
 from holdfast.worker.processes import pool
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 from tests.worker import cpu_bound
 from tests.worker.children import begun, children, opened, run_through
 
@@ -75,6 +76,18 @@ async def test_the_handler_runs_in_the_main_thread_of_another_process(hf: Holdfa
     assert told["parent"] == os.getpid() != told["pid"]
     assert told["main thread"]
     assert not any("postgres" in argument or "password" in argument for argument in told["arguments"])
+
+
+async def test_a_default_timeout_of_sockets_does_not_keep_handlers_from_running(
+    hf: Holdfast,
+) -> None:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(10)
+    try:
+        job = await run_through(hf, "tell")
+    finally:
+        socket.setdefaulttimeout(before)
+    assert job.state == "success"
 
 
 async def test_payloads_arrive_as_their_types_and_results_come_back(hf: Holdfast) -> None:
@@ -366,7 +379,7 @@ async def test_a_child_brings_its_own_connection(hf: Holdfast, conn: asyncpg.Con
     assert child.parent_id == job.id
 
 
-async def test_they_run_though_sigchld_is_ignored(hf: Holdfast) -> None:
+async def test_process_handlers_run_even_if_sigchld_is_ignored(hf: Holdfast) -> None:
     """As under a supervisor that does so: every handler in a process died of it."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:

@@ -14,8 +14,8 @@ import pytest
 from holdfast import Context, Holdfast, InvalidInput, LeaseLost, NotFound, RetryPolicy
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.store.database import Database
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import working
+from tests.harness.inprocess import working
+from tests.harness.waiting import until
 from tests.worker import crawling
 from tests.worker.children import opened
 from tests.worker.lapse import lapse
@@ -30,7 +30,7 @@ async def hf(database_url: str) -> AsyncIterator[Holdfast]:
         yield app
 
 
-async def test_a_failed_attempt_is_gone_on_from_its_last_cursor(hf: Holdfast) -> None:
+async def test_the_next_attempt_continues_from_the_last_cursor(hf: Holdfast) -> None:
     jobs = {
         "async": await hf.enqueue("crawl.async"),
         "thread": await hf.enqueue("crawl.thread"),
@@ -50,7 +50,7 @@ async def test_a_failed_attempt_is_gone_on_from_its_last_cursor(hf: Holdfast) ->
         assert {item.collection for item in items} == {str(job.id)}
 
 
-async def test_a_handler_learns_that_it_has_what_was_wanted(hf: Holdfast) -> None:
+async def test_a_handler_learns_that_the_target_count_is_reached(hf: Holdfast) -> None:
     jobs = [await hf.enqueue(f"crawl.{kind}", target_count=3) for kind in ("async", "thread", "process")]
     await hf.run_worker(burst=True)
     for job in jobs:
@@ -117,7 +117,7 @@ async def test_a_report_whose_answer_was_lost_counts_once(hf: Holdfast, monkeypa
     assert (lost, (await hf.get(job)).result) == (["report"], [2, 2])
 
 
-async def test_what_cannot_be_reported_is_refused_and_changes_nothing(hf: Holdfast) -> None:
+async def test_an_invalid_report_is_refused_and_changes_nothing(hf: Holdfast) -> None:
     wrong: list[str] = []
 
     @hf.job("wrong", retry=ONCE)
@@ -167,7 +167,7 @@ async def test_items_are_read_page_by_page_by_async_and_blocking_code(hf: Holdfa
     hf.sync.close()
 
 
-async def test_what_comes_from_another_event_loop_is_refused_and_harms_nobody(hf: Holdfast) -> None:
+async def test_a_report_from_another_event_loop_is_refused_and_harms_no_other(hf: Holdfast) -> None:
     refused: list[str] = []
 
     async def begin(ctx: Context) -> None:

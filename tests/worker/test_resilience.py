@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, SyncContext
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
 from holdfast.worker import endings
 from tests.conftest import ConnectAs
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 
 async def test_a_job_committed_late_is_found_while_slots_are_busy(hf: Holdfast, connect_as: ConnectAs) -> None:
@@ -95,7 +95,7 @@ async def test_a_refusal_that_has_nothing_to_do_with_the_result_is_waited_out(
         assert (await hf.wait(job, timeout=20)).result == "done"
 
 
-async def test_a_handler_cancelled_by_others_is_a_failure(hf: Holdfast) -> None:
+async def test_a_handler_canceled_by_others_is_a_failure(hf: Holdfast) -> None:
     @hf.job("suicidal")
     async def suicidal(ctx: Context) -> None:
         task = asyncio.current_task()
@@ -114,7 +114,7 @@ async def test_a_thread_that_stops_when_told_has_not_finished(hf: Holdfast) -> N
     @hf.job("obedient")
     def obedient(ctx: Context) -> str:
         running.set()
-        while not ctx.cancelled:
+        while not ctx.canceled:
             threading.Event().wait(0.01)
         return "half of it"
 
@@ -198,27 +198,27 @@ async def test_a_late_release_takes_nothing_that_was_claimed_after_it(hf: Holdfa
 
     async with working(hf) as worker:
         store = worker._store
-        known, mark = [held.claim.job_id for held in worker._held.all()], await store.claim_mark()
+        known, mark = [claimed.claim.job_id for claimed in worker._claimed.all()], await store.claim_mark()
         job = await wait.enqueue()
         await reached(hf, job, "running")
-        assert await store.release_unheard(known, mark) == 0
+        assert await store.hand_back_unheard(known, mark) == 0
         assert (await hf.get(job.id)).state == "running"
-        assert await store.release_unheard(known, await store.claim_mark()) == 1, "it would have been handed back"
+        assert await store.hand_back_unheard(known, await store.claim_mark()) == 1, "it would have been handed back"
         go_on.set()
     first, *_ = await hf.attempts(job.id)
     assert first.outcome == "released"
 
 
-async def test_a_thread_learns_that_its_worker_was_cancelled(hf: Holdfast) -> None:
+async def test_a_thread_learns_that_its_worker_was_canceled(hf: Holdfast) -> None:
     begun, told = threading.Event(), threading.Event()
 
     @hf.job("look")
     def look(ctx: SyncContext) -> None:
         begun.set()
         deadline = time.monotonic() + 20
-        while not ctx.cancelled and time.monotonic() < deadline:
+        while not ctx.canceled and time.monotonic() < deadline:
             time.sleep(0.01)
-        if ctx.cancelled:
+        if ctx.canceled:
             told.set()
 
     await look.enqueue()

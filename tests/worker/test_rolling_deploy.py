@@ -20,6 +20,7 @@ from holdfast import Context, Holdfast, State
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.web.server import create_app
 from holdfast.worker.worker import Worker
+from tests.harness.waiting import until
 from tests.sql.factories import enqueue
 
 OLD, NEW = {"to": "ada"}, {"recipient": "ada"}
@@ -72,7 +73,7 @@ def after(database_url: str) -> Holdfast:
     return app
 
 
-async def test_nothing_is_refused_that_somebody_could_run_nor_held_that_is_valid(
+async def test_during_a_deploy_no_valid_job_is_refused_or_held(
     hf: Holdfast, before: Holdfast, after: Holdfast, conn: asyncpg.Connection
 ) -> None:
     async with before, after, server(hf) as http, server(after) as mounted:
@@ -89,6 +90,7 @@ async def test_nothing_is_refused_that_somebody_could_run_nor_held_that_is_valid
                 jobs = [await hf.wait(job, 60) for job in await hf.find()]
         # The old worker has gone.
         async with working(after), server(hf) as http_later:
+            await until(lambda: conn.fetchval("select exists (select from workers)"), what="the new one is known")
             assert await post(http_later, OLD, NEW) == [422, 202]
             (newest,) = [job for job in await hf.find() if job.id not in {one.id for one in jobs}]
             jobs.append(await hf.wait(newest, 60))
@@ -111,7 +113,7 @@ class Refusing(BaseModel):
 
 
 @pytest.mark.parametrize("which", ["the same handler", "its own code"])
-async def test_what_no_other_worker_could_be_known_to_take_is_held(
+async def test_a_job_that_no_other_worker_is_known_to_accept_is_held(
     hf: Holdfast, before: Holdfast, after: Holdfast, conn: asyncpg.Connection, which: str
 ) -> None:
     @hf.job("mail")

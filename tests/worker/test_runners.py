@@ -13,9 +13,9 @@ import pytest
 from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.store import upkeep
 from holdfast.telemetry.events import AttemptEnded
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import working
 from holdfast.worker.intake import AHEAD
+from tests.harness.inprocess import working
+from tests.harness.waiting import until
 
 marked: contextvars.ContextVar[str] = contextvars.ContextVar("marked", default="clean")
 
@@ -40,7 +40,7 @@ async def test_handlers_that_never_wait_share_a_task(hf: Holdfast) -> None:
         tasks.append(asyncio.current_task())
 
     await hf.enqueue_many([("note", {})] * 200)
-    await hf.run_worker(burst=True, lanes={"general": 100})
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 100})
     assert len(tasks) == 200
     assert len(set(tasks)) < 100
 
@@ -56,7 +56,7 @@ async def test_what_a_handler_leaves_in_its_context_is_not_there_for_the_next(hf
             awkward.set(Awkward())
 
     await hf.enqueue_many([("mark", {"number": n}) for n in range(20)])
-    await hf.run_worker(burst=True, lanes={"general": 1})
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 1})
     assert len(seen) == 20
     assert all(mark == "clean" and value is None for mark, value in seen)
 
@@ -75,31 +75,31 @@ async def test_a_handler_that_cancels_its_own_task_harms_no_other(hf: Holdfast) 
         order.append(number)
 
     refs = await hf.enqueue_many([("cancel", {"number": n}) for n in range(30)])
-    await hf.run_worker(burst=True, lanes={"general": 1})
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 1})
     assert sorted(order) == [n for n in range(30) if n % 3]
     assert {(await hf.get(ref.id)).state for ref in refs} == {"success"}
 
 
 async def test_an_interruption_that_comes_too_late_does_not_hit_the_next_attempt(hf: Holdfast) -> None:
-    """A task goes on with other jobs; whoever still holds an attempt that is over may not cancel them."""
+    """A task goes on with other jobs; code that still holds an ended attempt may not cancel them."""
     over: list[Any] = []
     quick_tasks, slow_tasks = set(), set()
     workers: list[Any] = []
 
     @hf.job("quick")
     async def quick(ctx: Context) -> None:
-        over.append(workers[0]._held.get(ctx.job_id))
+        over.append(workers[0]._claimed.get(ctx.job_id))
         quick_tasks.add(asyncio.current_task())
 
     @hf.job("slow")
     async def slow(ctx: Context) -> None:
         slow_tasks.add(asyncio.current_task())
-        for held in over:
-            held.stop("cancel")
+        for claimed in over:
+            claimed.stop("cancel")
         await asyncio.sleep(0)
 
     refs = await hf.enqueue_many([("quick", {}), ("slow", {})] * 100)
-    await hf.run_worker(burst=True, lanes={"general": 1}, started=workers.append)
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 1}, started=workers.append)
     assert quick_tasks & slow_tasks, "some ran in one task"
     assert {(await hf.get(ref.id)).state for ref in refs} == {"success"}
     assert {attempt.outcome for ref in refs for attempt in await hf.attempts(ref.id)} == {"success"}
@@ -121,7 +121,7 @@ async def test_handlers_that_wait_run_side_by_side_up_to_the_slots(hf: Holdfast)
 
     await hf.enqueue_many([("meet", {})] * 40)
     async with asyncio.timeout(60):
-        await hf.run_worker(burst=True, lanes={"general": 10})
+        await hf.run_worker(burst=True, maintenance=False, lanes={"general": 10})
     assert most == 10
 
 
@@ -145,7 +145,7 @@ async def test_a_long_line_of_short_handlers_leaves_room_for_others(hf: Holdfast
 
     await hf.enqueue_many([("spin", {})] * 300)
     ticking = asyncio.create_task(tick())
-    await hf.run_worker(burst=True, lanes={"general": 100})
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 100})
     ticking.cancel()
     assert max(gaps) < 0.3, "300 handlers of 2 ms, one after the other, would be 0.6 s"
 
@@ -164,7 +164,7 @@ async def test_a_deadline_counts_from_the_handlers_start_and_names_the_timeout(h
             cleaned.append(time.monotonic() - began)
 
     ref = await hf.enqueue("late", max_attempts=1)
-    await hf.run_worker(burst=True, lanes={"general": 1})
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 1})
     (attempt,) = await hf.attempts(ref.id)
     assert (attempt.outcome, attempt.error_type) == ("timeout", "Timeout")
     assert 0.15 < cleaned[0] < 5
@@ -182,7 +182,7 @@ async def test_a_handler_that_ended_in_time_is_never_late(hf: Holdfast) -> None:
         await asyncio.sleep(0.3)
 
     refs = await hf.enqueue_many([("short", {}), ("long", {})] * 3)
-    await hf.run_worker(burst=True, lanes={"general": 1})
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 1})
     assert {(await hf.get(ref.id)).state for ref in refs} == {"success"}
     assert {len(await hf.attempts(ref.id)) for ref in refs} == {1}
 
@@ -194,15 +194,15 @@ async def test_a_worker_never_holds_more_than_its_slots_and_what_it_may_claim_ah
     @hf.job("note")
     async def note(ctx: Context) -> None:
         nonlocal most
-        most = max(most, len(workers[0]._held))
+        most = max(most, len(workers[0]._claimed))
 
     await hf.enqueue_many([("note", {})] * 1000)
     workers: list[Any] = []
-    await hf.run_worker(burst=True, lanes={"general": 5}, batch_size=2, started=workers.append)
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 5}, batch_size=2, started=workers.append)
     assert 5 < most <= 5 + AHEAD * 2
 
 
-async def test_long_handlers_are_not_claimed_ahead_for(hf: Holdfast) -> None:
+async def test_jobs_with_long_handlers_are_not_claimed_ahead(hf: Holdfast) -> None:
     most = 0
 
     @hf.job("wait")
@@ -213,7 +213,7 @@ async def test_long_handlers_are_not_claimed_ahead_for(hf: Holdfast) -> None:
 
     await hf.enqueue_many([("wait", {})] * 60)
     workers: list[Any] = []
-    await hf.run_worker(burst=True, lanes={"general": 4}, started=workers.append)
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 4}, started=workers.append)
     assert most == 0
 
 
@@ -260,7 +260,7 @@ async def test_handlers_that_wait_have_a_task_each(hf: Holdfast) -> None:
         await asyncio.sleep(0)
 
     await hf.enqueue_many([("wait", {})] * 200)
-    await hf.run_worker(burst=True, lanes={"general": 20})
+    await hf.run_worker(burst=True, maintenance=False, lanes={"general": 20})
     assert len({id(task) for task in tasks}) == len(tasks) == 200
 
 
@@ -288,7 +288,7 @@ async def test_a_lane_whose_slots_are_all_busy_claims_nothing_ahead(hf: Holdfast
 
     async with working(hf, lanes={"fast": 1, "general": 4}) as worker:
         await hf.enqueue_many([("short", {})] * 400)
-        await until(lambda: _all(ended == 400 and len(worker._held) == 0), what="the short ones are settled")
+        await until(lambda: _all(ended == 400 and len(worker._claimed) == 0), what="the short ones are settled")
         await hf.enqueue_many([("block", {})] * 4)
         await asyncio.wait_for(began.wait(), 30)
         await asyncio.sleep(0.1)
@@ -296,7 +296,7 @@ async def test_a_lane_whose_slots_are_all_busy_claims_nothing_ahead(hf: Holdfast
         await hf.enqueue_many([("quick", {})] * 150)
         end, most = time.monotonic() + 1.5, 0
         while time.monotonic() < end or ran < 150:
-            most = max(most, worker._held.in_lane("general"))
+            most = max(most, worker._claimed.in_lane("general"))
             await asyncio.sleep(0.01)
         go_on.set()
     assert most == 4
@@ -323,7 +323,7 @@ async def test_a_cancellation_that_a_job_left_behind_does_not_fail_the_next(hf: 
     await leave.enqueue()
     second = await wait.enqueue()
     others = [await cancel.enqueue() for _ in range(3)]
-    await asyncio.wait_for(hf.run_worker(burst=True, lanes={"general": 8}), 30)
+    await asyncio.wait_for(hf.run_worker(burst=True, maintenance=False, lanes={"general": 8}), 30)
     assert tasks[0] is tasks[1], "they shared a task"
     assert (await hf.get(second.id)).state == "success"
     assert [attempt.outcome for attempt in await hf.attempts(second.id)] == ["released", "success"]

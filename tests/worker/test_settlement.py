@@ -19,24 +19,24 @@ from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import SettlementDelayed
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
-from holdfast.worker.held import Held, HeldAttempts
+from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.settlement import SettlementService
 from tests.conftest import ConnectAs
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 from tests.worker import oversized
 from tests.worker.children import opened
 
 
 class Recording(LeaseStore):
-    """Notes the size of what is sent."""
+    """Records the size of each batch."""
 
     def __init__(self, database: Database, worker: str) -> None:
         super().__init__(database, worker)
         self.sent: list[tuple[int, int]] = []
 
     async def _settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
-        self.sent.append((len(batch), sum(len(entry[2].result or "") for entry in batch)))
+        self.sent.append((len(batch), sum(len(entry.outcome.result or "") for entry in batch)))
         return await super()._settle(batch)
 
 
@@ -60,7 +60,7 @@ async def locked(connect_as: ConnectAs, job_id: UUID) -> AsyncIterator[None]:
 async def test_batches_are_bounded_by_bytes(hf: Holdfast, store: Recording) -> None:
     """A settlement of 1 GB is more than PostgreSQL takes, and was sent again for ever."""
     jobs = [ref.id for ref in await hf.enqueue_many([("big", {})] * 200)]
-    settlement = await claimed(store, len(jobs), result="x" * 60_000)
+    settlement = await settling(store, len(jobs), result="x" * 60_000)
     await settlement.round()
     assert sum(count for count, _ in store.sent) == len(jobs)
     assert max(size for _, size in store.sent) < 5 * 2**20
@@ -70,7 +70,7 @@ async def test_batches_are_bounded_by_bytes(hf: Holdfast, store: Recording) -> N
 
 async def test_light_outcomes_do_not_wait_for_heavy_ones(hf: Holdfast, store: Recording) -> None:
     await hf.enqueue_many([("big", {})] * 6 + [("many", {})] * 6)
-    settlement = await claimed(store, 12, result="x", big="x" * 900_000)
+    settlement = await settling(store, 12, result="x", big="x" * 900_000)
     await settlement.round()
     assert sorted(store.sent[:2]) == [(1, 900_002), (6, 18)]
     assert [count for count, _ in store.sent[2:]] == [1] * 5
@@ -87,7 +87,7 @@ async def test_a_batch_that_is_never_answered_is_sent_in_parts(hf: Holdfast, sto
         return await plain(batch)
 
     store._settle = cut  # type: ignore[method-assign]
-    settlement = await claimed(store, len(jobs), result="x")
+    settlement = await settling(store, len(jobs), result="x")
     task = asyncio.create_task(settlement.run())
     await asyncio.wait_for(settlement.empty.wait(), 20)
     settlement.stop()
@@ -96,7 +96,7 @@ async def test_a_batch_that_is_never_answered_is_sent_in_parts(hf: Holdfast, sto
 
 
 async def test_outcomes_that_find_no_memory_are_sent_again(hf: Holdfast, store: Recording) -> None:
-    """Another handler has it all for the moment: that neither ends the worker nor loses what was done."""
+    """Another handler uses all memory for the moment: that neither ends the worker nor loses an outcome."""
     jobs = [(await hf.enqueue("many", {})).id for _ in range(3)]
     plain, refusals = store._settle, [MemoryError(), MemoryError()]
 
@@ -106,7 +106,7 @@ async def test_outcomes_that_find_no_memory_are_sent_again(hf: Holdfast, store: 
         return await plain(batch)
 
     store._settle = hungry  # type: ignore[method-assign]
-    settlement = await claimed(store, len(jobs), result="x")
+    settlement = await settling(store, len(jobs), result="x")
     task = asyncio.create_task(settlement.run())
     await until(lambda: task.done() or settlement.empty.is_set(), what="all is settled")
     settlement.stop()
@@ -125,7 +125,7 @@ async def test_others_are_settled_beside_a_statement_that_takes_long(hf: Holdfas
         return await plain(batch)
 
     store._settle = slow  # type: ignore[method-assign]
-    settlement = await claimed(store, 5, result="x", big="x" * 100_000)
+    settlement = await settling(store, 5, result="x", big="x" * 100_000)
     task = asyncio.create_task(settlement.run())
     await until(lambda: store.sent == [(1, 100_002)], what="the other one is settled")
     assert not settlement.empty.is_set()
@@ -241,22 +241,22 @@ async def test_a_lease_is_kept_while_its_settlement_is_blocked(
         assert (await hf.get(job)).attempt == 1
 
 
-async def claimed(store: Recording, count: int, *, result: str, big: str | None = None) -> SettlementService:
-    """A settlement service to which so many jobs were given as succeeded."""
+async def settling(store: Recording, count: int, *, result: str, big: str | None = None) -> SettlementService:
+    """A settlement service that was given this many successful jobs."""
     streams = await store.streams(["big", "many"], None, None)
-    held = HeldAttempts()
-    settlement = SettlementService(store, held, Bus(), "w1")
+    claimed = ClaimedAttempts()
+    settlement = SettlementService(store, claimed, Bus(), "w1")
     for claim in await store.claim(Hints.everything(list(streams)), streams, count, None):
-        one = Held(claim, "general", 0.0)
-        held.add(one)
+        one = Claimed(claim, "general", 0.0)
+        claimed.add(one)
         text = big if big is not None and claim.stream.type == "big" else result
         settlement.add(one, Outcome.success(f'"{text}"'))
-    assert len(held) == count
+    assert len(claimed) == count
     return settlement
 
 
 def assert_told(job: Job, job_type: str, size: int, limit: int = 1_048_576) -> None:
-    """The job says what was too large, by how much, and what to do."""
+    """The error says which value was too large, by how much, and what to do."""
     assert job.last_error is not None
     for part in (job_type, str(size), f"RESULT_MAX_BYTES ({limit})", "raise the limit"):
         assert part in job.last_error
@@ -266,8 +266,11 @@ async def test_what_is_handed_back_together_keeps_its_own_note(hf: Holdfast, sto
     await hf.enqueue_many([("many", {})] * 3)
     streams = await store.streams(["many"], None, None)
     claims = await store.claim(Hints.everything(list(streams)), streams, 3, None)
-    notes = ["the worker drained", "the lease was over", "the worker drained"]
-    batch = [(claim.job_id, 1, Outcome.released(note), 1, None) for claim, note in zip(claims, notes, strict=True)]
+    reasons = ["the worker drained", "the lease was over", "the worker drained"]
+    batch = [
+        Settlement(claim.job_id, 1, Outcome.handed_back(reason), 1, None)
+        for claim, reason in zip(claims, reasons, strict=True)
+    ]
     assert await store.settle(batch) == ["queued"] * 3
     found = [(await hf.attempts(claim.job_id))[0].error_message for claim in claims]
-    assert found == notes
+    assert found == reasons

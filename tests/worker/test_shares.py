@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from holdfast import Context, Holdfast
-from holdfast.testing.inprocess import working
+from tests.harness.inprocess import working
 
 
 def counting(hf: Holdfast, *, until: int) -> tuple[Counter[str], asyncio.Event]:
@@ -25,7 +25,7 @@ def counting(hf: Holdfast, *, until: int) -> tuple[Counter[str], asyncio.Event]:
 
 
 async def test_with_very_many_streams_each_tenant_has_its_share_of_every_claim(hf: Holdfast) -> None:
-    """More than a claim looks at as a rule: who was served before would be served again, and the others wait."""
+    """More streams than a claim usually looks at: tenants served before would be served again, and the others wait."""
     tenants = [f"t{n}" for n in range(90)]
     served, enough = counting(hf, until=900)
     await hf.enqueue_many([("work", {}, {"tenant": tenant}) for tenant in tenants for _ in range(30)])

@@ -11,10 +11,9 @@ import pytest
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.elapsed import elapsed
-from holdfast.store.leases import LeaseStore
 from holdfast.telemetry.bus import Bus
+from holdfast.worker.claimed import Claimed
 from holdfast.worker.endings import NotBegun
-from holdfast.worker.held import Held
 from holdfast.worker.starts import Starts
 
 pytestmark = pytest.mark.timeout(20)
@@ -35,11 +34,11 @@ class StubStore:
         return True
 
 
-def job() -> Held:
+def job() -> Claimed:
     leased = SimpleNamespace(
         job_id=uuid4(), attempt=1, interrupt=None, lost=False, lease_end=elapsed() + 60, waited=0.0
     )
-    return cast("Held", leased)
+    return cast("Claimed", leased)
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def store() -> StubStore:
 
 @pytest.fixture
 def starts(store: StubStore) -> Starts:
-    return Starts(cast("LeaseStore", store), Bus())
+    return Starts(store, Bus())
 
 
 @pytest.mark.parametrize("fault", [DatabaseBusy("locked"), DatabaseUnavailable("ended", reason="slow")])
@@ -70,8 +69,8 @@ async def test_a_fault_that_one_job_meets_stops_no_other(
 
 async def test_an_outage_is_not_met_with_more_tries_for_more_jobs(store: StubStore, starts: Starts) -> None:
     jobs = [job() for _ in range(50)]
-    store.faults = {held.job_id: DatabaseUnavailable("nobody answers") for held in jobs}
-    waiting = [asyncio.create_task(starts.begin(held)) for held in jobs]
+    store.faults = {claimed.job_id: DatabaseUnavailable("nobody answers") for claimed in jobs}
+    waiting = [asyncio.create_task(starts.begin(claimed)) for claimed in jobs]
     await asyncio.sleep(0.5)
     assert 2 <= store.tries <= 10
     for task in waiting:

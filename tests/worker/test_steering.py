@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from holdfast import Context, Holdfast
-from holdfast.model.scope import Kind
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
+from holdfast.model.subject import Kind
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 
 SCOPES: dict[Kind, str] = {"queue": "post", "type": "mail", "lane": "general", "tenant": "acme", "everything": ""}
 

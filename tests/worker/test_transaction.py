@@ -10,14 +10,16 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, LeaseLost, RetryPolicy, SyncContext
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
 from tests.worker.effects import INSERT, ONCE, written
 from tests.worker.lapse import lapse
 
 pytestmark = pytest.mark.usefixtures("effects")
 
 
-async def test_both_are_committed(hf: Holdfast, conn: asyncpg.Connection) -> None:
+async def test_the_writes_of_a_handler_and_its_success_are_committed_together(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
     within: list[str] = []
 
     @hf.job("write")
@@ -150,7 +152,7 @@ async def test_a_second_transaction_is_refused(hf: Holdfast) -> None:
         await hf.wait(job, timeout=30)
 
 
-async def test_one_within_another_is_refused(hf: Holdfast, conn: asyncpg.Connection) -> None:
+async def test_a_nested_transaction_is_refused(hf: Holdfast, conn: asyncpg.Connection) -> None:
     @hf.job("write", retry=ONCE)
     async def write(ctx: Context) -> None:
         async with ctx.transaction() as mine:
@@ -161,7 +163,7 @@ async def test_one_within_another_is_refused(hf: Holdfast, conn: asyncpg.Connect
     job = await write.enqueue()
     async with working(hf):
         done = await reached(hf, job, "dead")
-    assert "is open already" in (done.last_error or "")
+    assert "is already open" in (done.last_error or "")
     assert await written(conn, job) == 0
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, cre
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from holdfast import Context, Fatal, Holdfast, InvalidInput, RetryPolicy, SyncContext
-from holdfast.testing.inprocess import reached, working
+from tests.harness.inprocess import reached, working
 from tests.worker.effects import ONCE, written
 
 pytestmark = pytest.mark.usefixtures("effects")
@@ -78,7 +78,7 @@ async def test_what_the_block_could_not_commit_is_refused_before_it(
     job = await write.enqueue()
     async with working(hf):
         done = await reached(hf, job, "dead")
-    assert "in a transaction already" in (done.last_error or "")
+    assert "already in a transaction" in (done.last_error or "")
 
 
 async def test_a_rollback_that_fails_hides_nothing(hf: Holdfast, database_url: str) -> None:
@@ -166,7 +166,7 @@ async def test_a_connection_inside_another_transaction_is_refused(hf: Holdfast, 
     job = await write.enqueue()
     async with working(hf):
         await hf.wait(job, timeout=30)
-    assert refused == ["the connection is in a transaction already, which this block could not commit"]
+    assert refused == ["the connection is already in a transaction, which this block could not commit"]
 
 
 async def _role(conn: Any) -> None:

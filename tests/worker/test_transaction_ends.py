@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import Context, Holdfast, SyncContext, events
 from holdfast.errors import HoldfastError
-from holdfast.testing.harness import until
-from holdfast.testing.inprocess import reached, working
-from holdfast.worker.held import Held
+from holdfast.worker.claimed import Claimed
 from tests.conftest import ConnectAs
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
 from tests.worker.effects import INSERT, ONCE, written
 
 pytestmark = pytest.mark.usefixtures("effects")
@@ -85,7 +85,7 @@ async def test_a_stop_that_came_while_the_job_was_ending_is_made_up_for(
     other = await connect_as("superuser")
     rival = other.transaction()
     await rival.start()
-    held: list[Held] = []
+    claimed: list[Claimed] = []
 
     @hf.job("write", retry=ONCE)
     async def write(ctx: Context) -> None:
@@ -93,15 +93,15 @@ async def test_a_stop_that_came_while_the_job_was_ending_is_made_up_for(
             async with ctx.transaction() as mine:
                 await other.execute(INSERT, ctx.job_id)
                 await mine.execute(INSERT, ctx.job_id)
-                held.append(ctx._held)  # type: ignore[arg-type]
+                claimed.append(ctx._claimed)  # type: ignore[arg-type]
         await asyncio.Event().wait()
 
     job = await write.enqueue()
     async with working(hf) as worker:
-        await until(lambda: held and held[0].ending, what="the completion is sent")
+        await until(lambda: claimed and claimed[0].ending, what="the completion is sent")
         worker.drain()
         worker.drain()
-        await until(lambda: held[0]._later, what="the handler is told to stop")
+        await until(lambda: claimed[0]._later, what="the handler is told to stop")
         await rival.commit()
     assert not worker.stuck
     done = await hf.get(job)
@@ -233,6 +233,6 @@ async def test_no_transaction_begins_after_the_handler(hf: Holdfast) -> None:
     job = await keep.enqueue()
     async with working(hf):
         await reached(hf, job, "success")
-        with pytest.raises(HoldfastError, match="no transaction can begin"):
+        with pytest.raises(HoldfastError, match="can no longer begin a transaction"):
             async with contexts[0].transaction():
                 pass

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class Handler(Generic[P, R]):
-    """A declared job type: still callable, and it can be enqueued with the function's own arguments."""
+    """A declared job type. It can be called like the function, and enqueued with the function's arguments."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Handler(Generic[P, R]):
 
     @property
     def app(self) -> Holdfast:
-        """The app that it is declared on."""
+        """The app on which it is declared."""
         return self._app
 
     @property
     def sync(self) -> SyncHandler[P]:
-        """The same for code that is not asynchronous: `enqueue` blocks."""
+        """The same for synchronous code: `enqueue` blocks."""
         return SyncHandler(self._app, self.job_type, self._options, self._conn)
 
     def options(self, *, conn: Any = None, **options: Unpack[Options]) -> Handler[P, R]:
@@ -72,7 +72,7 @@ class Handler(Generic[P, R]):
 
 
 class SyncHandler(Generic[P]):
-    """A handler as blocking code enqueues it."""
+    """A handler for synchronous code, which enqueues it with a blocking call."""
 
     def __init__(self, app: Holdfast, job_type: JobType, options: Options, conn: Any) -> None:
         self._app, self.job_type, self._options, self._conn = app, job_type, options, conn

@@ -27,6 +27,7 @@ from holdfast.model.ctrl_c import never_raised
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 from holdfast.store.database import Database, check_schema
+from holdfast.store.groups import Groups
 from holdfast.store.jobs import JobStore
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event, SettingOverruled
@@ -34,10 +35,10 @@ from holdfast.telemetry.narrator import NARRATED, Narrator, routine_is_narrated
 from holdfast.worker.context import Context
 from holdfast.worker.middleware import Middleware
 
-# Imported where they begin: a program that only enqueues needs neither workers nor servers nor operations.
+# Imported where they are used: a program that only enqueues needs neither workers nor servers nor operations.
 if TYPE_CHECKING:
     from holdfast.app.sync import Sync
-    from holdfast.client.control import Control
+    from holdfast.client.control import ControlPlane
     from holdfast.client.operations import Operations
     from holdfast.store.embedded import EmbeddedPostgres
     from holdfast.worker.worker import Worker
@@ -46,8 +47,8 @@ __all__ = ["Holdfast"]
 
 #: How long a statement of the control plane may take, the wait for a connection included.
 _FRONT_SECONDS = 5.0
-#: Connections of those who search and list (as many as `holdfast.client.turns` has places for both), and how long a
-#: statement of theirs may take, in the server too.
+#: Connections for searches and lists (as many as `holdfast.client.turns` has places for both), and how long one of
+#: their statements may take, also in the server.
 _BROWSING, _BROWSING_SECONDS = 6, 8.0
 
 C = TypeVar("C", bound=Context)
@@ -59,10 +60,10 @@ R = TypeVar("R")
 class Holdfast(Verbs):
     """An app. Declare job types on it, open it (`async with hf:`), enqueue, wait, or run a worker.
 
-    Without a database URL it runs a PostgreSQL of its own, in the folder `HOLDFAST_HOME` (`.holdfast`).
+    Without a database URL it runs its own PostgreSQL in the folder `HOLDFAST_HOME` (`.holdfast`).
 
     `lifespan` takes the app and returns an asynchronous context manager. A worker enters it when it starts, and so does
-    each process for handlers with `executor="process"`; handlers find what it yields in `ctx.resources`.
+    each process for handlers with `executor="process"`. Handlers find what it yields in `ctx.resources`.
     """
 
     def __init__(
@@ -85,15 +86,22 @@ class Holdfast(Verbs):
         self._disconnected()
 
     def _disconnected(self) -> None:
-        """Nothing is open; the client only knows how to record on a caller's connection."""
+        """Start without open connections: the client can only record on a caller's connection."""
         self._embedded: EmbeddedPostgres | None = None
         self._database = Database(self.config, role="api")
         self._front = Database(self.config, role="client", seconds=_FRONT_SECONDS)
         self._back = Database(self.config, role="operator")
         self._browsing = Database(self.config, role="operator", size=_BROWSING, seconds=_BROWSING_SECONDS)
-        self._control: Control | None = None
+        self._control: ControlPlane | None = None
         self._operations: Operations | None = None
-        self.client = Client(JobStore(self._database), self.registry, bus=self.events, middleware=self.middleware)
+        self._groups = Groups(self._database)
+        self.client = Client(
+            JobStore(self._database),
+            self.registry,
+            bus=self.events,
+            middleware=self.middleware,
+            groups=self._groups,
+        )
         #: Whether the embedded database had no schema yet when it was opened here.
         self.found_no_schema = False
         self._users = 0
@@ -101,12 +109,12 @@ class Holdfast(Verbs):
         self._opening = asyncio.Lock()
 
     def ambient(self) -> Any:
-        """The connection whose transaction blocking calls join when they are given none; integrations override it."""
+        """The connection whose transaction synchronous calls join if they get no `conn`. Integrations override it."""
         return None
 
     @property
     def sync(self) -> Sync:
-        """The same verbs for code that is not asynchronous: they block."""
+        """The same verbs for synchronous code: they block."""
         if self._sync is None:
             from holdfast.app.sync import Sync
 
@@ -114,7 +122,7 @@ class Holdfast(Verbs):
         return self._sync
 
     def twin(self) -> Holdfast:
-        """An app with the same job types, events and middleware, and with connections of its own."""
+        """An app with the same job types, events and middleware, but its own connections."""
         twin = copy.copy(self)
         twin._sync = None
         twin._disconnected()
@@ -135,11 +143,11 @@ class Holdfast(Verbs):
         limit: Limit | int | None = None,
         rate: Rate | str | None = None,
     ) -> Callable[[Callable[Concatenate[C, P], R]], Handler[P, R]]:
-        """Declare a job type: an `async def` (run in the event loop) or a `def` (run in a thread, or in a process
-        of its own with `executor="process"`).
+        """Declare a job type: an `async def` (runs in the event loop) or a `def` (runs in a thread, or in a separate
+        process with `executor="process"`).
 
-        `limit` is how many run at once, on all workers; `rate` how many start per time, such as "10/s". Both may be
-        per value of a field of the payload: `limit=Limit(2, key="customer")`.
+        `limit` is how many run at once on all workers; `rate` is how many start per time, such as "10/s". Both can
+        apply per value of a payload field: `limit=Limit(2, key="customer")`.
         """
 
         if not isinstance(name, str):
@@ -167,7 +175,7 @@ class Holdfast(Verbs):
         return decorate
 
     def on(self, *kinds: type[E]) -> Callable[[Callable[[E], None]], Callable[[E], None]]:
-        """Hear of what happens in this process: `@hf.on(events.AttemptEnded)` on a function that takes the event."""
+        """Subscribe to events of this process: `@hf.on(events.AttemptEnded)` on a function that takes the event."""
 
         if not all(isinstance(kind, type) and issubclass(kind, Event) for kind in kinds):
             raise InvalidInput("name the events: `@hf.on(events.AttemptEnded)`, or `@hf.on()` for all")
@@ -179,7 +187,7 @@ class Holdfast(Verbs):
         return subscribe
 
     async def open(self) -> None:
-        """Connect; without a database URL, start the embedded server first. May be called again, and counts."""
+        """Connect. Without a database URL, start the embedded server first. Each call needs its own `close`."""
         refuse_while_importing()
         loop = asyncio.get_running_loop()
         if self._users and self._loop is not loop:
@@ -209,7 +217,7 @@ class Holdfast(Verbs):
         await self.close()
 
     async def use_database(self) -> None:
-        """Make sure there is a database: start the embedded server where no URL is set."""
+        """Make sure that there is a database: start the embedded server if no URL is set."""
         if self.config.database_url is None:
             from holdfast.store.embedded_error import refuse_where_it_cannot_run
 
@@ -229,12 +237,13 @@ class Holdfast(Verbs):
                 await self._first_migration()
             self._database.config = self.config
             await self._database.open()
+            self._groups.open()
         except BaseException:
             await self._close()
             raise
 
     async def _first_migration(self) -> None:
-        """A new embedded database is ours alone: it gets its schema at once. Later ones need `migrate`."""
+        """Nobody else uses a new embedded database, so it gets its schema at once. Later upgrades need `migrate`."""
         try:
             await check_schema(self.config)
         except SchemaError as fault:
@@ -245,18 +254,18 @@ class Holdfast(Verbs):
 
             await migrate(self.config)
 
-    async def control(self) -> Control:
-        """What the control plane does for its callers, on connections of its own that see one tenant at a time."""
+    async def control(self) -> ControlPlane:
+        """The verbs of the control plane, on separate connections that see one tenant at a time."""
         if self._control is None:
             async with self._opening:
                 if self._control is None:
-                    from holdfast.client.control import Control
+                    from holdfast.client.control import ControlPlane
 
-                    self._control = Control(await self._connected(self._front), self.client)
+                    self._control = ControlPlane(await self._connected(self._front), self.client)
         return self._control
 
     async def operations(self) -> Operations:
-        """What operators do, on connections of their own."""
+        """The verbs of operators, on separate connections."""
         if self._operations is None:
             async with self._opening:
                 if self._operations is None:
@@ -269,7 +278,7 @@ class Holdfast(Verbs):
         return self._operations
 
     def observe_control(self, observer: Callable[[str, float, str | None], None]) -> None:
-        """Be told of every statement of the control plane: its name, how long it took, and the error's code."""
+        """Call `observer` for every statement of the control plane, with its name, duration and error code."""
         self._front.observe = self._back.observe = self._browsing.observe = observer
 
     async def _connected(self, database: Database) -> Database:
@@ -280,6 +289,7 @@ class Holdfast(Verbs):
         return database
 
     async def _close(self) -> None:
+        self._groups.close()
         await self._database.close()
         self._control = self._operations = None
         await self._front.close()
@@ -291,7 +301,7 @@ class Holdfast(Verbs):
             self.config = dataclasses.replace(self.config, database_url=None)
 
     async def tell_overruled(self) -> None:
-        """Tell of what the server is set to and Holdfast does not follow; a server that is away has said nothing."""
+        """Publish the server's settings that Holdfast overrides; nothing if the server cannot be reached."""
         from holdfast.store.doctor import examination
 
         with suppress(DatabaseUnavailable):
@@ -300,7 +310,7 @@ class Holdfast(Verbs):
                     self.events.emit(SettingOverruled(**found))
 
     async def check(self) -> None:
-        """Raise unless the database answers and its schema is of this release or a newer one."""
+        """Raise unless the database answers and has the schema of this release or a newer one."""
         await self._database.check()
 
     async def run_worker(
@@ -318,16 +328,16 @@ class Holdfast(Verbs):
         started: Callable[[Worker], Awaitable[None] | None] | None = None,
         stuck_after_seconds: float | None = None,
     ) -> Worker:
-        """Run a worker until it is drained, or (burst) nothing is left to do.
+        """Run a worker until it is drained or, with `burst`, until nothing is left to do.
 
-        With `signals`, SIGTERM and SIGINT drain it, and a second one interrupts what still runs.
+        With `signals`, SIGTERM and SIGINT drain it, and a second signal interrupts running handlers.
         """
         from holdfast.maintenance.leader import Maintenance
         from holdfast.worker.slots import parse_lanes
         from holdfast.worker.worker import Worker
 
         async with self:
-            # One for claims, one for what begins, one for settlements, and two for those that go on beside slow ones.
+            # One for claims, one for beginnings, one for settlements, and two for settlements beside slow ones.
             database = Database(self.config, role="worker", size=5)
             await database.open()
             upkeep = Maintenance(self.config, self.events, listens=False)
@@ -365,7 +375,7 @@ class Holdfast(Verbs):
 
     @asynccontextmanager
     async def maintaining(self) -> AsyncIterator[None]:
-        """Take part in maintenance beside other work, as every worker does: whoever leads does it for all."""
+        """Take part in maintenance beside other work, as every worker does. The leader does it for all."""
         from holdfast.maintenance.leader import Maintenance
 
         async with self:
@@ -379,13 +389,13 @@ class Holdfast(Verbs):
 
     @property
     def resources(self) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
-        """What sets up, and takes down, the resources of handlers."""
+        """The function that sets up and cleans up the resources of handlers."""
         lifespan = self._lifespan
         return None if lifespan is None else lambda: entering(lifespan, self)
 
 
 def _refuse_missing_context(name: str, function: Callable[..., Any]) -> None:
-    """A first parameter that says to be something else would get the context all the same."""
+    """Refuse a first parameter with another annotation: it would get the context anyway."""
     first = next(iter(inspect.signature(function).parameters), None)
     if first is None:
         return

@@ -8,7 +8,9 @@ No verb has a second body: each blocks on the app's own coroutine, run in an eve
    still belong to the parent.
 3. Calls with `conn=` use no portal: they run on that connection, in the thread that calls. Where a framework
    keeps a connection per thread, the app's `ambient` names it, and calls without `conn=` join its transaction.
-4. At exit, or with `close`, connections are given back in good order.
+4. `enqueue` runs in the thread that calls, up to the statement, which it shares with the calls of other threads
+   (holdfast.store.groups). Only middleware, which may wait for anything, needs the portal for all of it.
+5. At exit, or with `close`, connections are given back in good order.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ def _blocking(
 ) -> Callable[Concatenate[Sync, P], R]:
     """The blocking counterpart of one of the app's coroutines."""
     joins = "conn" in inspect.signature(verb).parameters
+    enqueues = verb is Verbs.enqueue
 
     def call(self: Sync, /, *arguments: P.args, **keywords: P.kwargs) -> R:
         conn = keywords.get("conn")
@@ -56,7 +59,10 @@ def _blocking(
             conn = keywords["conn"] = self._app.ambient()
         if conn is None:
             portal, app = self._opened()
-            return portal.run(_of(app, verb)(*arguments, **keywords))
+            work = _of(app, verb)(*arguments, **keywords)
+            if enqueues and _runs_here(app):
+                return immediately(work)
+            return portal.run(work)
         if not is_blocking(conn):
             raise InvalidInput(
                 f"{type(conn).__module__}.{type(conn).__qualname__} belongs to asyncio: use `await hf.{verb.__name__}`"
@@ -65,6 +71,12 @@ def _blocking(
 
     update_wrapper(call, verb)
     return call
+
+
+def _runs_here(app: Holdfast) -> bool:
+    """Whether `enqueue` may run in this thread: nothing in it waits for a loop, and none runs here already."""
+    as_it_is = type(app).enqueue is Verbs.enqueue  # an override may wait for anything
+    return as_it_is and app.client.enqueues_from_threads and asyncio._get_running_loop() is None
 
 
 def _of(
@@ -130,7 +142,7 @@ def _drained_by_signal(drain: Callable[[], object]) -> Iterator[None]:
 
 
 class Sync:
-    """An app whose verbs block. May be used at once, as `hf.sync`, or as a context manager that closes it."""
+    """An app whose verbs block. Use it at once, as `hf.sync`, or as a context manager that closes it."""
 
     enqueue = _blocking(Verbs.enqueue)
     enqueue_many = _blocking(Verbs.enqueue_many)
@@ -160,7 +172,7 @@ class Sync:
 
     @property
     def config(self) -> Config:
-        """The configuration in use; once open, with the URL of the embedded server, too."""
+        """The configuration in use. Once open, it has the URL of the embedded server."""
         return (self._open[1] if self._open else self._app).config
 
     def open(self) -> None:
@@ -168,7 +180,7 @@ class Sync:
         self._opened()
 
     def close(self) -> None:
-        """Give the connections back; the next call opens new ones."""
+        """Close the connections; the next call opens new ones."""
         with self._lock:
             opened, self._open = self._open, None
             if self._finalizer is not None:

@@ -1,7 +1,7 @@
-"""What can be done to jobs, by an app. Each verb exists once: `hf.sync` blocks on these very coroutines.
+"""What an app can do with jobs. Each verb exists once: `hf.sync` blocks on these coroutines.
 
-With `conn=` (a connection or session of the caller, in a transaction) a verb takes effect if and only if that
-transaction commits; see holdfast.store.foreign. Such calls need no open app.
+With `conn=` (the caller's connection or session, in a transaction) a verb takes effect if and only if that
+transaction commits; see holdfast.store.foreign. Such calls do not need an open app.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 from holdfast.client.client import Client, JobId
 from holdfast.client.job_ref import JobRef
 from holdfast.model.filters import Filters
-from holdfast.model.job import Attempt, Event, Job, ListedJob
+from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.options import Options
 from holdfast.model.progress import Item
 
@@ -21,7 +21,7 @@ __all__ = ["Verbs"]
 
 
 class Verbs:
-    """Enqueue, look, wait, and ask."""
+    """Enqueue jobs, read them, wait for them, and make requests."""
 
     client: Client
 
@@ -31,18 +31,18 @@ class Verbs:
     async def enqueue(
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> JobRef:
-        """Record one job. A key that belongs to a job of another type or payload raises `KeyConflict`."""
+        """Record one job. A key that belongs to a job with another type or payload raises `KeyConflict`."""
         return await self._over(conn).enqueue(job_type, payload, **options)
 
     async def enqueue_many(self, jobs: Iterable[Sequence[Any]], *, conn: Any = None) -> list[JobRef]:
-        """Record many jobs: `("type", {payload})` or `("type", {payload}, {options})` each, answered in that order.
+        """Record many jobs: `("type", {payload})` or `("type", {payload}, {options})` each; answers in that order.
 
-        All are checked before any is recorded. A conflicting key is an answer with outcome `conflict`.
+        All jobs are checked before any is recorded. A conflicting key gives an answer with the outcome `conflict`.
         """
         return await self._over(conn).enqueue_many(jobs)
 
     async def get(self, job_id: JobId, *, conn: Any = None) -> Job:
-        """The job as it stands; `NotFound` if there is none."""
+        """The current job; raises `NotFound` if there is none."""
         return await self._over(conn).get(job_id)
 
     async def find(self, *, conn: Any = None, **filters: Unpack[Filters]) -> list[ListedJob]:
@@ -55,41 +55,41 @@ class Verbs:
     async def attempts(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[Attempt]:
         """Ended attempts of a job, oldest first; the next page is `after` the last one's number.
 
-        A page ends early where its texts are large, after at least one attempt.
+        A page ends early if its texts are large, after at least one attempt.
         """
         return await self.client.attempts(job_id, limit=limit, after=after)
 
-    async def history(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[Event]:
-        """The rarer moves of a job, oldest first; the next page is `after` as many as were read so far."""
+    async def history(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[JobEvent]:
+        """The history of a job without its attempts, oldest first; for the next page, `after` is how many were read."""
         return await self.client.events(job_id, limit=limit, after=after)
 
     async def items(
         self, job_id: JobId, *, limit: int = 100, after: int | None = None, conn: Any = None
     ) -> Sequence[Item]:
-        """What a job has stored, in the order in which it did; the next page is `after` the last item's `id`.
+        """The items of a job, in the order in which they were stored; the next page is `after` the last item's `id`.
 
-        A page ends early where its items are large, after at least one.
+        A page ends early if its items are large, after at least one.
         """
         return await self._over(conn).items(job_id, limit=limit, after=after)
 
     async def wait(self, job_id: JobId, timeout: float | None = None) -> Job:
-        """Wait until the job has ended; `WaitTimeout` if it has not within `timeout` seconds."""
+        """Wait until the job has ended; raises `WaitTimeout` after `timeout` seconds."""
         return await self.client.wait(job_id, timeout)
 
     async def cancel(
         self, job_id: JobId, *, by: str | None = None, reason: str | None = None, conn: Any = None
     ) -> None:
-        """Ask that a job be canceled, for good. `AlreadyFinal` if it has ended."""
+        """Ask that a job be canceled for good; raises `AlreadyFinal` if it has ended."""
         await self._over(conn).cancel(job_id, by=by, reason=reason)
 
     async def pause(self, job_id: JobId, *, by: str | None = None, reason: str | None = None, conn: Any = None) -> None:
-        """Ask that a job be paused: a running handler is interrupted, its target is blocked."""
+        """Ask that a job be paused: a running handler is interrupted, and its target is blocked."""
         await self._over(conn).pause(job_id, by=by, reason=reason)
 
     async def resume(
         self, job_id: JobId, *, by: str | None = None, reason: str | None = None, conn: Any = None
     ) -> None:
-        """Ask that a paused job, or one held in error, go on, with a fresh budget."""
+        """Ask that a paused job, or one held in `error`, be resumed with all its attempts."""
         await self._over(conn).resume(job_id, by=by, reason=reason)
 
     async def release(self, job_id: JobId, *, by: str | None = None, conn: Any = None) -> None:
@@ -97,7 +97,7 @@ class Verbs:
         await self._over(conn).release(job_id, by=by)
 
     async def retry(self, job_id: JobId, *, by: str | None = None, reason: str | None = None, conn: Any = None) -> UUID:
-        """Run again: a waiting job now, a held one by resuming it, an ended one as a new job, whose id is answered."""
+        """Run a job again: a waiting job now, a held job by resuming it, an ended job as a new job. Answers the id."""
         return await self._over(conn).retry(job_id, by=by, reason=reason)
 
     async def delete(

@@ -53,7 +53,7 @@ def _import(module_name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name is not None and (module_name == missing.name or module_name.startswith(f"{missing.name}.")):
             raise click.UsageError(
-                f"there is no module {missing.name!r} in {os.getcwd()} or among the installed ones"  # noqa: PTH109
+                f"no module {missing.name!r} in {os.getcwd()} or among the installed modules"  # noqa: PTH109
             ) from None
         raise click.UsageError(f"the module {module_name!r} needs {missing.name!r}, which is not installed") from None
     except Exception as error:

@@ -23,10 +23,10 @@ _COLUMNS = {
 @click.command()
 @click.option("--tenant", help="Only this tenant's.")
 @click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=int, metavar="ID", help="Those before this one: the next page.")
+@click.option("--before", type=int, metavar="ID", help="Start before this entry, for the next page.")
 @output_option
 def audit(tenant: str | None, limit: int, before: int | None, output: str) -> None:
-    """What operators and keys did, newest first."""
+    """Show what operators and keys did, newest first."""
 
     async def find() -> Sequence[AuditEntry]:
         async with Holdfast() as hf:

@@ -1,4 +1,4 @@
-"""What stands where, asked again and again while something shows it."""
+"""Counts of waiting and running jobs, polled while something shows them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOOK_SECONDS = 0.5
 
 @contextlib.contextmanager
 def watching(hf: Holdfast, tell: Callable[[dict[str, int]], None]) -> Iterator[None]:
-    """For the length of a block, tell twice a second how much stands where; silent while there is no answer."""
+    """For the duration of a block, report these counts twice a second; nothing while there is no answer."""
     task = asyncio.create_task(_watch(hf, tell))
     try:
         yield

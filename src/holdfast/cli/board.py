@@ -1,4 +1,4 @@
-"""What happens, at a glance: the demo's view on a terminal, fed by the log lines of the children."""
+"""The demo's view on a terminal, made from the log lines of the children."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class Board:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """For the length of a block."""
+        """Show the board for the duration of a block."""
         with self._live, watching(self._hf, self._learn):
             yield
 
     def print(self, text: str) -> None:
-        """Something to stay above the board."""
+        """Print something above the board."""
         # Whole lines, however narrow the terminal is: what is copied from it must not have breaks in it.
         self._live.console.print(Text(text), soft_wrap=True)
 
     def say(self, note: str) -> None:
-        """Something for the last line."""
+        """Set the last line."""
         self._note = note
 
     def hear(self, line: str) -> None:
-        """A log line of a child: an event of ours, or whatever else it writes."""
+        """Take a log line of a child: one of our events, or any other text."""
         try:
             entry = json.loads(line)
         except ValueError:

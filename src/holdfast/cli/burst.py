@@ -1,4 +1,4 @@
-"""The progress of a burst on a terminal: what is done, what is left."""
+"""The progress of a burst on a terminal: how many jobs are done and left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDED = ("success", "dead", "canceled", "error", "paused")
 
 @contextmanager
 def burst_progress(hf: Holdfast) -> Iterator[None]:
-    """A bar below the log lines, for the length of a block."""
+    """A progress bar below the log lines, for the duration of a block."""
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

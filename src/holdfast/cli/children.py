@@ -1,4 +1,4 @@
-"""Processes of our own, each on a leash, started again when they die."""
+"""Child processes, each on a leash, which are restarted when they die."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from holdfast.cli.failures import Exit
 from holdfast.cli.shutdown import DRAIN, HURRY, LEASH
 
-__all__ = ["Child"]
+__all__ = ["ChildCommand"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
-#: How long one that is to hurry may take, and how long what it wrote last is waited for.
+#: How long a child that has to hurry may take, and how long to wait for its last output.
 _HURRY_SECONDS, _LAST_WORDS_SECONDS = 45.0, 1.0
 _log = logging.getLogger("holdfast")
 
 
-class Child:
+class ChildCommand:
     """`holdfast ARGUMENTS` as a process, kept alive until it is told to drain.
 
-    1. A child that ends by itself is started again, with growing pauses;
-    2. unless its exit code says that another start would end alike (`final_codes`);
-    3. what it writes to standard error goes to `hear`, line by line, or to our own;
-    4. once it was told to drain, it is killed if it has not ended long after its grace; sooner if it is
-       to hurry.
+    1. A child that ends by itself is restarted, with growing pauses,
+    2. unless its exit code says that another start would end in the same way (`final_codes`).
+    3. Its standard error goes to `hear`, line by line, or to our own.
+    4. Once it was told to drain, it is killed if it has not ended long after its grace; sooner if it has to hurry.
     """
 
     def __init__(
@@ -59,15 +58,15 @@ class Child:
         self._news = asyncio.Event()
 
     def drain(self) -> None:
-        """Let it finish what it does, and end."""
+        """Tell it to finish its work and end."""
         self._tell(DRAIN)
 
     def hurry(self) -> None:
-        """Let it interrupt what it does, and end."""
+        """Tell it to interrupt its work and end."""
         self._tell(HURRY)
 
     async def run(self) -> int:
-        """Until the child has ended for good; its exit code."""
+        """Run until the child has ended for good; returns its exit code."""
         pause = _FIRST_PAUSE
         while True:
             began = time.monotonic()
@@ -76,7 +75,7 @@ class Child:
                 return code
             if time.monotonic() - began > _LONGEST_PAUSE:
                 pause = _FIRST_PAUSE
-            _log.warning("the %s %s and is started again", self.name, _ending(code))
+            _log.warning("the %s %s and is restarted", self.name, _ending(code))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._told.wait()
@@ -102,7 +101,7 @@ class Child:
                 listening = asyncio.create_task(self._listen(process.stderr, self._hear))
             code = await self._ended(process)
             if listening is not None:
-                # Its own children may have what it wrote to open, and never end.
+                # Its own children may keep its standard error open, and never end.
                 await asyncio.wait({listening}, timeout=_LAST_WORDS_SECONDS)
                 listening.cancel()
             return code
@@ -111,7 +110,7 @@ class Child:
             os.close(leash)
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:
-        """Wait for its end. One that was told to end and does not, stopped perhaps, is killed in the end."""
+        """Wait until it has ended. A child that was told to end and does not (it may be stopped) is killed."""
         waiting = asyncio.create_task(process.wait())
         while not waiting.done():
             left = None if self._until is None else self._until - time.monotonic()

@@ -27,8 +27,8 @@ def db() -> None:
 def url() -> None:
     """Print the database's URL, password included, for psql and the like.
 
-    The embedded server is started if it does not run. It then stays while any program is connected, and for
-    an hour after the last one; `db stop` ends it.
+    This starts the embedded server if it does not run. It then stays up while a program is connected, and for an
+    hour after that; `db stop` stops it.
     """
     config = Config.load()
     if config.database_url is not None:
@@ -44,12 +44,12 @@ def url() -> None:
         server.stay(_STAY_SECONDS)
         echo(server.url)
     if not was_running:
-        echo("started; it stays while it is used and for an hour after, or until `holdfast db stop`", err=True)
+        echo("started; it stops an hour after its last use, or with `holdfast db stop`", err=True)
 
 
 @db.command()
 def stop() -> None:
-    """Stop the embedded server, whoever uses it."""
+    """Stop the embedded server, even if it is in use."""
     config = Config.load()
     refuse_where_it_cannot_run()
     from holdfast.store.embedded import EmbeddedPostgres, status

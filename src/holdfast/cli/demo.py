@@ -1,4 +1,4 @@
-"""A demo app: a few job types as they are found everywhere, and a load that keeps arriving."""
+"""A demo app: a few typical job types, and a steady load."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ async def send_email(_ctx: Context, to: str) -> dict[str, str]:
 
 @hf.job("demo.report")
 def write_report(ctx: Context, month: int) -> dict[str, int]:
-    """Slow, in a thread; stops early when it is asked to."""
+    """Slow, in a thread; stops early if it has to."""
     pages = 0
     end = time.monotonic() + _CHOICE.uniform(0.5, 2)
-    while time.monotonic() < end and not ctx.cancelled:
+    while time.monotonic() < end and not ctx.canceled:
         time.sleep(0.05)
         pages += 1
     return {"month": month, "pages": pages}
@@ -42,7 +42,7 @@ def write_report(ctx: Context, month: int) -> dict[str, int]:
 
 @hf.job("demo.sync", retry=RetryPolicy(max_attempts=5, base=0.5, max=5))
 async def sync_account(_ctx: Context, account: int) -> None:
-    """Talks to somebody unreliable, and is tried again."""
+    """Calls an unreliable service, and is retried."""
     await asyncio.sleep(_CHOICE.uniform(0.05, 0.2))
     if _CHOICE.random() < 0.4:
         raise ConnectionError(f"account {account}: the other side hung up")
@@ -57,7 +57,7 @@ async def run_for_customer(_ctx: Context, customer: str) -> dict[str, str]:
 
 @hf.job("demo.import")
 async def import_file(_ctx: Context, rows: int) -> dict[str, int]:
-    """Now and then a file is broken, and no retry mends it."""
+    """Sometimes a file is broken, and a retry does not help."""
     await asyncio.sleep(0.1)
     if _CHOICE.random() < 0.1:
         raise Fatal("the file is not a spreadsheet")
@@ -65,7 +65,7 @@ async def import_file(_ctx: Context, rows: int) -> dict[str, int]:
 
 
 async def keep_enqueueing(app: Holdfast, jobs_per_second: float = _JOBS_PER_SECOND) -> None:
-    """Enqueue jobs of all types until cancelled, also past times without database."""
+    """Enqueue jobs of all types until canceled, also after outages of the database."""
     while True:
         with contextlib.suppress(HoldfastError):
             await app.enqueue_many([_job() for _ in range(_CHOICE.randint(1, 3))])

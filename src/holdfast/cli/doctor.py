@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what is wrong with this installation, and what to do."""
+"""`holdfast doctor`: what is wrong with this installation, and how to fix it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["doctor"]
 @click.command()
 @output_option
 def doctor(output: str) -> int:
-    """Say what is wrong with this installation, and what to do; exits 1 if anything fails."""
+    """Report what is wrong with this installation, and how to fix it. Exits 1 if a check fails."""
     findings = asyncio.run(_examine())
     columns = {"level": "", "check": "CHECK", "detail": "FOUND", "advice": "WHAT TO DO"}
     if output == "table":

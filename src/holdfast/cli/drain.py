@@ -14,39 +14,39 @@ from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, echo
-from holdfast.cli.scopes import asked
+from holdfast.cli.subjects import asked
 
 __all__ = ["drain"]
 
 _LOOK_SECONDS = 0.5
-_END = "`holdfast drain --resume` lets work go on"
+_END = "`holdfast drain --resume` resumes work"
 
 
 @click.command()
-@click.option("--resume", is_flag=True, help="Let claiming go on again.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until nothing runs.")
-@click.option("--reason", help="Why; told to operators of the installation who ask.")
-@click.option("--public", is_flag=True, help="Tell tenants the reason, too.")
+@click.option("--resume", is_flag=True, help="Resume claiming.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until no job runs.")
+@click.option("--reason", help="Reason; shown to operators of the installation.")
+@click.option("--public", is_flag=True, help="Show the reason to tenants as well.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def drain(reason: str | None, *, public: bool, resume: bool, wait: bool, yes: bool) -> int:
-    """Stop claiming everywhere; what runs goes on to its end, what waits stays queued.
+    """Stop claiming everywhere. Running jobs finish; waiting jobs stay queued.
 
-    Ctrl-C ends the waiting, not the drain.
+    Ctrl-C ends the wait, not the drain.
     """
     if resume:
         changed = asked(lambda ops: ops.resume("everything", by=operator(), reason=reason))
-        echo("work goes on" if changed else "nothing was drained")
+        echo("work is resumed" if changed else "nothing was drained")
         return Exit.OK
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("drain stops all work: add --yes")
-        click.confirm("stop all work, of all tenants and queues?", abort=True)
+        click.confirm("Stop all work of all tenants and queues?", abort=True)
     draining = _Draining(reason, public=public)
     try:
         asyncio.run(draining.run(wait=wait))
     except KeyboardInterrupt:
         told = (
-            "no longer waiting, but still drained" if draining.stopped else "interrupted before the drain was certain"
+            "no longer waiting, but still drained" if draining.stopped else "interrupted; the drain may not be recorded"
         )
         echo(f"{told}; {_END}", err=True)
         return Exit.INTERRUPTED
@@ -69,7 +69,7 @@ class _Draining:
             since = (state := await ops.draining()).paused_at
             if not changed and since is not None:
                 why = f": {state.paused_note}" if state.paused_note else ""
-                echo(f"drained already, {age(since)} ago by {state.paused_by}{why}")
+                echo(f"already drained {age(since)} ago by {state.paused_by}{why}")
             before: int | None = None
             while since is not None and state.paused_at == since:
                 if state.running and state.running != before:
@@ -83,7 +83,7 @@ class _Draining:
                 before = state.running
                 await asyncio.sleep(_LOOK_SECONDS)
                 state = await ops.draining()
-        echo("somebody let work go on meanwhile", err=True)
+        echo("somebody resumed work meanwhile", err=True)
 
 
 def _tell(running: int) -> None:

@@ -29,18 +29,22 @@ _BATCH, _CHARACTERS = 1000, 4 * 2**20
 @click.command()
 @click.argument("job_type", metavar="TYPE")
 @click.argument("payload", metavar="[JSON|-]", default="{}")
-@click.option("--idempotency-key", metavar="K", help="One job per key: a repeat answers the same job.")
+@click.option("--idempotency-key", metavar="K", help="One job per key; a repeat returns the same job.")
 @click.option("--priority", type=Whole(0), help="Lower goes first; 100 if not given.")
-@click.option("--delay", type=Duration(), metavar="15m", help="Run it this long from now: 90s, 15m, 2h, 1d or seconds.")
-@click.option("--run-at", metavar="TIME", help="Run it then: ISO 8601, local time unless it names a zone.")
+@click.option("--delay", type=Duration(), metavar="15m", help="Run it after this time: 90s, 15m, 2h, 1d or seconds.")
+@click.option("--run-at", metavar="TIME", help="Run it at this time: ISO 8601; local time unless it has a time zone.")
 @click.option("--target", help="Jobs of one target run one at a time, in order.")
-@click.option("--queue", help="The queue, if not that of the type.")
-@click.option("--tenant", help="Whose job it is; default if not given.")
+@click.option("--queue", help="Queue; that of the job type if not given.")
+@click.option("--tenant", help="Tenant of the job; default if not given.")
 @click.option("--dedup-key", metavar="K", help="At most one open job of this type per key.")
-@click.option("--correlation-id", metavar="ID", help="What ties this job to others.")
-@click.option("--max-attempts", type=Whole(1), help="Failures and lost leases that it may have.")
-@click.option("--hold", is_flag=True, help="Do not run it before `holdfast jobs release`.")
-@click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit 1 if it did not succeed.")
+@click.option("--correlation-id", metavar="ID", help="Correlation id that related jobs share.")
+@click.option("--max-attempts", type=Whole(1), help="How many failures and lost leases it may have.")
+@click.option("--parent", type=click.UUID, metavar="ID", help="Id of the parent job.")
+@click.option("--target-count", type=Whole(1), help="How many items it should collect.")
+@click.option("--created-by", metavar="NAME", help="Who submits it.")
+@click.option("--traceparent", metavar="TRACE", help="The trace that it belongs to (W3C Trace Context).")
+@click.option("--hold", is_flag=True, help="Hold it until `holdfast jobs release`.")
+@click.option("--wait", is_flag=True, help="Wait until it has ended, and print the result; exit 1 unless it succeeded.")
 @click.option("--timeout", type=Duration(), metavar="15m", help="How long to wait at most.")
 def enqueue(
     job_type: str,
@@ -54,12 +58,12 @@ def enqueue(
 ) -> int:
     """Record a job and print its id.
 
-    The payload is a JSON object. With "-", standard input has one payload per line: a job each.
+    The payload is a JSON object. With "-", each line of standard input is the payload of one job.
     """
     options["hold"] = True if hold else None
     options["run_at"] = None if run_at is None else _moment(run_at)
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout goes with --wait")
+        raise click.UsageError("--timeout needs --wait")
     if payload == "-":
         if wait or options["idempotency_key"] or options["dedup_key"]:
             raise click.UsageError("--wait, --idempotency-key and --dedup-key are for a single job")
@@ -108,7 +112,7 @@ async def _enqueue_lines(job_type: str, options: dict[str, Any]) -> int:
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    """As many payloads as are recorded at once, with their lines: large ones take much more memory than those."""
+    """The payloads that are recorded at once, with their lines: parsed payloads take much more memory."""
     batch: list[tuple[int, dict[str, Any]]] = []
     weight = 0
     for number, line in enumerate(lines, 1):

@@ -1,7 +1,7 @@
-"""What a failure means for the caller of a command: one exit code per kind, one line on standard error.
+"""Errors as exit codes: one code per kind of error, and one line on standard error.
 
-0 ok · 1 failed · 2 usage · 3 not found · 4 conflict · 5 database unreachable. A traceback is for those who
-ask for it: `HOLDFAST_LOG_LEVEL=DEBUG`.
+0 ok · 1 failed · 2 usage · 3 not found · 4 conflict · 5 database unreachable. A traceback is shown only
+with `HOLDFAST_LOG_LEVEL=DEBUG`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def report(error: Exception) -> Exit:
-    """Say on standard error what went wrong; the exit code."""
+    """Print the error on standard error; returns the exit code."""
     if os.environ.get("HOLDFAST_LOG_LEVEL") == "DEBUG":
         traceback.print_exception(error)
     if isinstance(error, click.ClickException):

@@ -1,4 +1,4 @@
-"""What `doctor` looks at, and what it thinks of it: a finding per check, with advice where something is amiss."""
+"""The checks of `doctor`: one finding per check, with advice if something is wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Level = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     level: Level
@@ -53,10 +53,10 @@ def examine_extras(config: Config) -> list[Finding]:
 
 
 async def examine_names(look: Examination, config: Config) -> list[Finding]:
-    """Whether users' own tables could be taken for the engine's, or were."""
+    """Whether users' own tables could be mixed up with the engine's, or already are."""
     names, login = await look.names(), (await look.server())["login"]
     reason = "the login has the schema's name" if names["same_name"] else "it is in the login's search_path"
-    detail = f"mixed with those of schema {config.schema}: {reason}" if names["in_path"] else "apart from the engine's"
+    detail = f"may land in the schema {config.schema}: {reason}" if names["in_path"] else "separate from the engine's"
     advice = f'use another login, or: alter role "{login}" set search_path = public'
     found = [_judged("own tables", names["in_path"], detail, advice)]
     if names["foreign_tables"]:
@@ -67,10 +67,10 @@ async def examine_names(look: Examination, config: Config) -> list[Finding]:
 
 
 async def examine(config: Config) -> AsyncIterator[Finding]:
-    """Everything about the database, from the outside in; ends early where nothing more can be seen."""
+    """All checks of the database, from the outside in. They end early if nothing more can be seen."""
     try:
         async with examination(config) as look:
-            yield Finding(check="database", level="ok", detail="it answers")
+            yield Finding(check="database", level="ok", detail="answers")
             async for finding in _server(look, config):
                 yield finding
     except HoldfastError as fault:
@@ -87,7 +87,7 @@ async def examine(config: Config) -> AsyncIterator[Finding]:
             async for finding in _engine(look):
                 yield finding
     except HoldfastError as fault:
-        advice = f"let an administrator grant {config.schema}_owner to this login, or run doctor with another"
+        advice = f"ask an administrator to grant {config.schema}_owner to this login, or run doctor with another login"
         yield Finding(check="engine", level="warn", detail=f"its tables cannot be read: {fault}", advice=advice)
 
 
@@ -102,22 +102,22 @@ async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
         "fail",
     )
     yield _judged("primary", server["standby"], "a standby" if server["standby"] else "yes", "use the primary", "fail")
-    advice = "turn it on: a crash of the server may lose jobs that were accepted"
+    advice = "turn it on: without it, a crash of the server may lose accepted jobs"
     yield _judged("fsync", server["fsync"] == "off", server["fsync"], advice, "fail")
     torn = server["full_page_writes"] == "off"
-    page_advice = "turn it on, unless the file system never writes part of a page: a crash may damage the tables"
+    page_advice = "turn it on, unless the file system never writes partial pages: a crash may damage the tables"
     yield _judged("full_page_writes", torn, server["full_page_writes"], page_advice)
     yield await _overruled(look)
     yield await _collation(look)
     logged = await look.log()
-    detail = f"has payloads and search terms in it: {', '.join(logged)}" if logged else "has no values in it"
-    advice = "set log_parameter_max_length and log_parameter_max_length_on_error to 0, or guard the log like the data"
+    detail = f"contains payloads and search terms: {', '.join(logged)}" if logged else "contains no values"
+    advice = "set log_parameter_max_length and log_parameter_max_length_on_error to 0, or protect the log like the data"
     yield _judged("server log", bool(logged), detail, advice)
     yield _judged(
         "clock",
         abs(server["skew"]) > _SKEW_SECONDS,
         f"this host is {abs(server['skew']):.3f} s {'ahead' if server['skew'] > 0 else 'behind'}",
-        "set both clocks by NTP; jobs go by the database's, log lines by this host's",
+        "synchronize both clocks with NTP; jobs use the database's clock, log lines this host's",
     )
     roles = await look.roles()
     missing = [role["name"] for role in roles if not role["exists"]]
@@ -127,7 +127,7 @@ async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
             check="roles", level="fail", detail=f"missing: {', '.join(missing)}", advice="run `holdfast migrate`"
         )
     else:
-        detail = f"{server['login']} is no member of {', '.join(foreign)}" if foreign else "present"
+        detail = f"{server['login']} is not a member of {', '.join(foreign)}" if foreign else "present"
         advice = f"grant {', '.join(foreign)} to {server['login']};"
         yield _judged("roles", bool(foreign), detail, advice)
     for finding in await examine_names(look, config):
@@ -135,23 +135,23 @@ async def _server(look: Examination, config: Config) -> AsyncIterator[Finding]:
     yield await _notifications(look, config)
     old = await look.old_snapshots(_OLD_SNAPSHOT_SECONDS)
     shown = "; ".join(f"{o['holder']} ({o['name']}, {o['state']}) for {o['seconds'] / 60:.0f} min" for o in old[:3])
-    advice = "end it: while it lasts, dead rows pile up (select pg_terminate_backend(PID))"
+    advice = "end it: until then, dead rows cannot be vacuumed (select pg_terminate_backend(PID))"
     yield _judged("old transactions", bool(old), shown or "none", advice)
 
 
 async def _overruled(look: Examination) -> Finding:
     found = await look.overruled()
     shown = "; ".join(f"{o['name']} = {o['value']} from {o['origin']}" for o in found)
-    detail = f"overruled by Holdfast: {shown}" if shown else "nothing that Holdfast has to overrule"
-    # It is no fault: what Holdfast does is durable all the same. Others on this server may wonder.
+    detail = f"overridden by Holdfast: {shown}" if shown else "no setting that Holdfast has to override"
+    # This is not a fault, because Holdfast's own transactions are durable. It matters to other users of the server.
     return Finding(check="durability", level="ok", detail=detail)
 
 
 async def _collation(look: Examination) -> Finding:
     found = await look.collation()
     moved = None not in found.values() and found["recorded"] != found["actual"]
-    detail = f"version {found['recorded']} when indexes were built, {found['actual']} now" if moved else "as it was"
-    # Holdfast's own indexes go by bytes; those of other tables may not find what is in them.
+    detail = f"version {found['recorded']} when indexes were built, {found['actual']} now" if moved else "unchanged"
+    # Holdfast's own indexes compare bytes; indexes of other tables may no longer find their rows.
     advice = "reindex your own tables, then: alter database NAME refresh collation version"
     return _judged("collation", moved, detail, advice)
 
@@ -160,11 +160,11 @@ async def _notifications(look: Examination, config: Config) -> Finding:
     if config.direct_url is not None:
         async with examination(config, role="worker") as past_the_pooler:
             seconds = await past_the_pooler.notify_seconds(2.0)
-        advice = "HOLDFAST_DIRECT_URL must lead past the pooler"
+        advice = "HOLDFAST_DIRECT_URL must bypass the pooler"
     else:
         seconds = await look.notify_seconds(2.0)
         advice = "is there a pooler in transaction mode? Set HOLDFAST_DIRECT_URL to the server behind it"
-    detail = "do not arrive; workers poll" if seconds is None else f"{seconds * 1000:.1f} ms there and back"
+    detail = "do not arrive; workers poll" if seconds is None else f"{seconds * 1000:.1f} ms round trip"
     return _judged("notifications", seconds is None, detail, advice)
 
 
@@ -177,7 +177,7 @@ async def _schema(config: Config) -> list[Finding]:
         told = Finding(check="schema", level="fail", detail=str(fault), advice="see the message")
         return [told, _rights(missing)] if missing else [told]
     if not found.applied:
-        detail = f"{config.schema} is not there yet"
+        detail = f"{config.schema} does not exist yet"
         return [Finding(check="schema", level="fail", detail=detail, advice="run `holdfast migrate`")]
     if found.pending:
         names = ", ".join(name for _, name in found.pending)
@@ -191,44 +191,44 @@ async def _schema(config: Config) -> list[Finding]:
 
 
 def _rights(missing: Sequence[str]) -> Finding:
-    """What the roles lack: a restore may lose rights and owners."""
-    advice = "run `holdfast migrate`, as a superuser or the owner of the schema: it gives the rights again"
-    return _judged("rights", bool(missing), "; ".join(missing) or "as they should be", advice, "fail")
+    """The rights that roles lack: a restore may lose rights and owners."""
+    advice = "run `holdfast migrate`, as a superuser or the owner of the schema, to restore the rights"
+    return _judged("rights", bool(missing), "; ".join(missing) or "complete", advice, "fail")
 
 
 async def _engine(look: Examination) -> AsyncIterator[Finding]:
     work = await look.work(_SILENT_SECONDS)
     idle = work["ready"] > 0 and work["workers"] == 0
-    parked = f", {work['parked']} of them waiting for a permit of their key" if work["parked"] else ""
+    parked = f", {work['parked']} of them parked until their key has a permit" if work["parked"] else ""
     detail = f"{work['workers']} alive, {work['ready']} jobs ready{parked}"
     yield _judged("workers", idle, detail, "start one: holdfast worker --app MODULE:NAME", "fail")
     unled = not work["led"] and (work["workers"] > 0 or work["overdue"] > 0)
-    detail = "led" if work["led"] else f"nobody leads it; {work['overdue']} jobs overdue"
+    detail = "led" if work["led"] else f"no leader; {work['overdue']} jobs overdue"
     yield _judged("maintenance", unled, detail, "start a worker without --no-maintenance", "fail")
     if work["led"] and work["report"]:
         for finding in _leaders_report(json.loads(work["report"])):
             yield finding
     unhandled = [] if idle else await look.unhandled(_SILENT_SECONDS)
     shown = ", ".join(_unhandled(unhandled))
-    advice = "start a worker that knows these types and takes these queues"
+    advice = "start a worker that has these job types and serves these queues"
     served = "all have a worker" if work["workers"] else "none has a worker" if idle else "nothing is ready"
     yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else served, advice)
     yield _blocked(await look.blocked(_TARGETS_VISITED))
     rows = await look.dead_rows()
     bloated = [r for r in rows if r["dead"] > max(_DEAD_ROWS, 10 * r["live"])]
     detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
-    yield _judged("dead rows", bool(bloated), detail or "none", "look for old transactions; is autovacuum on?")
+    yield _judged("dead rows", bool(bloated), detail or "none", "look for old transactions; check autovacuum")
     faults = await look.guards()
-    advice = "something removed what refuses forbidden changes: alter table … enable trigger …, or restore the schema"
+    advice = "a guard that refuses forbidden changes is missing: alter table … enable trigger …, or restore the schema"
     yield _judged("guards", bool(faults), "; ".join(faults) or "on", advice, "fail")
     yield _repairs(await look.repairs())
     movable = await look.testing_clock()
-    detail = "can be moved: the testing kit made this schema" if movable else "the database's own"
+    detail = "can be changed, because the testing kit made this schema" if movable else "the database's own"
     yield _judged("engine time", movable, detail, "use another schema or database for real work", "fail")
 
 
 def _unhandled(found: list[dict[str, Any]]) -> Iterator[str]:
-    """Types and queues without a worker; the tenant is named where there is another than the default one."""
+    """Types and queues without a worker. The tenant is named if there are others than the default one."""
     named = any(one["tenant"] != "default" for one in found)
     for one in found:
         tenant = f" of tenant {one['tenant']}" if named else ""
@@ -236,10 +236,10 @@ def _unhandled(found: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _leaders_report(report: dict[str, Any]) -> Iterator[Finding]:
-    """What the leader itself finds amiss: duties that fail, and why lapsed leases are not taken back."""
+    """What the leader reports: duties that fail, and why lapsed leases are not swept."""
     sick = report.get("sick") or {}
     shown = "; ".join(f"{name}: {fault}" for name, fault in sick.items())
-    yield _judged("duties", bool(sick), shown or "all are done", "see the message; the leader tries again by itself")
+    yield _judged("duties", bool(sick), shown or "all succeed", "see the message; the leader tries again by itself")
     breaks, spared = report.get("breaks") or {}, report.get("spared") or 0
     clock = breaks.get("clock", 0)
     yield _judged(
@@ -252,16 +252,16 @@ def _leaders_report(report: dict[str, Any]) -> Iterator[Finding]:
     yield _judged(
         "lease recovery",
         spared > 0 and sum(breaks.values()) > 0,
-        f"{spared} lapsed leases are spared for now; {report.get('last_break') or 'a session holds their rows'}"
+        f"{spared} lapsed leases are not swept yet; {report.get('last_break') or 'a session holds their rows'}"
         f" ({others} silences and restarts lately)"
         if spared
         else "up to date",
-        "recovery waits for one full lease after each break, and for three at most; end what interrupts the database",
+        "the sweep waits for one full lease after each break, and for three at most; stop what interrupts the database",
     )
 
 
 def _blocked(targets: list[dict[str, Any]]) -> Finding:
-    """Targets where nothing goes on before somebody decides."""
+    """Targets that wait for a decision."""
     shown = "; ".join(
         f"{t['target']} of {t['tenant']} by job {t['job_id']}, {t['state']} since {t['since']:%Y-%m-%d %H:%M}"
         f" by {t['by'] or 'somebody'}" + (f" ({t['why'].partition(chr(10))[0][:100]})" if t["why"] else "")
@@ -269,11 +269,11 @@ def _blocked(targets: list[dict[str, Any]]) -> Finding:
     )
     count = targets[0]["count"] if targets else 0
     detail = f"{count} blocked: {shown}{'; …' if count > len(targets) else ''}" if targets else "none is blocked"
-    advice = "`holdfast targets list --blocked` has all; decide: holdfast jobs resume ID, or holdfast jobs resolve ID"
+    advice = "`holdfast targets list --blocked` lists all; use `holdfast jobs resume ID` or `holdfast jobs resolve ID`"
     return _judged("targets", bool(targets), detail, advice)
 
 
 def _repairs(repairs: list[dict[str, Any]]) -> Finding:
     shown = ", ".join(f"{r['kind']} {r['count']} times, last {r['last_at']:%Y-%m-%d %H:%M}" for r in repairs)
-    advice = "something wrote past the functions, or there is a bug; `holdfast verify` tells what is wrong now"
-    return _judged("repairs", bool(repairs), shown or "none were needed", advice)
+    advice = "tables were changed without the engine's functions, or there is a bug; run `holdfast verify`"
+    return _judged("repairs", bool(repairs), shown or "none needed", advice)

@@ -1,4 +1,4 @@
-"""`holdfast jobs`: look at jobs, and ask for what is to become of them."""
+"""`holdfast jobs`: show jobs, and make requests about them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from holdfast.client.steering import Verb
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotFound
 from holdfast.model.job import ListedJob
-from holdfast.model.scope import Explanation
 from holdfast.model.states import State
+from holdfast.model.subject import Explanation
 
 __all__ = ["jobs"]
 
@@ -42,21 +42,21 @@ _TOLD = ("cancel", "pause", "resolve")
 
 @click.group()
 def jobs() -> None:
-    """Look at jobs, and ask for what is to become of them."""
+    """Show jobs, and cancel, pause, resume, retry or release them."""
 
 
 @jobs.command("list")
 @click.option(
-    "--state", "states", type=click.Choice([s.value for s in State]), multiple=True, help="Only these; may be repeated."
+    "--state", "states", type=click.Choice([s.value for s in State]), multiple=True, help="Only this; may be repeated."
 )
 @click.option("--type", "types", multiple=True, help="Only this type; may be repeated.")
 @click.option("--queue", "queues", multiple=True, help="Only this queue; may be repeated.")
 @click.option("--tenant", help="Only this tenant.")
 @click.option("--target", help="Only this target.")
-@click.option("--correlation-id", help="Only jobs tied together by this id.")
+@click.option("--correlation-id", help="Only jobs with this correlation id.")
 @click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.UUID, metavar="ID", help="Those recorded before this one: the next page.")
-@click.option("--filter", "query", metavar="WORDS", help="Those that fit these words: see the filter language.")
+@click.option("--before", type=click.UUID, metavar="ID", help="Start before this job, for the next page.")
+@click.option("--filter", "query", metavar="WORDS", help="Only jobs that match this query (the filter language).")
 @output_option
 def list_(output: str, query: str | None, **filters: Any) -> None:
     """List jobs, newest first."""
@@ -65,7 +65,7 @@ def list_(output: str, query: str | None, **filters: Any) -> None:
     if query is None:
         found, is_new = asyncio.run(_find(filters))
     elif any(value is not None for name, value in filters.items() if name not in ("limit", "before")):
-        raise click.UsageError("say all of it in --filter, or nothing")
+        raise click.UsageError("--filter cannot be combined with other filters; put them into the query")
     else:
         found, is_new = asyncio.run(_search(query, filters["before"], filters["limit"]))
     if output == "table":
@@ -82,7 +82,7 @@ def list_(output: str, query: str | None, **filters: Any) -> None:
 @click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)
 @output_option
 def show(job_ids: Sequence[UUID], output: str) -> int:
-    """Show everything about jobs: fields, attempts, the last traceback and log lines, events."""
+    """Show everything about jobs: fields, attempts, last traceback and log lines, events."""
     records = asyncio.run(_details(job_ids))
     if output == "table":
         for number, record in enumerate(records):
@@ -111,26 +111,26 @@ def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False, repeats:
         public: bool = False,
     ) -> int:
         if (query is None) == (not job_ids):
-            raise click.UsageError("name jobs, or say which by --filter")
+            raise click.UsageError("name jobs, or select them with --filter")
         if destructive and not yes:
-            _confirm(f"{name} is for good", f"{name} {_jobs(len(job_ids))} for good?")
+            _confirm(f"{name} cannot be undone", f"{name.capitalize()} {_jobs(len(job_ids))}? This cannot be undone.")
         if repeats and not yes and (done := asyncio.run(_succeeded(job_ids))):
             has = "has" if done == 1 else "have"
             _confirm(
-                f"{_jobs(done)} {has} succeeded, and would run once more",
-                f"{_jobs(done)} {has} succeeded: run once more, as new?",
+                f"{_jobs(done)} {has} succeeded and would run again",
+                f"{_jobs(done)} {has} succeeded. Run again as a new job?",
             )
         return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=public), name, job_ids, query))
 
     by_filter = name == "resume"
     command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=not by_filter)(command)
     if by_filter:
-        words = "All that fit these words: 'state:paused reason:drained'."
+        words = "All jobs that match this query, such as 'state:paused reason:drained'."
         command = click.option("--filter", "query", metavar="WORDS", help=words)(command)
     if name != "release":
-        command = click.option("--reason", help="Why; kept in the job's history and in the audit log.")(command)
+        command = click.option("--reason", help="Reason; stored in the job's history and in the audit log.")(command)
     if name in _TOLD:
-        command = click.option("--public", is_flag=True, help="Tell the job's clients the reason, too.")(command)
+        command = click.option("--public", is_flag=True, help="Show the reason to the job's clients as well.")(command)
     if destructive or repeats:
         command = click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
     jobs.command(name, help=text)(command)
@@ -163,12 +163,12 @@ def _asking(verb: Verb) -> Ask:
     return ask
 
 
-_verb("cancel", "Cancel jobs for good; a running handler is interrupted.", _asking("cancel"), destructive=True)
-_verb("pause", "Pause jobs; a running handler is interrupted, and the job's target is blocked.", _asking("pause"))
-_verb("resume", "Let paused jobs, and those held in error, go on with a fresh budget.", _asking("resume"))
+_verb("cancel", "Cancel jobs for good; running handlers are interrupted.", _asking("cancel"), destructive=True)
+_verb("pause", "Pause jobs; running handlers are interrupted, and targets are blocked.", _asking("pause"))
+_verb("resume", "Resume paused jobs and jobs held in error, with all their attempts.", _asking("resume"))
 _verb(
     "retry",
-    "Run jobs again: waiting ones now, held ones by resuming them, ended ones as new jobs; asks if one has succeeded.",
+    "Run jobs again: waiting jobs at once, held jobs by resuming them, ended jobs as new (asks if one succeeded).",
     _asking("retry"),
     repeats=True,
 )
@@ -181,7 +181,7 @@ async def _resolve(hf: Holdfast, job_id: UUID, **details: Any) -> None:
 
 _verb(
     "resolve",
-    "Cancel jobs for good because somebody has dealt with them; their targets go on.",
+    "Cancel jobs because somebody has dealt with them; their targets are no longer blocked.",
     _resolve,
     destructive=True,
 )
@@ -191,7 +191,7 @@ _verb(
 @click.argument("job_id", metavar="ID", type=click.UUID)
 @output_option
 def explain(job_id: UUID, output: str) -> None:
-    """Say why a job does not run, in one sentence that names the culprit."""
+    """Explain in one sentence why a job does not run."""
     found = asyncio.run(_explain(job_id))
     if output == "table":
         echo(found.sentence)
@@ -247,7 +247,7 @@ def _no_jobs(config: Config, *, is_new: bool) -> str:
 async def _matching(
     hf: Holdfast, query: str, before: UUID | None, limit: int | None = None
 ) -> AsyncGenerator[ListedJob]:
-    """Jobs that fit, newest first, page by page: all of them, or so many at most."""
+    """Jobs that match, newest first, page by page; at most `limit` of them."""
     ops, left = await hf.operations(), limit
     while left is None or left > 0:
         page = await ops.search(query, before=before, limit=_PAGE if left is None else min(_PAGE, left))

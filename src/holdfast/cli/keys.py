@@ -31,27 +31,28 @@ _COLUMNS = {
     "last_used_at": "LAST USED", "expires_at": "EXPIRES",
 }  # fmt: skip
 
+
 @click.group()
 def keys() -> None:
-    """Who may use the HTTP API, for which tenant, and for what."""
+    """Manage API keys: who may use the HTTP API, for which tenant, and for what."""
 
 
 @keys.command()
 @click.argument("name")
-@click.option("--tenant", default="default", show_default=True, help="Whose jobs the key is for.")
+@click.option("--tenant", default="default", show_default=True, help="Tenant of the key.")
 @click.option(
     "--scope",
     "scopes",
     type=click.Choice(SCOPES),
     multiple=True,
-    help="What it may do; may be repeated. submit and read if not given.",
+    help="What the key may do; may be repeated. submit and read if not given.",
 )
-@click.option("--expires", type=Duration(), metavar="90d", help="For how long it is good; for ever if not given.")
-@click.option("--rate", type=RequestRate(), metavar="50/s", help="Requests per time, per server process.")
-@click.option("--max-waiting", type=Whole(min=0), help="Submits nothing while so many jobs wait.")
+@click.option("--expires", type=Duration(), metavar="90d", help="How long the key is valid; without end if not given.")
+@click.option("--rate", type=RequestRate(), metavar="50/s", help="How many requests per time, in each server process.")
+@click.option("--max-waiting", type=Whole(min=0), help="Refuse submissions while this many jobs of the tenant wait.")
 @output_option
 def create(output: str, **wishes: Any) -> None:
-    """Make a key, and show its secret: this once, it is not kept."""
+    """Make a key and show its secret. The secret is not stored, so it is shown only once."""
 
     async def make() -> tuple[Key, str]:
         async with Holdfast() as hf:
@@ -72,7 +73,7 @@ def create(output: str, **wishes: Any) -> None:
 @click.option("--tenant", help="Only this tenant's.")
 @output_option
 def list_(tenant: str | None, output: str) -> None:
-    """List keys, those that have ended too."""
+    """List keys, including revoked and expired ones."""
 
     async def find() -> Sequence[Key]:
         async with Holdfast() as hf:
@@ -84,15 +85,15 @@ def list_(tenant: str | None, output: str) -> None:
         records = [{**record, "scopes": ", ".join(record["scopes"])} for record in records]
     print_records(records, _COLUMNS, output)
     if not found and output == "table":
-        echo("no keys: the server answers on loopback addresses only, and to everybody there", err=True)
+        echo("no keys: the server answers every caller, but only on loopback addresses", err=True)
 
 
 @keys.command()
 @click.argument("wanted", metavar="KEY")
-@click.option("--overlap", type=Duration(), default="1d", show_default=True, help="How long the old one stays good.")
+@click.option("--overlap", type=Duration(), default="1d", show_default=True, help="How long the old key stays valid.")
 @output_option
 def rotate(wanted: str, overlap: timedelta, output: str) -> None:
-    """Make a key in place of another, which stays good for a while. KEY is its id, or its name."""
+    """Replace a key by a new one. The old one stays valid for a while. KEY is its id or its name."""
 
     async def turn() -> tuple[Key, str]:
         async with Holdfast() as hf:
@@ -106,14 +107,14 @@ def rotate(wanted: str, overlap: timedelta, output: str) -> None:
 @click.argument("wanted", metavar="KEY")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def revoke(wanted: str, yes: bool) -> int:
-    """End a key for good. KEY is its id, or its name.
+    """Revoke a key. KEY is its id or its name. This cannot be undone.
 
-    Within a second it is refused, and open streams and waits end.
+    Within a second the key is refused, and its open streams and waits end.
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("revoke is for good: add --yes")
-        click.confirm(f"revoke key {wanted} for good?", abort=True)
+            raise click.UsageError("revoke cannot be undone: add --yes")
+        click.confirm(f"Revoke key {wanted}? This cannot be undone.", abort=True)
 
     async def end() -> Key:
         async with Holdfast() as hf:
@@ -135,7 +136,7 @@ async def _named(ring: Keys, wanted: str) -> UUID:
     named = [key for key in await ring.list(None) if key.name == wanted]
     found = [key for key in named if _record(key)["state"] in ("good", "replaced")]
     if not found:
-        raise NotFound(f"no key is called {wanted!r}, or it has ended; `holdfast keys list` shows all")
+        raise NotFound(f"no key is called {wanted!r}, or it is no longer valid; `holdfast keys list` shows all")
     if len(found) > 1:
         raise Conflict(f"{len(found)} keys are called {wanted!r}: give the id, {' or '.join(str(k.id) for k in found)}")
     return found[0].id
@@ -145,7 +146,7 @@ def _show_secret(key: Key, secret: str, output: str) -> None:
     if output == "table":
         echo(secret)
         echo(f"key {key.id} ({key.name}) for tenant {key.tenant}: {', '.join(key.scopes)}", err=True)
-        echo("Keep it: it is not shown again.", err=True)
+        echo("Store it now: it is not shown again.", err=True)
     else:
         print_record({**_record(key), "secret": secret}, output)
 

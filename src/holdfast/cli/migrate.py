@@ -1,4 +1,4 @@
-"""`holdfast migrate`: bring the database to this release, or say what stands between."""
+"""`holdfast migrate`: bring the database's schema to this release, or show what is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["migrate"]
 @click.option("--status", "mode", flag_value="status", help="List the steps that were applied and those that were not.")
 @output_option
 def migrate(mode: str | None, output: str) -> int:
-    """Create or upgrade the schema. Safe while workers run, and from many processes at once."""
+    """Create or upgrade the schema. This is safe while workers run, and from many processes at once."""
     match mode:
         case "sql":
             echo(migration_sql(Config.load()))

@@ -10,19 +10,18 @@ from contextlib import suppress
 from holdfast.app import Holdfast
 from holdfast.cli.output import echo
 from holdfast.errors import HoldfastError
-from holdfast.model.names import did_you_mean
-from holdfast.model.scope import Named
+from holdfast.model.names import Named, did_you_mean
 
 __all__ = ["tell_if_unknown"]
 
 _UNKNOWN: dict[Named, str] = {
     "type": "no worker has published the job type {}",
-    "queue": "no jobs stand in the queue {}, and no job type or worker names it",
+    "queue": "the queue {} has no jobs, and no job type or worker uses it",
 }
 
 
 async def tell_if_unknown(hf: Holdfast, kind: Named, name: str) -> None:
-    """Say so if nobody knows the name, and which one may be meant. What was asked for is done, whatever this finds."""
+    """Warn if the name is unknown, and suggest a similar one. The command does its work in any case."""
     with suppress(HoldfastError):
         others = await hf.client.other_names(kind, name)
         if others is not None:

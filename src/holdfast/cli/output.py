@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["age", "as_dict", "echo", "echo_json", "output_option", "print_record", "print_records", "styled"]
 
-#: Wide enough that nothing is cut where nobody looks at a terminal.
+#: Wide enough that nothing is cut if the output is not a terminal.
 _PIPE_WIDTH = 10_000
 
 _STYLES = {
@@ -41,7 +41,7 @@ def output_option(command: Command) -> Command:
         type=click.Choice(["table", "json", "ndjson"]),
         default="table",
         show_default=True,
-        help="How to print.",
+        help="Output format.",
     )(command)
 
 

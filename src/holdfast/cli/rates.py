@@ -14,7 +14,7 @@ __all__ = ["RateType", "RequestRate"]
 
 
 class RateType(click.ParamType):  # type: ignore[type-arg]
-    """So many per time, as in `rate="100/min"`."""
+    """A number per time, as in `rate="100/min"`."""
 
     name = "rate"
 
@@ -29,7 +29,7 @@ class RateType(click.ParamType):  # type: ignore[type-arg]
 
 
 class RequestRate(RateType):
-    """The same for requests, as a number of them per second, which may be given as such."""
+    """The same for requests, as a number per second, which may also be given directly."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # type: ignore[override]
         """How many per second."""

@@ -9,7 +9,9 @@ held. An environment variable would be too short for that, so it is handed on in
 which database it was, too: to import the app may take longer than the leases last, or fail.
 
 Until the new program can hear signals, those that ask it to stop are blocked: the mask outlives `exec`, and so does a
-signal that waits behind it. It would end the new program before that has settled anything.
+signal that waits behind it. It would end the new program before that has settled anything. So would the signal of a
+timer that a handler, or a profiler, has set: timers outlive `exec`, and those who hear them do not. Limits of memory,
+files and time outlive it, too.
 """
 
 from __future__ import annotations
@@ -35,28 +37,39 @@ from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.loops import run
 from holdfast.model.outcome import Outcome
-from holdfast.store.database import Database, Pause
+from holdfast.store.database import Backoff, Database
 from holdfast.store.leases import LeaseStore, Settlement
+from holdfast.store.workers import WorkerStore
 from holdfast.telemetry.events import AttemptEnded
 from holdfast.telemetry.narrator import flush_log, narrate, set_up_logging
 from holdfast.worker.worker import Worker
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows, where no process replaces itself
+    resource = None  # type: ignore[assignment]
 
 __all__ = ["Origin", "Remains", "become_anew", "settle", "take_over"]
 
 _VARIABLE = "HOLDFAST_REMAINS"
 _PATIENCE_SECONDS = 60.0
+_LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_STACK", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CPU")
+#: Descriptors beyond are not looked for.
+_DESCRIPTORS = 65_536
 _log = logging.getLogger("holdfast")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """What the process before left: attempts to settle, and whether it was told to stop."""
+    """What the previous process left: attempts to settle, and whether it was told to stop."""
 
     #: Arguments of `Holdfast`, for the database that the worker used.
     database: dict[str, Any]
     worker: str
     attempts: list[Settlement]
     stopping: bool
+    #: Jobs that stood still while nobody knew who blocked (see `holdfast.worker.surrender`).
+    suspects: dict[UUID, int]
 
 
 class Origin:
@@ -64,6 +77,10 @@ class Origin:
 
     def __init__(self) -> None:
         self.environment = dict(os.environ)
+        # Windows has neither, and is refused later with advice.
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if hasattr(signal, "pthread_sigmask") else set()
+        self._limits = {} if resource is None else {name: _limit(name)[0] for name in _LIMITS}
+        self._inherited = {number for number in range(3, 256) if _is_inherited(number)}
         #: What the app said about its database.
         self.database: dict[str, str | None] = {}
         try:
@@ -75,6 +92,31 @@ class Origin:
         """The app was imported."""
         self.database = {"database_url": config.database_url, "schema": config.schema, "home": str(config.home)}
 
+    def restore_signals(self) -> None:
+        """No timers, nor signals of theirs that wait; blocked are those that were, and those that ask to stop."""
+        for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+            signal.setitimer(timer, 0)
+        timed = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF}
+        signal.pthread_sigmask(signal.SIG_BLOCK, timed)
+        while hasattr(signal, "sigtimedwait") and signal.sigtimedwait(timed, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*self._mask, *SIGNALS})
+
+    def restore_limits(self) -> None:
+        """Of memory, files and time, as far as they may be raised again."""
+        for name, soft in self._limits.items():
+            hard = _limit(name)[1]
+            within = soft if hard == resource.RLIM_INFINITY or 0 <= soft <= hard else hard
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(getattr(resource, name), (within, hard))
+
+    def keep_descriptors(self) -> None:
+        """Descriptors that handlers have made inheritable end with this program."""
+        for number in range(3, min(_DESCRIPTORS, _limit("RLIMIT_NOFILE")[0] if self._limits else _DESCRIPTORS)):
+            if number not in self._inherited:
+                with contextlib.suppress(OSError):
+                    os.set_inheritable(number, False)
+
     def go_back(self) -> None:
         """To the folder, if it is still there."""
         with contextlib.suppress(OSError):
@@ -82,28 +124,32 @@ class Origin:
 
 
 def become_anew(worker: Worker, origin: Origin, *, stopping: Callable[[], bool]) -> NoReturn:
-    """Replace this process by a new run of its own command line. Nothing of it goes on, not even threads."""
+    """Replace this process by a new run of its own command line. Nothing of it continues, not even threads."""
     attempts = [
-        [str(job_id), attempt, dataclasses.asdict(outcome), duration_ms, excerpt]
-        for job_id, attempt, outcome, duration_ms, excerpt in worker.stuck
+        {**left._asdict(), "job_id": str(left.job_id), "outcome": dataclasses.asdict(left.outcome)}
+        for left in worker.stuck
     ]
-    # Perhaps the main thread is blocked for ever in writing to one of them.
+    # The main thread may be blocked forever in a write to one of them.
     in_time(_flush, flush_log)
+    origin.restore_limits()
+    origin.keep_descriptors()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         # Asked last: a signal that this program has heard does not reach the next one.
         remains = {
             "database": origin.database, "worker": worker.id, "stopping": stopping(), "attempts": attempts,
+            "suspects": {str(job_id): times for job_id, times in worker.suspects.items()},
         }  # fmt: skip
         environment = {**origin.environment, _VARIABLE: str(_written(json.dumps(remains).encode()))}
         origin.go_back()
+        origin.restore_signals()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def take_over() -> Remains | None:
-    """What the process before left, if this one replaces another. Asked once: it is then forgotten."""
+    """What the previous process left, if this one replaces another. The first call forgets it."""
     number = os.environ.pop(_VARIABLE, None)
     if number is None:
         return None
@@ -117,11 +163,23 @@ def take_over() -> Remains | None:
         database=found["database"],
         worker=found["worker"],
         stopping=found["stopping"],
+        suspects={UUID(job_id): times for job_id, times in found.get("suspects", {}).items()},
         attempts=[
-            (UUID(job_id), attempt, Outcome(**outcome), duration_ms, excerpt)
-            for job_id, attempt, outcome, duration_ms, excerpt in found["attempts"]
+            Settlement(**{**left, "job_id": UUID(left["job_id"]), "outcome": Outcome(**left["outcome"])})
+            for left in found["attempts"]
         ],
     )
+
+
+def _is_inherited(number: int) -> bool:
+    try:
+        return os.get_inheritable(number)
+    except OSError:
+        return False
+
+
+def _limit(name: str) -> tuple[int, int]:
+    return resource.getrlimit(getattr(resource, name))
 
 
 def _flush() -> None:
@@ -144,7 +202,7 @@ def _written(content: bytes) -> int:
 
 
 def settle(remains: Remains) -> None:
-    """Settle what was left. Where the database stays away, the leases lapse in the end."""
+    """Settle what was left. If the database stays away, the leases lapse."""
     hf = Holdfast(**remains.database)
     set_up_logging(hf.config.log_format, hf.config.log_level)
     run(_settle_patiently(hf, remains), hf.config.event_loop)
@@ -152,7 +210,7 @@ def settle(remains: Remains) -> None:
 
 async def _settle_patiently(hf: Holdfast, remains: Remains) -> None:
     end = time.monotonic() + _PATIENCE_SECONDS
-    pause = Pause()
+    pause = Backoff()
     while True:
         try:
             states = await _settle(hf, remains)
@@ -161,12 +219,13 @@ async def _settle_patiently(hf: Holdfast, remains: Remains) -> None:
             if time.monotonic() > end:
                 raise
             await asyncio.sleep(pause.seconds())
-    for (job_id, attempt, outcome, *_), state, ending in zip(remains.attempts, *states, strict=True):
+    for left, state, ending in zip(remains.attempts, *states, strict=True):
         if ending is not None:
             narrate(ending)
         else:
-            level = logging.INFO if outcome.kind in ("released", "success") else logging.WARNING
-            _log.log(level, "ended with its process: %s attempt %s %s → %s", job_id, attempt, outcome.kind, state)
+            kind = left.outcome.kind
+            level = logging.INFO if kind in ("released", "success") else logging.WARNING
+            _log.log(level, "ended with its process: %s attempt %s %s → %s", left.job_id, left.attempt, kind, state)
 
 
 async def _settle(hf: Holdfast, remains: Remains) -> tuple[list[str | None], list[AttemptEnded | None]]:
@@ -178,9 +237,9 @@ async def _settle(hf: Holdfast, remains: Remains) -> tuple[list[str | None], lis
             states = await store.settle_singly(remains.attempts)
             # Also what it claimed in its last moments without learning of it. If that fails, those leases lapse.
             with contextlib.suppress(HoldfastError):
-                known = [entry[0] for entry, state in zip(remains.attempts, states, strict=True) if state is None]
-                await store.release_unheard(known, await store.claim_mark())
-                await database.value("unregister_worker", remains.worker)
+                known = [entry.job_id for entry, state in zip(remains.attempts, states, strict=True) if state is None]
+                await store.hand_back_unheard(known, await store.claim_mark())
+                await WorkerStore(database).unregister(remains.worker)
             return states, await store.endings(remains.attempts, states)
         finally:
             await database.close()

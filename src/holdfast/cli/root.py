@@ -29,10 +29,10 @@ _MODULES = {
     "enqueue": "enqueue",
     "jobs": "jobs",
     "targets": "targets",
-    "queues": "scopes",
-    "types": "scopes",
-    "lanes": "scopes",
-    "tenants": "scopes",
+    "queues": "subjects",
+    "types": "subjects",
+    "lanes": "subjects",
+    "tenants": "subjects",
     "drain": "drain",
     "keys": "keys",
     "audit": "audit",
@@ -43,7 +43,7 @@ _MODULES = {
 
 
 class _Root(click.Group):
-    """A group whose errors are one line and an exit code, whoever raises them."""
+    """A group that turns every error into one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The names of all commands."""
@@ -65,7 +65,7 @@ class _Root(click.Group):
             echo("aborted", err=True)
             code = Exit.INTERRUPTED
         except BrokenPipeError:
-            # Whoever read our output has had enough; do not stumble again when the interpreter flushes.
+            # The reader of our output has closed it; do not fail again when the interpreter flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = Exit.FAILED
         except Exception as error:  # noqa: BLE001 - whatever a command raises ends here, in one line
@@ -78,7 +78,7 @@ class _Root(click.Group):
 def holdfast() -> None:
     """Durable background jobs on PostgreSQL.
 
-    Without HOLDFAST_DATABASE_URL, a PostgreSQL of its own runs in the folder HOLDFAST_HOME (.holdfast).
+    Without HOLDFAST_DATABASE_URL, Holdfast runs its own PostgreSQL in the folder HOLDFAST_HOME (.holdfast).
     `holdfast up` starts everything; `holdfast config` lists every setting.
     """
     provenance.set((socket.gethostname(), None))

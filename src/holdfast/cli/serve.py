@@ -22,14 +22,14 @@ _log = logging.getLogger("holdfast.web")
 
 
 @click.command()
-@click.option("--host", help="127.0.0.1 if not given; others need keys.")
-@click.option("--port", type=Whole(0, 65535), help="8080 if not given; 0 takes a free one.")
+@click.option("--host", help="Address; 127.0.0.1 if not given. Other addresses need keys.")
+@click.option("--port", type=Whole(0, 65535), help="Port; 8080 if not given, 0 for a free one.")
 @click.option("--no-maintenance", is_flag=True, help="Leave maintenance to other processes.")
 @click.option("--descriptor", type=int, hidden=True)
 def serve(host: str | None, port: int | None, no_maintenance: bool, descriptor: int | None) -> int:
-    """Serve HTTP: /jobs and what belongs to them, /metrics, /livez, /readyz, /openapi.json.
+    """Serve the HTTP API: /jobs, /ops, /metrics, /livez, /readyz, /openapi.json.
 
-    Without keys (`holdfast keys create`) it serves on loopback addresses only.
+    Without keys (`holdfast keys create`) it serves only on loopback addresses.
     """
     tell_unknown_variables()
     server_module = web()

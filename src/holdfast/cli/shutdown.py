@@ -1,4 +1,4 @@
-"""When a process is to stop, whoever says so: a signal, or the parent that holds its leash.
+"""When a process has to stop: on a signal, or when the parent that holds its leash says so.
 
 A process on its own drains at the first SIGTERM, SIGINT or SIGHUP, hurries at the second, and ends at once at the
 third, even if its event loop is blocked. One on a leash obeys its parent: a Ctrl-C reaches every process of the
@@ -35,9 +35,9 @@ LEASH = "HOLDFAST_LEASH"
 DRAIN, HURRY = b"d", b"h"
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _LAST_LEVEL = 2
-#: How long what is left behind may take at the end: tasks that ignore being cancelled, threads.
+#: How long the rest may take at the end: threads, and tasks that ignore that they were canceled.
 _EXIT_SECONDS = 10.0
-#: How long log lines, and others that may take for ever, are waited for when a process ends at once.
+#: How long to wait for log lines, and for calls that may never return, when a process ends at once.
 _FLUSH_SECONDS = 1.0
 
 _log = logging.getLogger("holdfast")
@@ -69,7 +69,7 @@ def asked_early() -> bool:
 class Shutdown:
     """Calls `stop` when this process is to drain, and again when it is to hurry.
 
-    Until something is attached there is nothing to drain: the task that made this is cancelled.
+    Until something is attached there is nothing to drain: the task that made this is canceled.
     """
 
     def __init__(self) -> None:
@@ -140,9 +140,9 @@ class Shutdown:
 
 
 def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]], event_loop: str = "auto") -> int:
-    """Run a command that lasts; being told to stop before it really began is no failure."""
+    """Run a long-running command. Being told to stop before it really began is not a failure."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows cannot tell a process to drain
-        advice = "from here, jobs can be enqueued and watched"
+        advice = "on this system you can enqueue and watch jobs"
         raise HoldfastError(f"workers and servers run on Linux and macOS only; {advice}")
 
     async def main() -> int:
@@ -162,7 +162,7 @@ def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]], event_l
 
 
 def in_time(*works: Callable[[], object]) -> None:
-    """Do something that may take for ever, and wait for a moment only."""
+    """Call something that may never return, and wait only for a moment."""
     end = time.monotonic() + _FLUSH_SECONDS
     threads = [threading.Thread(target=work, daemon=True) for work in works]
     with contextlib.suppress(RuntimeError):  # no more threads can be had
@@ -173,8 +173,8 @@ def in_time(*works: Callable[[], object]) -> None:
 
 
 def _exit_soon(code: int) -> None:
-    """End the process, should something that was left behind keep it from ending."""
+    """End the process, even if something that it left behind keeps it from ending."""
     time.sleep(_EXIT_SECONDS)
-    in_time(lambda: _log.warning("something that was left behind does not end; the process does"))
+    in_time(lambda: _log.warning("the process ends, although something that it started does not"))
     in_time(logging.shutdown)
     os._exit(code)

@@ -1,4 +1,4 @@
-"""`holdfast targets`: which targets have open jobs, what blocks them, and who waits."""
+"""`holdfast targets`: targets with open jobs, and what blocks them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import click
 
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
-from holdfast.cli.scopes import asked
+from holdfast.cli.subjects import asked
 from holdfast.client.operations import Operations
-from holdfast.model.scope import Target
+from holdfast.model.subject import Target
 
 __all__ = ["targets"]
 
@@ -22,14 +22,14 @@ _COLUMNS = {
 
 @click.group()
 def targets() -> None:
-    """Which targets have open jobs, what blocks them, and who waits."""
+    """Show targets with open jobs, and what blocks them."""
 
 
 @targets.command("list")
-@click.option("--blocked", is_flag=True, help="Only those whose head is paused or in error.")
+@click.option("--blocked", is_flag=True, help="Only targets whose head is paused or in error.")
 @click.option("--tenant", help="Only this tenant's.")
 @click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
-@click.option("--after", metavar="TARGET", help="Those behind this one: the next page; needs --tenant.")
+@click.option("--after", metavar="TARGET", help="Start after this target, for the next page; needs --tenant.")
 @output_option
 def list_(tenant: str | None, limit: int, after: str | None, output: str, *, blocked: bool) -> None:
     """List targets with the job at their head."""
@@ -62,7 +62,7 @@ def list_(tenant: str | None, limit: int, after: str | None, output: str, *, blo
 @click.option("--tenant", default="default", show_default=True, help="Whose it is.")
 @output_option
 def show(target: str, tenant: str, output: str) -> None:
-    """Show a target, the job at its head, and the first ones behind it."""
+    """Show a target, the job at its head, and the first jobs behind it."""
     found = asked(lambda ops: ops.target(target, tenant=tenant))
     print_record(as_dict(found), output)
 

@@ -22,7 +22,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.board import Board
-from holdfast.cli.children import Child
+from holdfast.cli.children import ChildCommand
 from holdfast.cli.failures import Exit
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo
@@ -39,14 +39,14 @@ _DEMO = "holdfast.cli.demo:hf"
 
 
 @click.command()
-@app_option(required=False, description="The app whose jobs are run; without it, a demo with a load.")
-@click.option("--host", help="127.0.0.1 if not given; others need keys.")
-@click.option("--port", type=Whole(0, 65535), help="8080 if not given; 0 takes a free one.")
+@app_option(required=False, description="The app whose jobs to run; a demo with a load if not given.")
+@click.option("--host", help="Address; 127.0.0.1 if not given. Other addresses need keys.")
+@click.option("--port", type=Whole(0, 65535), help="Port; 8080 if not given, 0 for a free one.")
 def up(app_name: str | None, host: str | None, port: int | None) -> int:
     """Start everything: the database, the schema, the HTTP server and a worker.
 
-    Without HOLDFAST_DATABASE_URL a PostgreSQL of its own runs in the folder HOLDFAST_HOME (.holdfast).
-    Ctrl-C drains; a second one interrupts what still runs.
+    Without HOLDFAST_DATABASE_URL, this runs its own PostgreSQL in the folder HOLDFAST_HOME (.holdfast).
+    Ctrl-C drains; a second Ctrl-C interrupts running jobs.
     """
     tell_unknown_variables()
     hf = load_app(app_name or _DEMO)
@@ -64,13 +64,13 @@ class _Everything:
 
     def __init__(self, hf: Holdfast, app_name: str | None, listener: socket.socket, url: str) -> None:
         self._hf, self._app_name, self._url = hf, app_name, url
-        # A demo on a terminal shows a board; whoever chose a form of log lines wants to see them.
+        # A demo on a terminal shows a board, unless the user chose a format of log lines and so wants to see them.
         shows_board = app_name is None and sys.stdout.isatty() and hf.config.origins["log_format"] == "default"
         self._board = Board(hf, url) if shows_board else None
         environment = _environment(hf) | ({"HOLDFAST_LOG_FORMAT": "json"} if shows_board else {})
         hear = self._board.hear if self._board else None
         number = listener.fileno()
-        self._server = Child(
+        self._server = ChildCommand(
             "server",
             ["serve", "--descriptor", str(number)],
             environment=environment,
@@ -78,7 +78,7 @@ class _Everything:
             hear=hear,
             grace_seconds=hf.config.shutdown_grace_period_seconds,
         )
-        self._worker = Child(
+        self._worker = ChildCommand(
             "worker",
             ["worker", "--app", app_name or _DEMO],
             environment=environment,
@@ -116,9 +116,9 @@ class _Everything:
                 task.cancel()
             await asyncio.gather(waiting, *extras, return_exceptions=True)
             if self._board is None:
-                echo("draining; Ctrl-C again interrupts what still runs")
+                echo("draining; press Ctrl-C again to interrupt running jobs")
             else:
-                self._board.say("draining; Ctrl-C again interrupts what still runs")
+                self._board.say("draining; press Ctrl-C again to interrupt running jobs")
             self._worker.drain()
             codes = [await worker]
             self._server.drain()
@@ -148,7 +148,7 @@ class _Everything:
 
 
 def hints(url: str, environment: Mapping[str, str]) -> list[str]:
-    """Commands to try, which can be pasted as a whole into any shell: they need nothing that was set in this one."""
+    """Commands to try. They can be pasted into any shell and need nothing that was set in this one."""
     body = '{"jobType": "demo.email", "payload": {"to": "ada@example.com"}}'
     post = ["curl", "-s", f"{url}/jobs", "-H", "content-type: application/json", "-d", body]
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -163,13 +163,13 @@ def hints(url: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _origins(hf: Holdfast) -> dict[str, str]:
-    """What another shell has to be told: where the home is, and the schema; a URL may have a password in it."""
+    """What another shell needs: the home and the schema. The URL is left out, because it may have a password."""
     named = {"home": str(hf.config.home.resolve()), "schema": hf.config.schema}
     return {f"HOLDFAST_{name.upper()}": value for name, value in named.items() if hf.config.origins[name] != "default"}
 
 
 def _command() -> str:
-    """How this very program is called from the folder where it was started."""
+    """How this program is called from the folder in which it was started."""
     called = Path(sys.argv[0])
     if called.name != "holdfast" or shutil.which("holdfast") == str(called.absolute()):
         return "holdfast"
@@ -177,7 +177,7 @@ def _command() -> str:
 
 
 def _environment(hf: Holdfast) -> dict[str, str]:
-    """What an app was told in code about its database, for the children, which may not have that code."""
+    """What the app's code says about its database, for the children, which may not have that code."""
     config = hf.config
     given = {"database_url": config.database_url, "schema": config.schema, "home": config.home.resolve()}
     return {
@@ -188,7 +188,7 @@ def _environment(hf: Holdfast) -> dict[str, str]:
 
 
 async def _is_ready(url: str) -> bool:
-    """Whether the server says so. It may be cancelled at any moment, which a thread could not."""
+    """Whether the server says so. It may be canceled at any moment, which a thread could not."""
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(5):

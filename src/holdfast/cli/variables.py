@@ -1,4 +1,4 @@
-"""Says on standard error which variables look like settings and are none: nobody reads a misspelt one."""
+"""Warns on standard error about variables that look like settings but are not: a misspelt one has no effect."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["tell_unknown_variables"]
 
 _PREFIX = "HOLDFAST_"
 _SETTINGS = frozenset(entry.variable.removeprefix(_PREFIX) for entry in ENTRIES)
-#: What Holdfast's own processes, the setup, and the tests of users and of Holdfast are told.
+#: Variables of Holdfast's own processes, of the setup, and of tests.
 _OTHERS = re.compile(r"HOLDFAST_(LEASH|REMAINS|SETUP|(TEST|CHAOS)_\w+)")
-#: What Kubernetes and Docker tell every container about a service whose name begins with "holdfast".
+#: Variables that Kubernetes and Docker set in every container for a service whose name begins with "holdfast".
 _SERVICES = re.compile(r"HOLDFAST_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?=|PORT_\d+_(TCP|UDP)(_\w+)?=|PORT=(tcp|udp)://)")
 
 
 def tell_unknown_variables(environment: Mapping[str, str] | None = None) -> None:
-    """Name each of them, and the setting that may be meant. A child leaves that to the process that started it."""
+    """Name each of them, and suggest the setting that may be meant. A child leaves this to its parent."""
     environment = os.environ if environment is None else environment
     if LEASH in environment:
         return

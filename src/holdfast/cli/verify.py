@@ -1,4 +1,4 @@
-"""`holdfast verify`: the invariants, checked over the live database."""
+"""`holdfast verify`: check the invariants on the live database."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["verify"]
 
 
 @click.command()
-@click.option("--limit", type=Whole(1), default=100, show_default=True, help="Most offences per invariant.")
+@click.option("--limit", type=Whole(1), default=100, show_default=True, help="Most violations to list per invariant.")
 @output_option
 def verify(limit: int, output: str) -> int:
-    """Check the invariants over the live database; exits 1 and names the jobs that offend."""
+    """Check the invariants on the live database. Exits 1 and names the jobs that violate one."""
     offences = asyncio.run(_verify(limit))
     records = [{"invariant": rule, "job_id": job_id, "detail": detail} for rule, job_id, detail in offences]
     print_records(records, {"invariant": "INVARIANT", "job_id": "JOB", "detail": "DETAIL"}, output)

@@ -9,12 +9,13 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, NoReturn
+from uuid import UUID
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
-from holdfast.cli.children import Child
+from holdfast.cli.children import ChildCommand
 from holdfast.cli.durations import Duration
 from holdfast.cli.failures import Exit
 from holdfast.cli.numbers import Number, Whole
@@ -35,20 +36,20 @@ def _names(_context: click.Context, _parameter: click.Parameter, text: str | Non
 
 
 @click.command()
-@app_option(required=True, description="The app whose jobs are run.")
+@app_option(required=True, description="The app whose jobs to run.")
 @click.option("--lanes", metavar="fast=3,general=5", help="Slots per lane, in each process.")
 @click.option("--queues", metavar="A,B", callback=_names, help="Only these queues.")
 @click.option("--types", metavar="A,B", callback=_names, help="Only these job types.")
 @click.option("--tenants", metavar="A,B", callback=_names, help="Only these tenants.")
-@click.option("--processes", type=Whole(1, 256), default=1, show_default=True, help="How many processes.")
+@click.option("--processes", type=Whole(1, 256), default=1, show_default=True, help="Number of processes.")
 @click.option(
     "--batch-size",
     type=Whole(1, 1000),
-    help="Jobs per claim ahead of the slots, 20 if not given; very short ones are claimed up to 40 batches ahead.",
+    help="Jobs per claim ahead of the slots; 20 if not given. Very short jobs are claimed up to 40 batches ahead.",
 )
-@click.option("--poll-interval", type=Duration(), metavar="1s", help="Time between looks for work; 1s if not given.")
+@click.option("--poll-interval", type=Duration(), metavar="1s", help="Time between polls for work; 1s if not given.")
 @click.option("--burst", is_flag=True, help="Exit when nothing is left to do.")
-@click.option("--no-maintenance", is_flag=True, help="Leave it to other processes to move jobs that wait.")
+@click.option("--no-maintenance", is_flag=True, help="Leave maintenance to other processes.")
 @click.option("--stuck-after", type=Number(0), hidden=True)
 def worker(
     app_name: str,
@@ -61,7 +62,7 @@ def worker(
 ) -> int:
     """Run the jobs of an app until told to stop.
 
-    SIGTERM or Ctrl-C drains: running jobs may finish. A second one interrupts them.
+    SIGTERM or Ctrl-C drains: running jobs may finish. A second signal interrupts them.
     """
     origin, remains = Origin(), take_over()
     if remains is not None:
@@ -81,14 +82,18 @@ def worker(
     if processes > 1:
         grace = hf.config.shutdown_grace_period_seconds
         return run_until_told(lambda shutdown: _supervise(shutdown, processes, grace, burst=options["burst"]))
-    return run_until_told(lambda shutdown: _work(hf, shutdown, origin, options), hf.config.event_loop)
+    suspects = {} if remains is None else remains.suspects
+    return run_until_told(lambda shutdown: _work(hf, shutdown, origin, suspects, options), hf.config.event_loop)
 
 
-async def _work(hf: Holdfast, shutdown: Shutdown, origin: Origin, options: dict[str, Any]) -> int:
+async def _work(
+    hf: Holdfast, shutdown: Shutdown, origin: Origin, suspects: dict[UUID, int], options: dict[str, Any]
+) -> int:
     started: list[Worker] = []
 
     async def begin(new: Worker) -> None:
         started.append(new)
+        new.suspects = suspects
         shutdown.attach(new.drain)
         new.replace = lambda: become_anew(new, origin, stopping=lambda: shutdown.noticed)
         new.abandon = lambda: _abandon(new, origin, shutdown)
@@ -104,12 +109,12 @@ async def _work(hf: Holdfast, shutdown: Shutdown, origin: Origin, options: dict[
 
 
 def _is_to_go_on(worker: Worker, shutdown: Shutdown) -> bool:
-    """Whether this process has something left to settle, or nobody has asked it to stop."""
+    """Whether this process has something left to settle, or was not asked to stop."""
     return bool(worker.stuck) or (worker.to_be_replaced and not shutdown.noticed)
 
 
 def _abandon(worker: Worker, origin: Origin, shutdown: Shutdown) -> NoReturn:
-    """In another thread: the event loop is blocked, and the jobs are settled but for those that are stuck."""
+    """In another thread: the event loop is blocked, and all jobs are settled except the stuck ones."""
     if _is_to_go_on(worker, shutdown):
         _replace(worker, origin, shutdown)
     in_time(logging.shutdown)
@@ -124,11 +129,11 @@ def _replace(worker: Worker, origin: Origin, shutdown: Shutdown) -> NoReturn:
 
 
 def _fail(fault: Exception) -> NoReturn:
-    """From any thread: this process cannot go on, nor be replaced, as after a deployment that removed its Python.
+    """From any thread: this process can neither continue nor be replaced; a deployment may have removed its Python.
 
-    What is stuck ends with it, and is found by its lease. Whoever started the process can start another one.
+    Stuck jobs end with it, and are found by their leases. A service manager can start another process.
     """
-    in_time(lambda: _log.error("the worker cannot be replaced, and ends: %s", fault))
+    in_time(lambda: _log.error("the worker process cannot be replaced, and ends: %s", fault))
     in_time(logging.shutdown)
     os._exit(Exit.FAILED)
 
@@ -140,12 +145,13 @@ def _progress(hf: Holdfast) -> AbstractContextManager[None]:
 
 
 async def _supervise(shutdown: Shutdown, processes: int, grace: float, *, burst: bool) -> int:
-    """Keep so many children alive, each a run of this very command with one process."""
+    """Keep this number of children alive. Each runs this command with one process."""
     # In a burst a child that ended in good order is done, and one without database will not find any.
     final_codes = (Exit.OK, Exit.USAGE, Exit.UNREACHABLE) if burst else (Exit.USAGE,)
     arguments = [*sys.argv[1:], "--processes", "1"]
     children = [
-        Child(f"worker {n}", arguments, final_codes=final_codes, grace_seconds=grace) for n in range(1, processes + 1)
+        ChildCommand(f"worker {n}", arguments, final_codes=final_codes, grace_seconds=grace)
+        for n in range(1, processes + 1)
     ]
     shutdown.at_last.extend(child.kill for child in children)
 

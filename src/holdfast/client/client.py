@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -30,11 +30,12 @@ from holdfast.errors import (
 )
 from holdfast.model.filters import Filters
 from holdfast.model.ids import new_job_ids
-from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
+from holdfast.model.job import Attempt, Enqueued, Job, JobEvent, ListedJob
+from holdfast.model.names import Named
 from holdfast.model.options import Intent, Options, engine_options
 from holdfast.model.progress import Item
-from holdfast.model.scope import Named
-from holdfast.store.jobs import JobStore
+from holdfast.store.groups import Groups
+from holdfast.store.jobs import JobStore, plain_intent
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import JobEnqueued
 
@@ -76,8 +77,11 @@ class Client:
         bus: Bus | None = None,
         middleware: Sequence[EnqueueMiddleware] = (),
         acceptance: Acceptance | None = None,
+        groups: Groups | None = None,
     ) -> None:
+        """With `groups`, calls that record one job each share statements."""
         self._store, self._registry = store, registry
+        self._groups = groups
         self._bus = bus or Bus()
         self._middleware = middleware
         self._acceptance = acceptance
@@ -97,11 +101,15 @@ class Client:
         acceptance = Acceptance(self._store, self._registry, self._bus)
         return Client(self._store, self._registry, bus=self._bus, middleware=self._middleware, acceptance=acceptance)
 
+    @property
+    def enqueues_from_threads(self) -> bool:
+        """Whether `enqueue` may run in a thread without an event loop, which it blocks. Middleware may need a loop."""
+        return self._groups is not None and self._acceptance is None and not self._middleware
+
     async def enqueue(self, job_type: str, payload: Any = None, **options: Unpack[Options]) -> JobRef:
         """Record one job. A key that has a job of another type or payload raises KeyConflict."""
         if not options and self._is_unobserved and isinstance(job_type, str) and 0 < len(job_type) <= _LONGEST_TYPE:
-            (ref,) = await self._store_alike(job_type, [payload])
-            return ref
+            return await self._store_plain(job_type, payload)
         (ref,) = await self._record([(job_type, payload, options)])
         if ref.outcome == "conflict":
             raise _conflict(options.get("idempotency_key"), ref.id)
@@ -163,17 +171,34 @@ class Client:
         """Whether nobody but the database is to hear of what is recorded."""
         return not self._middleware and self._acceptance is None and not self._bus.hears(JobEnqueued)
 
+    async def _store_plain(self, job_type: str, payload: Any) -> JobRef:
+        """The same as below for one job without options, with as little as possible made for it."""
+        encode, queue = self._way_in(job_type)
+        intent = plain_intent(job_type, encode({} if payload is None else payload), queue)
+        return JobRef(job_type, await self._store_one(intent))
+
+    async def _store_one(self, intent: Intent) -> Enqueued:
+        if self._groups is not None:
+            return await self._groups.enqueue_one(intent)
+        (answer,) = await self._store.enqueue([intent])
+        return answer
+
     async def _store_alike(self, job_type: str, payloads: list[Any]) -> list[JobRef]:
-        """The same as below for jobs of one type without options, with as little as possible made for each."""
-        known = self._registry.get(job_type)
-        encode = partial(encode_plain, job_type) if known is None else known.payload.encode
+        """The same for jobs of one type."""
+        encode, queue = self._way_in(job_type)
         texts = [encode({} if payload is None else payload) for payload in payloads]
-        queue = None if known is None or known.queue == "default" else known.queue
         refs: list[JobRef] = []
         for start in range(0, len(texts), BATCH):
             answers = await self._store.enqueue_alike(job_type, texts[start : start + BATCH], queue=queue)
             refs += [JobRef(job_type, answer) for answer in answers]
         return refs
+
+    def _way_in(self, job_type: str) -> tuple[Callable[[Any], str], str | None]:
+        """How payloads of a type are written, and its queue where that is not the usual one."""
+        known = self._registry.get(job_type)
+        if known is None:
+            return partial(encode_plain, job_type), None
+        return known.payload.encode, None if known.queue == "default" else known.queue
 
     async def _record(self, asked: list[Asked]) -> list[JobRef]:
         """Record jobs, through all middleware, the first one outermost."""
@@ -185,7 +210,7 @@ class Client:
         refs = await record([NewJob(kind, _read(payload), dict(options)) for kind, payload, options in asked])
         answered = len(refs) if isinstance(refs, list) else 0
         if answered != len(asked):
-            raise HoldfastError(f"{len(asked)} jobs were to be recorded, and middleware answered for {answered}")
+            raise HoldfastError(f"{len(asked)} jobs were to be recorded, but middleware answered for {answered}")
         return refs
 
     async def _store_new(self, jobs: list[NewJob]) -> list[JobRef]:
@@ -196,8 +221,11 @@ class Client:
         answered = await self._acceptance.answers(intents) if self._acceptance is not None else {}
         new = [intent for place, intent in enumerate(intents) if place not in answered] if answered else intents
         answers: list[Enqueued] = []
-        for start in range(0, len(new), BATCH):
-            answers += await self._store.enqueue(new[start : start + BATCH])
+        if len(new) == 1:
+            answers.append(await self._store_one(new[0]))
+        else:
+            for start in range(0, len(new), BATCH):
+                answers += await self._store.enqueue(new[start : start + BATCH])
         for place in sorted(answered):
             answers.insert(place, answered[place])
         if self._bus.hears(JobEnqueued):
@@ -226,7 +254,7 @@ class Client:
 
     def _intent(self, job_id: UUID, job_type: str, payload: Any, options: Mapping[str, Any]) -> Intent:
         if not isinstance(job_type, str) or not job_type:
-            raise InvalidInput("a job type must be a text that is not empty")
+            raise InvalidInput("a job type must be a non-empty string")
         if len(job_type) > _LONGEST_TYPE:
             raise InvalidInput(f"a job type must have 1 to {_LONGEST_TYPE} characters")
         known = self._registry.get(job_type)
@@ -277,7 +305,7 @@ class Client:
         """Ended attempts of a job, oldest first; the next page is `after` the last one's number."""
         return await self._store.attempts(_uuid(job_id), after=_count("after", after), limit=_limit(limit))
 
-    async def events(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[Event]:
+    async def events(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[JobEvent]:
         """The rarer moves of a job, oldest first; the next page is `after` as many as were read so far."""
         return await self._store.events(_uuid(job_id), after=_count("after", after), limit=_limit(limit))
 
@@ -344,7 +372,7 @@ class Client:
 
     async def _request(self, verb: str, job_id: JobId, by: str | None, reason: str | None) -> UUID:
         wanted = _uuid(job_id)
-        ((_, outcome, created),) = await self._store.request(verb, [wanted], by=by, note=reason, tenant=None)
+        ((_, outcome, created),) = await self._store.request(verb, [wanted], by=by, reason=reason, tenant=None)
         judge(verb, wanted, outcome)
         return created if outcome == "new-job" and created is not None else wanted
 
@@ -391,7 +419,7 @@ def judge(verb: str, job_id: UUID, outcome: str) -> None:
         case "not-found":
             raise NotFound(f"there is no job {job_id}")
         case "already-final":
-            raise AlreadyFinal(f"job {job_id} has ended; it cannot be changed any more")
+            raise AlreadyFinal(f"job {job_id} has ended and can no longer be changed")
         case "not-possible" | "not-held":
             raise Conflict(f"job {job_id} is in a state that does not allow to {verb} it")
 

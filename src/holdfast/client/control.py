@@ -18,10 +18,10 @@ from holdfast.store.keys import KeyStore
 from holdfast.store.submissions import PATIENCE_SECONDS, Submissions, patience_seconds
 from holdfast.store.tenancy import Ended, PublicJob, StoredItem, TenancyStore
 
-__all__ = ["Control", "Ended", "PublicJob", "StoredItem"]
+__all__ = ["ControlPlane", "Ended", "PublicJob", "StoredItem"]
 
 
-class Control:
+class ControlPlane:
     """The verbs of the control plane, over a database in the role `client`."""
 
     def __init__(self, database: Database, client: Client) -> None:
@@ -82,10 +82,10 @@ class Control:
         return items, more
 
     async def request(
-        self, caller: Caller, verb: str, job_id: UUID, *, note: str | None = None, target: str | None = None
+        self, caller: Caller, verb: str, job_id: UUID, *, reason: str | None = None, target: str | None = None
     ) -> None:
         """Ask that a job be canceled, paused, resumed, released or deleted."""
-        answer = await self._store.request(caller, verb, job_id, note=note, target=target)
+        answer = await self._store.request(caller, verb, job_id, reason=reason, target=target)
         judge(verb, job_id, answer)
 
     async def waiting(self, caller: Caller, up_to: int) -> int:

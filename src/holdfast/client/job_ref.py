@@ -11,7 +11,7 @@ __all__ = ["JobRef"]
 
 
 class JobRef:
-    """A recorded job: its id, type and the state it was recorded in (or found in, when it existed)."""
+    """A recorded job: its id, its type, and its state when it was recorded (or found, if it existed)."""
 
     __slots__ = ("id", "outcome", "state", "type")
 
@@ -29,7 +29,7 @@ class JobRef:
 
     @property
     def status(self) -> Status:
-        """What clients are told of the state."""
+        """What clients see of the state."""
         return public_status(self.state)
 
     def __repr__(self) -> str:

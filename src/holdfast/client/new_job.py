@@ -13,7 +13,7 @@ __all__ = ["EnqueueMiddleware", "NewJob", "Record"]
 
 @dataclass(slots=True)
 class NewJob:
-    """What somebody asked for, not checked yet: type, payload and options, which middleware may change."""
+    """A job that is to be recorded and is not checked yet. Middleware may change its type, payload and options."""
 
     type: str
     payload: Any = None

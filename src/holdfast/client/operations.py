@@ -15,7 +15,7 @@ from holdfast.client.keyring import Keys
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
-from holdfast.model.job import Attempt, Event, Job, ListedJob
+from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.query import parse_query
 from holdfast.store.browse import BrowseStore, Page
 from holdfast.store.database import Database
@@ -48,7 +48,7 @@ class Operations(Steering):
             return await self._found.search(tree, tenant=tenant, before=before, limit=limit, visit=VISITED)
 
     async def job(self, job_id: UUID, *, tenant: str | None = None) -> Job:
-        """Everything that is known of a job."""
+        """Everything about a job."""
         job = await self._store.job(job_id, tenant)
         if job is None:
             raise NotFound(f"there is no job {job_id}")
@@ -70,7 +70,7 @@ class Operations(Steering):
 
     async def events(
         self, job_id: UUID, *, tenant: str | None = None, after: int = 0, limit: int = 50
-    ) -> tuple[Sequence[Event], bool]:
+    ) -> tuple[Sequence[JobEvent], bool]:
         """The rarer moves of a job, oldest first, behind the first so many; and whether there are more."""
         await self._refuse_unknown(job_id, tenant)
         return await self._store.events(job_id, tenant, after=after, limit=limit)

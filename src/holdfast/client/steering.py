@@ -14,7 +14,18 @@ from holdfast.client.client import judge
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.model.limits import Rate
-from holdfast.model.scope import Control, Drain, Explanation, Kind, Lane, LimitChanges, Queue, Target, Tenant, Type
+from holdfast.model.subject import (
+    Decision,
+    Draining,
+    Explanation,
+    Kind,
+    Lane,
+    LimitChanges,
+    Queue,
+    Target,
+    Tenant,
+    Type,
+)
 from holdfast.store.database import Database
 from holdfast.store.steering import Place, SteeringStore, TargetPage
 
@@ -53,7 +64,7 @@ class Steering:
         resume it. Tenants are told neither who of these paused something nor why, unless the reason is `public`.
         """
         return await self._steering.pause(
-            kind, name, by=by, note=reason, by_key=by_key, by_tenant=tenant, public=public
+            kind, name, by=by, reason=reason, by_key=by_key, by_tenant=tenant, public=public
         )
 
     async def resume(
@@ -67,7 +78,7 @@ class Steering:
         tenant: str | None = None,
     ) -> bool:
         """Let claims go on; False if nothing was paused, or, with a tenant, not by that tenant's own operators."""
-        return await self._steering.resume(kind, name, by=by, note=reason, by_key=by_key, by_tenant=tenant)
+        return await self._steering.resume(kind, name, by=by, reason=reason, by_key=by_key, by_tenant=tenant)
 
     async def limit(
         self,
@@ -97,26 +108,26 @@ class Steering:
 
         What was accepted before goes on, and an idempotency key that has a job is answered.
         """
-        return await self._steering.close_type(name, by=by, note=reason, by_key=by_key)
+        return await self._steering.close_type(name, by=by, reason=reason, by_key=by_key)
 
     async def open_type(self, name: str, *, by: str, reason: str | None = None, by_key: UUID | None = None) -> bool:
         """Take new jobs of a type again; False if it was not closed."""
-        return await self._steering.open_type(name, by=by, note=reason, by_key=by_key)
+        return await self._steering.open_type(name, by=by, reason=reason, by_key=by_key)
 
     async def drain(
         self, *, by: str, reason: str | None = None, by_key: UUID | None = None, public: bool = False
-    ) -> Drain:
+    ) -> Draining:
         """Stop claims everywhere; what still runs."""
         await self.pause("everything", by=by, reason=reason, by_key=by_key, public=public)
         return await self.draining()
 
-    async def draining(self, *, tenant: str | None = None) -> Drain:
+    async def draining(self, *, tenant: str | None = None) -> Draining:
         """Whether claims are stopped everywhere, and how many jobs still run."""
         return await self._steering.drain(tenant)
 
-    async def controls(self) -> list[Control]:
+    async def decisions(self) -> list[Decision]:
         """What was decided and still holds."""
-        return await self._steering.controls()
+        return await self._steering.decisions()
 
     async def queues(
         self, *, tenant: str | None = None, name: str | None = None, after: str | None = None, limit: int = 50
@@ -144,7 +155,7 @@ class Steering:
         async with self._listing.one(tenant):
             return await self._lists.tenants(tenant, name, after, limit)
 
-    async def scope(self, kind: Kind, name: str, *, tenant: str | None = None) -> Queue | Type | Lane | Tenant:
+    async def subject(self, kind: Kind, name: str, *, tenant: str | None = None) -> Queue | Type | Lane | Tenant:
         """One queue, type, lane or tenant, whether anything was ever done there or not."""
         found: list[Queue] | list[Type] | list[Lane] | list[Tenant]
         match kind:
@@ -197,7 +208,7 @@ class Steering:
         Answers the job that runs then: another one where an ended job is retried. Clients are told the reason while the
         job is paused or canceled if it is `public`.
         """
-        return await self._ask(verb, job_id, by=by, note=reason, tenant=tenant, by_key=by_key, public=public)
+        return await self._ask(verb, job_id, by=by, reason=reason, tenant=tenant, by_key=by_key, public=public)
 
     async def resolve(
         self,
@@ -210,7 +221,7 @@ class Steering:
         public: bool = False,
     ) -> None:
         """Ask that a job be canceled because a person has dealt with it: its target goes on."""
-        await self._ask("resolve", job_id, by=by, note=reason, tenant=tenant, by_key=by_key, public=public)
+        await self._ask("resolve", job_id, by=by, reason=reason, tenant=tenant, by_key=by_key, public=public)
 
     async def _ask(self, verb: str, job_id: UUID, **details: Any) -> UUID:
         answer, runs_as = await self._steering.request(verb, job_id, **details)

@@ -36,7 +36,7 @@ class Watcher:
     def __init__(self, store: TenancyStore) -> None:
         self._store = store
         self._waiting: dict[_Key, _Waiting] = {}
-        #: What was told of mere reports: whoever waits on from there is no newcomer.
+        #: Progress-only changes that were already delivered; resuming from one keeps the poll interval.
         self._told: dict[_Key, _Standing] = {}
         self._pause = _OFTEN_SECONDS
         self._task: asyncio.Task[None] | None = None

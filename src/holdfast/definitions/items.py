@@ -1,4 +1,4 @@
-"""What handlers report, as JSON text."""
+"""Items and cursors that handlers report, as JSON text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.errors import InvalidInput
 
 __all__ = ["encode_cursor", "encode_items"]
 
-#: What one statement may carry.
+#: The maximal size of one statement.
 _REPORT_CHARACTERS = 32 * 2**20
 
 
 def encode_items(items: Iterable[Mapping[str, Any]]) -> str:
-    """Items as the engine takes them: each `{"key": ..., "data": ...}`, or without a key."""
+    """Items as the engine accepts them: each `{"key": ..., "data": ...}`, or without a key."""
     encoded, size = [], 0
     for item in items:
         encoded.append(_encoded(item))
@@ -27,13 +27,13 @@ def encode_items(items: Iterable[Mapping[str, Any]]) -> str:
 
 
 def encode_cursor(cursor: Any) -> str | None:
-    """Where to go on from; None leaves it as it was."""
+    """A cursor as JSON text; None leaves the stored one as it is."""
     return None if cursor is None else encode_value(cursor, "the cursor")
 
 
 def _encoded(item: Mapping[str, Any]) -> str:
     if not isinstance(item, Mapping) or "data" not in item or not item.keys() <= {"key", "data"}:
-        raise InvalidInput('an item is {"key": "...", "data": ...}, or {"data": ...}, which is known by its data')
+        raise InvalidInput('an item is {"key": "...", "data": ...}, or {"data": ...}, which is identified by its data')
     key = item.get("key")
     if key is not None and not isinstance(key, str):
         raise InvalidInput(f"the key of an item is a text, not {type(key).__name__}")

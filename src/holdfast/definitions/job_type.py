@@ -1,4 +1,4 @@
-"""A job type: a handler and what is declared about it."""
+"""A job type: a handler and its declaration."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def declare(
     limit: Limit | int | None = None,
     rate: Rate | str | None = None,
 ) -> JobType:
-    """A job type from its declaration; what is wrong with it is said at once."""
+    """Create a job type from its declaration. Raises InvalidInput with all faults at once."""
     asynchronous = inspect.iscoroutinefunction(handler)
     executor = executor or ("async" if asynchronous else "thread")
     faults = [

@@ -1,11 +1,14 @@
-"""Judges payloads by a shape that some worker has published (`holdfast.definitions.shape`), as its handler would.
+"""Judges payloads by a shape that a worker has published (`holdfast.definitions.shape`), as its handler would.
 
 A shape comes from elsewhere, and may be broken or hostile. It is never trusted:
 
-1. Only what is known here becomes part of a validator, value by value. A shape that does not fit accepts everything.
-2. Judging takes time in proportion to the payload, times a `weight` that is known beforehand. Where several choices of
-   a union look into the same part, their number multiplies; so it is limited, and inside of a recursion it is one.
-3. Patterns are those of Rust, which take linear time, and short ones, which take little memory.
+1. Only known values of a shape become part of a validator, one by one. A shape that is not understood accepts
+   everything.
+2. Judging takes time in proportion to the payload, times a `weight` that is known beforehand. If several choices of
+   nested unions look into the same part, their numbers multiply. So the product is limited, and within a recursion it
+   must be one.
+3. Patterns are Rust's, which take linear time, and must be short, so that they take little memory. A list or dict stops
+   at its first fault (`holdfast.definitions.first_fault`).
 4. Nothing is fetched, imported or called: a shape is data.
 """
 
@@ -20,18 +23,19 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from pydantic_core import SchemaError, SchemaValidator, from_json
+from pydantic_core import SchemaError, from_json
 
+from holdfast.definitions.first_fault import FirstFault, TooCostly
 from holdfast.definitions.shape import DIALECT, LIMIT
 
 __all__ = ["Fault", "Judge", "faults_of", "judge_of"]
 
-#: How many times a part of a payload is looked at, by choices of unions that lie around each other.
+#: How many times a part of a payload may be looked at, by the choices of nested unions.
 _WIDEST = 16
 _NODES, _DEPTH, _VALUES = 5_000, 60, 1_000
-#: All patterns of a shape together: characters, each as often as it is repeated.
+#: The limit for all patterns of a shape together, in characters, each counted as often as it is repeated.
 _PATTERNS = 1_000
-#: Nobody reads more, and with very many faults even to list them would take long.
+#: Nobody reads more faults, and even listing very many of them would take long.
 _TOLD, _COUNTED = 20, 1_000
 
 Core = dict[str, Any]
@@ -47,50 +51,52 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "sub_type": ("str", "int", "float"),
 }
 _SCALARS = ("none", "bool", "int", "float", "decimal", "str", "bytes", "date", "time", "datetime", "timedelta", "uuid")
-#: By what a part of a payload must be for a choice to look into it.
+#: What a part of a payload must be for a choice to look into it.
 _DESCENDS = {"object": "object", "dict": "object", "tagged": "object"} | dict.fromkeys(
     ("list", "set", "frozenset", "tuple"), "array"
 )
 
 
 class Fault(NamedTuple):
-    """What is wrong with a payload: where, as a JSON pointer, and why. The value itself is not repeated."""
+    """A fault of a payload: its place, as a JSON pointer, and the reason. The value itself is not repeated."""
 
     pointer: str
     detail: str
 
 
 class Judge:
-    """A shape, ready to judge."""
+    """A shape, compiled to a validator."""
 
-    def __init__(self, validator: SchemaValidator, weight: int) -> None:
+    def __init__(self, validator: FirstFault, weight: int) -> None:
         self._validator, self.weight = validator, weight
 
     def faults(self, text: str) -> list[Fault]:
-        """What is wrong with a payload; nothing if it is accepted."""
+        """The faults of a payload; empty if it is accepted."""
         try:
-            self._validator.validate_json(text)
+            self._validator.validate(text)
         except ValidationError as fault:
             return faults_of(fault, text)
+        except TooCostly as fault:
+            return [Fault("", str(fault))]
         except Exception:  # noqa: BLE001 - what cannot be judged is left to the handler
             return []
         return []
 
 
 def judge_of(text: str) -> Judge | None:
-    """The judge of a shape; None if it accepts everything, or is not a shape."""
+    """The judge of a shape; None if it accepts everything, or is not a valid shape."""
     try:
         shape = json.loads(text) if len(text) <= 2 * LIMIT else None
         if not isinstance(shape, dict) or shape.get("dialect") != DIALECT:
             return None
         builder = _Builder(shape.get("named"))
-        return Judge(SchemaValidator(builder.schema(shape.get("shape"))), builder.widest)
+        return Judge(FirstFault(builder.schema(shape.get("shape"))), builder.widest)
     except (_Broken, SchemaError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None
 
 
 def faults_of(error: ValidationError, text: str) -> list[Fault]:
-    """What pydantic found, the first of it, with places as JSON pointers into the payload."""
+    """The first faults that pydantic found, with their places as JSON pointers into the payload."""
     if error.error_count() > _COUNTED:
         return [Fault("", f"{error.error_count()} values do not fit")]
     payload = from_json(text)
@@ -101,7 +107,7 @@ def faults_of(error: ValidationError, text: str) -> list[Fault]:
 
 
 def _pointer(place: Sequence[str | int], payload: Any, kind: str) -> str:
-    """A place without the names of choices and types that pydantic puts between."""
+    """A place without the names of choices and types that pydantic inserts."""
     parts = []
     value = payload
     for number, part in enumerate(place):
@@ -120,11 +126,11 @@ def _has(value: Any, part: str | int) -> bool:
 
 
 class _Broken(Exception):
-    """Not a shape, or one that would take too much."""
+    """The shape is invalid, or would take too much memory or time."""
 
 
 class _Builder:
-    """Makes a pydantic schema of a shape."""
+    """Builds a pydantic schema from a shape."""
 
     def __init__(self, named: Any) -> None:
         self._named: Mapping[str, Any] = named if isinstance(named, dict) else {}
@@ -147,7 +153,7 @@ class _Builder:
         } | dict.fromkeys(("list", "set", "frozenset"), self._collection)
 
     def schema(self, root: Any) -> Core:
-        """The whole."""
+        """The schema of the whole shape."""
         core = self._core(root, _Place(1, 0, None, consumed=False))
         definitions = [{**body, "ref": name} for name, body in self._built.items() if body is not None]
         return {"type": "definitions", "schema": core, "definitions": definitions} if definitions else core
@@ -161,7 +167,7 @@ class _Builder:
             return self._makers[kind](node, place.deeper())
         if kind in _SCALARS:
             return {"type": kind, **self._options(node, decimals=kind == "decimal")}
-        return _ANY  # a newer release may know more
+        return _ANY  # a kind of a newer release
 
     def _object(self, node: Core, place: _Place) -> Core:
         extra, fields = node.get("extra", "ignore"), node["fields"]
@@ -189,14 +195,14 @@ class _Builder:
 
     def _collection(self, node: Core, place: _Place) -> Core:
         items = self._core(node["of"], place.inside())
-        return {"type": node["is"], "items_schema": items, "fail_fast": True, **self._options(node)}
+        return {"type": node["is"], "items_schema": items, **self._options(node)}
 
     def _tuple(self, node: Core, place: _Place) -> Core:
         items = [self._core(item, place.inside()) for item in node["of"]]
         options = self._options(node)
         if not 0 <= options.get("variadic_item_index", 0) <= max(0, len(items) - 1):
             raise _Broken
-        return {"type": "tuple", "items_schema": items, "fail_fast": True, **options}
+        return {"type": "tuple", "items_schema": items, **options}
 
     def _dict(self, node: Core, place: _Place) -> Core:
         inner = place.inside()
@@ -237,7 +243,7 @@ class _Builder:
         return {"type": "enum", "cls": made, "members": list(made), **options}
 
     def _url(self, node: Core, _place: _Place) -> Core:
-        """Only short ones are taken apart."""
+        """A URL is parsed only if it is short."""
         options = self._options(node)
         if options.get("max_length", LIMIT) > 8192:
             return {"type": "str"}
@@ -247,19 +253,19 @@ class _Builder:
         return {"type": "url", **options, **({"allowed_schemes": schemes} if schemes else {})}
 
     def _reference(self, node: Core, place: _Place) -> Core:
-        """What does not contain itself is put in its place; only then is it known how often it is looked at."""
+        """Inline a named part that does not contain itself: otherwise its width would be unknown."""
         name = node["name"]
         if name not in self._recursive:
             return self._core(self._named[name], place)
         if place.within is not None and not place.consumed:
-            raise _Broken  # it would look for itself without end
+            raise _Broken  # it would refer to itself without end
         if name not in self._built:
             self._built[name] = None
             self._built[name] = self._core(self._named[name], _Place(1, place.depth, name, consumed=False))
         return {"type": "definition-ref", "schema_ref": name}
 
     def _descents(self, node: Any, depth: int = 0) -> Iterator[str]:
-        """Into what a choice looks."""
+        """The kinds of parts that a choice looks into."""
         kind = node.get("is")
         if depth > _DEPTH:
             raise _Broken
@@ -274,7 +280,7 @@ class _Builder:
             yield from inner
 
     def _reached(self, name: str) -> Iterator[str]:
-        """All that a named part refers to, at however many removes."""
+        """All named parts to which a named part refers, directly or indirectly."""
         seen: set[str] = set()
         left: list[Any] = [self._named[name]]
         while left:
@@ -306,7 +312,7 @@ class _Builder:
         return options
 
     def _is_cheap(self, pattern: str) -> bool:
-        """Whether a pattern takes little memory: a repetition is as long as what it repeats, each time."""
+        """Whether a pattern takes little memory: a repetition costs its content, each time."""
         cost = len(pattern)
         for low, high in re.findall(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}", pattern[:_PATTERNS]):
             cost *= max(1, int((high or low)[:9]))
@@ -315,7 +321,7 @@ class _Builder:
 
 
 class _Place(NamedTuple):
-    """Where a part stands: how often it is looked at, how deep, in which recursion, and whether in a container."""
+    """Where a part is: how often it is looked at, how deep, in which recursion, and whether in a container."""
 
     width: int
     depth: int
@@ -340,6 +346,6 @@ def _values(node: Core, kinds: tuple[type, ...]) -> list[Any]:
 
 
 def _overlap(places: list[tuple[str | int, ...]]) -> bool:
-    """Whether one of the places is another, or lies in it."""
+    """Whether one of the places equals another, or lies within it."""
     ordered = sorted(places, key=lambda place: [str(part) for part in place])
     return any(second[: len(first)] == first for first, second in pairwise(ordered))

@@ -14,12 +14,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, get_origin, get_type_hints, is_typeddict
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
 
+from holdfast.definitions.first_fault import FirstFault, TooCostly
 from holdfast.definitions.judge import Fault, faults_of
 from holdfast.definitions.shape import describe
 from holdfast.errors import InvalidInput, InvalidPayload, ResultTooLarge
@@ -29,30 +31,31 @@ __all__ = ["JsonText", "Payload", "encode_plain", "encode_result", "encode_value
 
 #: JSON writes NUL as \u0000, which PostgreSQL's jsonb cannot hold.
 _NUL = "\\u0000"
-#: That, and not a backslash that is itself written as two, with the letters behind it.
+#: A NUL itself, and not an escaped backslash that is followed by these letters.
 _NUL_ITSELF = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-#: What pydantic writes for a number that was too large to be read.
+#: How pydantic writes a number that was too large to be read.
 _INFINITY = "Infinity"
-#: Longer whole numbers PostgreSQL stores, and Python does not read.
+#: PostgreSQL stores longer whole numbers, but Python does not read them.
 _DIGITS = 4300
 _DECIMAL = "0123456789"
 
-#: What pydantic writes for a SecretStr.
+#: How pydantic writes a SecretStr.
 _MASKED = '"**********"'
 
-#: Types whose values are what they seem. A float is none: JSON has no infinity.
+#: Types whose values JSON represents exactly. A float is not one of them: JSON has no infinity.
 _PLAIN = (str, int, bool)
 _NO_FLOATS = (*_PLAIN, str | None, int | None, bool | None)
 
-#: What becomes a list.
+#: Types that become lists.
 _LISTS = (list, tuple, set, frozenset, deque)
 
-#: Values that every writer of JSON writes alike; for all others the standard library decides what is JSON.
+#: Values that every JSON encoder writes in the same way; for all others the standard library decides what is JSON.
 _SIMPLE, _TEXT = frozenset((str, int, bool, type(None))), frozenset((str,))
 
-#: Looks into values of any type as `to_json` does, but leaves numbers as they are.
-_ANY = TypeAdapter[Any](Any).serializer
-#: Fails if there is an infinite number or NaN, or something odd: much faster than to look for it in Python.
+#: Converts values of any type as `to_json` does, but leaves numbers as they are. A TypeAdapter would cost each process
+#: that imports this module 20 ms.
+_ANY = SchemaSerializer({"type": "any"})
+#: Fails if there is an infinite number, NaN, or an unusual value: much faster than searching for it in Python.
 _try = json.JSONEncoder(allow_nan=False, default=lambda value: list(value) if isinstance(value, _LISTS) else 0).encode
 _write = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
@@ -69,8 +72,8 @@ class Payload:
         hints = _hints(job_type, handler, [p.name for p in parameters])
         self._names: list[str] | None = None
         self._single: str | None = None
-        # Instances of models and dataclasses are taken as they are, whatever is in their fields: only what was
-        # written and read again is sure to be taken by the handler, too.
+        # pydantic accepts instances of models and dataclasses without checking their fields. Only a payload that was
+        # written and read again will certainly be accepted by the handler, too.
         self._reread = not all(hints.get(p.name) in _PLAIN and p.default is p.empty for p in parameters)
         self._may_have_floats = not all(hints.get(p.name) in _NO_FLOATS for p in parameters)
         if len(parameters) == 1 and _is_whole(hints.get(parameters[0].name), parameters[0].name):
@@ -95,28 +98,30 @@ class Payload:
             self._adapter = TypeAdapter(model)
 
     def schema(self) -> dict[str, Any] | None:
-        """The payload's JSON schema, for those who want to know; None where a type has none."""
+        """The payload's JSON schema, for information; None if a type has none."""
         try:
             return self._adapter.json_schema()
         except Exception:  # noqa: BLE001 - foreign types may fail in any way, and a schema is a courtesy
             return None
 
     def shape(self) -> dict[str, Any] | None:
-        """What the handler takes, for others to judge by; None where that cannot be said: then it takes everything."""
+        """The shape by which others judge payloads; None if it cannot be described: then everything is accepted."""
         return describe(self._adapter.core_schema)
 
     def faults(self, text: str) -> list[Fault]:
-        """What is wrong with a payload that somebody else has written; nothing if the handler takes it."""
+        """The faults of a payload from outside; empty if the handler accepts it."""
         try:
-            self._adapter.validator.validate_json(text)
+            self._validator.validate(text)
         except ValidationError as fault:
             return faults_of(fault, text)
+        except TooCostly as fault:
+            return [Fault("", str(fault))]
         except Exception as fault:  # noqa: BLE001 - types may have code of their own
             return [Fault("", f"{name_of(fault)}: {message_of(fault)}")]
         return []
 
     def refuse_missing(self, what: str, path: str) -> None:
-        """Raise InvalidInput if no payload can have a field of this (dotted) name, as far as its type tells."""
+        """Raise InvalidInput if, by its type, no payload can have a field of this (dotted) name."""
         schema = self.schema() or {}
         nodes = [schema]
         for part in path.split("."):
@@ -127,14 +132,14 @@ class Payload:
             nodes = [some[part] for some in fields if some and part in some]
             if not nodes:
                 raise InvalidInput(
-                    f"job type {self._job_type!r}: the key of its {what} names no field of the payload: "
+                    f"job type {self._job_type!r}: the key of its {what} is not a field of the payload: "
                     f"{path!r}; {'it has ' + ', '.join(known) if known else 'it has none'}"
                 )
 
     def encode(self, value: Any) -> str:
         """Check a payload (or the keyword arguments as a mapping) and write it as JSON text."""
         try:
-            checked = self._adapter.validate_python(from_json(value) if type(value) is JsonText else value)
+            checked = self._validator.check(from_json(value) if type(value) is JsonText else value)
             text = self._adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="none").decode()
             if self._may_have_floats and "null" in text:
                 left = self._adapter.dump_python(checked, by_alias=True, round_trip=True, warnings="none")
@@ -143,6 +148,8 @@ class Payload:
                 self._adapter.validate_json(text)
         except ValidationError as fault:
             raise InvalidPayload(f"{self._job_type}: {_readable(fault)}") from None
+        except TooCostly as fault:
+            raise InvalidPayload(f"{self._job_type}: {fault}") from None
         except (PydanticSerializationError, UnicodeEncodeError) as fault:
             raise InvalidPayload(f"{self._job_type}: the payload cannot be written as JSON: {fault}") from None
         if _MASKED in text:
@@ -154,7 +161,7 @@ class Payload:
         return _storable(text, f"the payload of {self._job_type}")
 
     def bind(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-        """What `handler.enqueue(...)` was called with, as one payload."""
+        """The arguments of `handler.enqueue(...)` as one payload."""
         if self._single is not None:
             if len(arguments) == 1 and not keywords:
                 return arguments[0]
@@ -169,13 +176,12 @@ class Payload:
         return {**dict(zip(names, arguments, strict=False)), **keywords}
 
     def call_arguments(self, text: str) -> dict[str, Any]:
-        """Read a stored payload and make the handler's keyword arguments of it."""
+        """Read a stored payload and convert it to the handler's keyword arguments."""
         try:
-            value = self._adapter.validator.validate_json(text)
-        except ValidationError as fault:
-            raise InvalidPayload(
-                f"the stored payload does not fit the handler of {self._job_type}: {_readable(fault)}"
-            ) from None
+            value = self._validator.validate(text)
+        except (ValidationError, TooCostly) as fault:
+            why = _readable(fault) if isinstance(fault, ValidationError) else fault
+            raise InvalidPayload(f"the stored payload does not fit the handler of {self._job_type}: {why}") from None
         except Exception as fault:
             raise InvalidPayload(
                 f"the stored payload cannot be read by the handler of {self._job_type}: {type(fault).__name__}: {fault}"
@@ -185,17 +191,22 @@ class Payload:
         arguments = {name: getattr(value, name) for name in self._names or []}
         return arguments | value.model_extra if value.model_extra else arguments
 
+    @cached_property
+    def _validator(self) -> FirstFault:
+        """The validator for payloads from outside."""
+        return FirstFault(self._adapter.core_schema, self._adapter.validator)
+
 
 class JsonText(str):
-    """A payload as JSON text: an object that somebody has read and written already."""
+    """A payload as JSON text: an object that was already parsed and written again."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, payload: dict[str, Any]) -> JsonText:
-        """The text of what was read from JSON. Kept as values it would take many times as much memory.
+        """The text of a parsed payload. As Python values it would take many times as much memory.
 
-        ValueError for a number that was too large to be read: it became infinite, which JSON cannot say.
+        Raises ValueError for a number that was too large to be read: it became infinite, which JSON cannot represent.
         """
         text = cls(to_json(payload).decode())
         if _INFINITY in text and _has_infinity(text):
@@ -206,14 +217,14 @@ class JsonText(str):
 
 def _has_infinity(text: str) -> bool:
     try:
-        from_json(text, allow_inf_nan=False)  # a text may have that word
+        from_json(text, allow_inf_nan=False)  # a string may contain that word
     except ValueError:
         return True
     return False
 
 
 def _infinities(value: Any, where: str) -> Iterator[str]:
-    """Where numbers are infinite, as JSON pointers."""
+    """The places of infinite numbers, as JSON pointers."""
     if isinstance(value, float) and math.isinf(value):
         yield where
     elif isinstance(value, dict | list):
@@ -241,7 +252,7 @@ def encode_plain(job_type: str, payload: Any) -> str:
 
 
 def encode_result(value: Any, job_type: str, most_bytes: int) -> str | None:
-    """What a handler returned, as JSON text. The engine measures it again, as it is stored."""
+    """A handler's return value as JSON text. The engine measures it again, as it is stored."""
     if value is None:
         return None
     text = encode_value(value, "the result")
@@ -251,10 +262,10 @@ def encode_result(value: Any, job_type: str, most_bytes: int) -> str | None:
 
 
 def encode_value(value: Any, what: str) -> str:
-    """What a handler gives to be stored, as JSON text."""
+    """A value that a handler wants to store, as JSON text."""
     try:
         if isinstance(value, Iterator):
-            # It would run while it is written, perhaps without end: handlers that are generators by mistake do.
+            # It would run while it is written, perhaps without end, as in handlers that are generators by mistake.
             raise InvalidInput(f"{what} cannot be written as JSON: an iterator ({name_of(value)}); return a list")
         text = to_json(value, inf_nan_mode="null").decode()
         if "null" in text:
@@ -272,8 +283,8 @@ def encode_value(value: Any, what: str) -> str:
 def _refuse_lost_numbers(value: Any, text: str, what: str) -> None:
     """Raise InvalidPayload if a number that JSON does not have was written as null.
 
-    Models have settings of their own for these numbers, null by default; so all of them are written like that, and only
-    a text with a null has to be looked at again.
+    Models have their own settings for these numbers, null by default. So all of them are written as null, and only a
+    text with a null has to be checked.
     """
     with suppress(TypeError, ValueError, RecursionError):
         _try(value)
@@ -294,7 +305,7 @@ def _storable(text: str, what: str) -> str:
     if _NUL in text and _NUL_ITSELF.search(text):
         raise InvalidPayload(f"{what} contains a NUL character, which PostgreSQL cannot store")
     if len(text) > _DIGITS and _has_long_number(text):
-        raise InvalidPayload(f"{what} contains a number of more than {_DIGITS} digits, which nobody could read again")
+        raise InvalidPayload(f"{what} contains a number of more than {_DIGITS} digits, which could not be read back")
     return text
 
 
@@ -302,14 +313,14 @@ def _has_long_number(text: str) -> bool:
     if not _has_many_digits(text):
         return False
     try:
-        json.loads(text)  # a text may have that many digits
+        json.loads(text)  # a string may contain that many digits
     except ValueError:
         return True
     return False
 
 
 def _has_many_digits(text: str) -> bool:
-    """Whether more digits than a number may have stand in a row: one of them would stand at a place looked at here."""
+    """Whether the text has more digits in a row than a number may have: then one of them is at a place checked here."""
     for place in range(_DIGITS, len(text), _DIGITS + 1):
         if text[place] in _DECIMAL:
             before, behind = text[max(0, place - _DIGITS) : place], text[place : place + _DIGITS + 1]
@@ -319,7 +330,7 @@ def _has_many_digits(text: str) -> bool:
 
 
 def _hints(job_type: str, handler: Callable[..., Any], names: list[str]) -> dict[str, Any]:
-    """The annotations of the payload's parameters; context and return value may be known to type checkers only."""
+    """The annotations of the payload's parameters. Others may be resolvable only for type checkers."""
     function = inspect.unwrap(handler)
     annotations = {n: h for n, h in getattr(function, "__annotations__", {}).items() if n in names}
     try:
@@ -333,7 +344,7 @@ def _hints(job_type: str, handler: Callable[..., Any], names: list[str]) -> dict
 
 
 def _is_whole(annotation: Any, name: str) -> bool:
-    """Whether a single parameter stands for the whole payload."""
+    """Whether a single parameter is the whole payload."""
     if annotation is None or annotation is inspect.Parameter.empty or annotation is Any:
         return name == "payload"
     kind = get_origin(annotation) or annotation
@@ -345,7 +356,7 @@ def _is_whole(annotation: Any, name: str) -> bool:
 
 
 def _alternatives(node: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a part of a JSON schema may stand for, but null."""
+    """The alternatives that a part of a JSON schema allows, except null."""
     if "$ref" in node:
         return _alternatives(schema.get("$defs", {}).get(node["$ref"].rpartition("/")[2], {}), schema)
     parts = node.get("anyOf") or node.get("oneOf")
@@ -355,7 +366,7 @@ def _alternatives(node: dict[str, Any], schema: dict[str, Any]) -> list[dict[str
 
 
 def _fields(node: dict[str, Any]) -> dict[str, Any] | None:
-    """The fields that a value may have; None if there may be others. What is not known is refused or dropped."""
+    """The fields that a value may have; None if it may have others. Unknown fields are refused or dropped."""
     if node.get("type") in ("string", "integer", "number", "boolean"):
         return {}
     is_closed = "properties" in node and node.get("additionalProperties", False) is False
@@ -363,6 +374,6 @@ def _fields(node: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _readable(fault: ValidationError) -> str:
-    """One line for people: where, and what is wrong."""
+    """One line for people: the place and the fault."""
     lines = [f"{'.'.join(str(part) for part in e['loc']) or 'payload'}: {e['msg']}" for e in fault.errors()[:5]]
     return "; ".join(lines)

@@ -13,13 +13,13 @@ __all__ = ["Registry"]
 
 
 class Registry:
-    """Job types by name; a name is declared once."""
+    """Job types by name; each name can be declared only once."""
 
     def __init__(self) -> None:
         self._types: dict[str, JobType] = {}
 
     def add(self, job_type: JobType) -> None:
-        """Declare a type."""
+        """Add a type."""
         known = self._types.get(job_type.name)
         if known is not None and known.handler.__qualname__ != job_type.handler.__qualname__:
             both = f"{_place(known.handler)} and {_place(job_type.handler)}"
@@ -27,7 +27,7 @@ class Registry:
         self._types[job_type.name] = job_type
 
     def get(self, name: str) -> JobType | None:
-        """The type of that name, if this process knows it."""
+        """The type with that name, if this process knows it."""
         return self._types.get(name)
 
     def __iter__(self) -> Iterator[JobType]:
@@ -38,6 +38,6 @@ class Registry:
 
 
 def _place(handler: Callable[..., Any]) -> str:
-    """A handler by its name, and by the file and line where it is written."""
+    """The name of a handler, with the file and line of its code."""
     code = getattr(inspect.unwrap(handler), "__code__", None)
     return f"{handler.__qualname__}{f' ({code.co_filename}:{code.co_firstlineno})' if code else ''}"

@@ -1,10 +1,11 @@
-"""What a handler takes, written down so that other processes can judge a payload as the handler itself would.
+"""Describes which payloads a handler accepts, so that other processes can judge a payload as the handler would.
 
-A JSON schema cannot say it: pydantic coerces ("5" is an int), and its JSON schema does not tell. So workers publish
-what pydantic's own validator is made of, as far as it is plain data; `holdfast.definitions.judge` makes one of it.
+A JSON schema cannot express this: pydantic coerces ("5" is an int), and its JSON schema does not say so. So workers
+publish the core schema of pydantic's own validator, as far as it is plain data; `holdfast.definitions.judge` builds a
+validator from it.
 
-1. A shape accepts everything that its handler accepts. What it cannot say (code of the handler's own, a type that is
-   not known here) accepts anything there; only the handler knows better.
+1. A shape accepts everything that its handler accepts. Parts that it cannot express (the handler's own code, a type
+   that is not known here) accept anything; only the handler knows better.
 2. Two processes with the same code write the same shape.
 3. A shape that would be too large is not written: then everything is accepted.
 
@@ -25,7 +26,7 @@ from typing import Any
 __all__ = ["ANYTHING", "DIALECT", "LIMIT", "describe"]
 
 DIALECT = 1
-#: How many characters a shape may have; the engine refuses more.
+#: The maximal number of characters of a shape; the engine refuses more.
 LIMIT = 65_536
 _NODES, _DEPTH = 3_000, 40
 
@@ -36,8 +37,8 @@ ANYTHING: Node = {"is": "any"}
 
 _RANGE = ("ge", "gt", "le", "lt", "multiple_of")
 _LENGTHS = ("min_length", "max_length")
-#: Types without parts, and what of them decides whether a value is accepted. Limits of moments ("in the past") are left
-#: out: they are judged when the job runs.
+#: Types without parts, and their options that decide whether a value is accepted. Limits of moments ("in the past") are
+#: left out: they are checked when the job runs.
 _SCALARS: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "bool": ("strict",),
@@ -55,7 +56,7 @@ _SCALARS: Mapping[str, tuple[str, ...]] = {
     "uuid": ("strict", "version"),
     "url": ("strict", "max_length", "allowed_schemes", "host_required"),
 }  # fmt: skip
-#: What a model's configuration says in place of a type.
+#: Options of a type that a model's configuration can set instead.
 _CONFIGURED: Mapping[tuple[str, str], str] = {
     ("str", "min_length"): "str_min_length",
     ("str", "max_length"): "str_max_length",
@@ -67,18 +68,18 @@ _CONFIGURED: Mapping[tuple[str, str], str] = {
     ("decimal", "allow_inf_nan"): "allow_inf_nan",
 }
 _COLLECTIONS = ("list", "set", "frozenset")
-#: Stand around another schema, which alone says what is accepted, or accept less than it does.
+#: Wrap another schema, which alone decides what is accepted, or accept less than it does.
 _TRANSPARENT = ("function-after", "custom-error", "default")
-#: Schemas that may have a default inside.
+#: Schemas that may contain a default.
 _AROUND = (*_TRANSPARENT, "function-before", "function-wrap", "nullable")
 
 
 class _TooLarge(Exception):
-    """More than anybody should have to read."""
+    """The shape is too large."""
 
 
 def describe(core_schema: Any) -> Node | None:
-    """The shape of what a pydantic schema accepts; None where it says nothing, or too much."""
+    """The shape of the values that a pydantic schema accepts; None if it accepts everything or is too large."""
     try:
         describer = _Describer(core_schema)
         root = describer.node(core_schema, {}, 0)
@@ -117,7 +118,7 @@ class _Describer:
         self._define(core_schema)
 
     def node(self, schema: Mapping[str, Any], config: Config, depth: int) -> Node:
-        """What one part accepts."""
+        """The shape of one part."""
         self._nodes += 1
         if self._nodes > _NODES or depth > _DEPTH:
             raise _TooLarge
@@ -154,7 +155,7 @@ class _Describer:
         return self.node(schema["schema"], config, depth)
 
     def _reference(self, schema: Mapping[str, Any], _config: Config, depth: int) -> Node:
-        """Named by a number: pydantic's own names have addresses of memory in them."""
+        """Refer by a number: pydantic's own names contain memory addresses."""
         ref = schema["schema_ref"]
         if ref not in self._names:
             name = self._names[ref] = str(len(self._names) + 1)
@@ -190,7 +191,7 @@ class _Describer:
         return node
 
     def _has_default(self, schema: Mapping[str, Any], depth: int) -> bool:
-        """Whether a field may be left out. Where that is hard to tell, it may."""
+        """Whether a field may be left out. If that is hard to tell, it may."""
         if depth > _DEPTH:
             return True
         kind = schema["type"]
@@ -247,7 +248,7 @@ class _Describer:
         return {"is": "enum", "of": values, **_options(schema, config, "enum", ("strict", "sub_type"))}
 
     def _wrapped(self, schema: Mapping[str, Any], config: Config, depth: int) -> Node:
-        """Code of its own, which may accept anything; but pydantic's around addresses only makes objects of them."""
+        """Foreign code may accept anything. pydantic's own wrapper for network addresses only converts them."""
         ours = getattr(schema["function"]["function"], "__module__", None) == "pydantic.networks"
         return self.node(schema["schema"], config, depth) if ours else ANYTHING
 
@@ -267,7 +268,7 @@ def _scalar(kind: str, schema: Mapping[str, Any], config: Config) -> Node:
 
 
 def _options(schema: Mapping[str, Any], config: Config, kind: str, names: Iterable[str]) -> Node:
-    """Those that are given and plain; one that is left out accepts more."""
+    """The options that are given and plain data; leaving one out accepts more."""
     found = {}
     for name in names:
         value = schema.get(name)
@@ -287,7 +288,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _places(name: str, field: Mapping[str, Any], config: Config) -> list[list[str | int]]:
-    """Where a field is looked for, in order."""
+    """The places of a field in the payload, in the order in which they are tried."""
     alias = field.get("validation_alias")
     by_name = config.get("validate_by_name") or config.get("populate_by_name")
     if alias is None:

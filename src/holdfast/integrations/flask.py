@@ -102,7 +102,7 @@ class FlaskHoldfast(Holdfast):
         place = _place(config)
         if self._place not in (None, place):
             raise ConfigError(
-                "another application has initialised this extension with a different database or schema, and its jobs "
+                "another application has initialized this extension with a different database or schema, and its jobs "
                 "would be recorded in this one's: make one extension object per database "
                 "(tests that use the fixture `jobs` need no database of their own)"
             )

@@ -1,7 +1,7 @@
-"""A clock for leases: nobody sets it, and it runs on while the machine sleeps, as the database's clock does elsewhere.
+"""The clock for leases. Nobody can set it, and it goes on while the machine sleeps, as the database's clock does.
 
-On Linux the monotonic clock stands still during a suspend. A worker that wakes from one would think that its leases are
-as good as before, and begin what others have long ended.
+On Linux the monotonic clock stops during a suspend. A worker that wakes from one would believe that its leases are
+still valid, and start jobs that others have long ended.
 """
 
 from __future__ import annotations

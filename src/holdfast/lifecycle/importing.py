@@ -1,6 +1,6 @@
-"""While a worker's child imports the module of a handler, that module must do nothing else.
+"""Refuses side effects while a worker's child process imports the module of a handler.
 
-A script that enqueues or runs a worker as it is imported would do so in every child as well, and each of those
+A script that enqueues or runs a worker when it is imported would do so in every child as well, and each of those
 would start more of them.
 """
 
@@ -18,7 +18,7 @@ _state = {"importing": False}
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """For as long as a child imports a handler's module."""
+    """Mark the block in which a child imports a handler's module."""
     _state["importing"] = True
     try:
         yield
@@ -27,7 +27,7 @@ def importing() -> Iterator[None]:
 
 
 def refuse_while_importing() -> None:
-    """Raise, in a way that no retry would mend, where the module of a handler does more than define it."""
+    """Raise Fatal, because no retry would help, if the module of a handler does more than define it."""
     if _state["importing"]:
         raise Fatal(
             'the module of a handler with executor="process" uses the app while a worker\'s child imports it; '

@@ -1,7 +1,8 @@
-"""The event loops that are ours: in processes uvloop's where it is installed, which wakes up faster; else asyncio's.
+"""Our event loops: uvloop if it is installed, because it wakes up faster; otherwise asyncio's.
 
-In a loop of ours foreign code runs beside the main coroutine: tasks and callbacks that handlers leave behind. One that
-raises SystemExit, or stops the loop, would end the whole process. So a loop goes on until its main coroutine has ended.
+In our loops foreign code runs beside the main coroutine: tasks and callbacks that handlers leave behind. If one of them
+raised SystemExit, or stopped the loop, the whole process would end. So a loop goes on until its main coroutine has
+ended.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _log = logging.getLogger("holdfast")
 
 
 def run(main: Coroutine[Any, Any, T], kind: str = "auto") -> T:
-    """Run the main coroutine of a process, in a loop of asyncio, of uvloop, or (auto) the faster one there is."""
+    """Run the main coroutine of a process, in a loop of asyncio, of uvloop, or (auto) the fastest one available."""
     return run_on(main, None if kind == "asyncio" else _fastest(wanted=kind == "uvloop"))
 
 
 def run_alike(main: Coroutine[Any, Any, T], other: asyncio.AbstractEventLoop) -> T:
-    """Run a coroutine in this thread, in a new loop of the kind that another thread has."""
+    """Run a coroutine in this thread, in a new loop of the same kind as another thread's."""
     return run_on(main, type(other))
 
 
@@ -61,7 +62,7 @@ def _runs_another() -> bool:
 
 
 async def _end_of(task: asyncio.Task[Any]) -> None:
-    """Wait until it has ended; cancelled, by Ctrl-C, cancel it."""
+    """Wait until the task has ended. If this is canceled, by Ctrl-C, cancel the task."""
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:

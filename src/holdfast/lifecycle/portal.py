@@ -1,9 +1,10 @@
-"""Doors between blocking code and coroutines: an event loop in a thread of its own, and coroutines that never wait.
+"""Bridges between blocking code and coroutines: an event loop in its own thread, and coroutines that never wait.
 
 1. `Portal` runs coroutines for callers that block; many threads may use one portal.
 2. `immediately` runs a coroutine in the calling thread, without any event loop, provided that it never waits.
-   What works on a blocking connection is such a coroutine, and must run in the thread that owns the connection.
-3. `in_loop` runs a coroutine in the event loop of another thread. What would end that loop is raised in this thread.
+   Coroutines on a blocking connection are of this kind, and must run in the thread that owns the connection.
+3. `in_loop` runs a coroutine in the event loop of another thread. An exception that would end that loop is raised in
+   this thread.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.lifecycle.loops import run_on
 __all__ = ["Portal", "immediately", "in_loop"]
 
 T = TypeVar("T")
-#: What a coroutine has returned, or raised.
+#: What a coroutine has returned or raised.
 _End = tuple[T | None, BaseException | None]
 
 
@@ -35,7 +36,7 @@ class Portal:
         self.loop = began.result()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end and wait for it. When the wait is interrupted, the coroutine is cancelled."""
+        """Run a coroutine to its end and wait for it. If the wait is interrupted, the coroutine is canceled."""
         self._refuse_own_thread(work)
         ends: list[_End[T]] = []
         future = _begun(work, self.loop, ends)
@@ -47,22 +48,22 @@ class Portal:
         return _end(ends)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin to run a coroutine."""
+        """Start a coroutine."""
         self._refuse_own_thread(work)
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """Call something in the loop's thread, some time soon."""
+        """Call a function in the loop's thread soon."""
         self.loop.call_soon_threadsafe(callback)
 
     def stop(self) -> None:
-        """Cancel what still runs, and wait for the end of the thread."""
+        """Cancel all running tasks, and wait for the end of the thread."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.end)
         self._thread.join(10)
 
     def end(self) -> None:
-        """Let the thread end; to be called in it."""
+        """Let the thread end. Must be called in that thread."""
         self._stop.set()
 
     def _refuse_own_thread(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -84,17 +85,17 @@ class Portal:
 
 
 def in_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """The result of a coroutine that runs in a loop of another thread."""
+    """Run a coroutine in the loop of another thread, and return its result."""
     ends: list[_End[T]] = []
     _begun(work, loop, ends).result()
     return _end(ends)
 
 
 def _begun(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, ends: list[_End[T]]) -> Future[None]:
-    """Begin to run a coroutine; what it returns or raises is put into `ends`.
+    """Start a coroutine. Its value or error is put into `ends`.
 
-    It does not go through the future. A finished one refers to itself (its callbacks do), and would keep an error with
-    the variables of all callers until cycles are collected.
+    It does not go through the future: a finished future refers to itself (by its callbacks), and would keep an error
+    with the variables of all callers until cycles are collected.
     """
     caught = _caught(work, ends)
     try:
@@ -125,7 +126,7 @@ def _end(ends: list[_End[T]]) -> T:
 
 
 def immediately(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits."""
+    """Run a coroutine that never waits, and return its result."""
     try:
         work.send(None)
     except StopIteration as done:

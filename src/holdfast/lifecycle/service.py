@@ -1,8 +1,8 @@
-"""A loop that looks again after a while or when it is woken, survives the database, and stops when told.
+"""A background loop that runs a round after a pause or when it is woken, survives outages, and stops when told.
 
-Subclasses say what one round does (`round`), and how long to wait after it. A round that cannot reach the
-database, or that the database refuses, is repeated with growing, jittered pauses, for ever. So is one that finds no
-memory: a handler may have it for the moment.
+Subclasses define what one round does (`round`), and how long to wait after it. A round that cannot reach the database,
+or that the database refuses, is repeated with growing, jittered pauses, for ever. So is one that runs out of memory: a
+handler may use all of it for the moment.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from holdfast.telemetry.events import DatabaseBack, DatabaseLost
 
 __all__ = ["NO_MEMORY", "Outage", "Service"]
 
-#: Made ahead: where there is no memory, there may be none for an error.
+#: Created in advance: without memory, an error could not be created either.
 NO_MEMORY = HoldfastError("this process has no memory left")
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0
-#: How long the database must have answered for the next pause to be a short one again.
+#: How long the database must have answered before the next pause is short again.
 _LASTING_SECONDS = 2.0
 
 
 class Outage:
-    """Tells of the beginning and the end of a time without database, once each, and how long to pause.
+    """Reports the beginning and the end of an outage, once each, and says how long to pause.
 
-    A connection that worked and was cut is replaced at once. Whatever fails again and again is tried with growing
-    pauses, which begin anew only after a success that has lasted.
+    A connection that worked and was cut is replaced at once. Repeated failures are followed by growing pauses, which
+    become short again only after a lasting success.
     """
 
     def __init__(self, part: str, bus: Teller) -> None:
@@ -41,7 +41,7 @@ class Outage:
         self._answering: float | None = None
 
     def lost(self, fault: Exception) -> float:
-        """The database was out of reach; how long to wait before the next try."""
+        """Note that the database was out of reach. Returns how long to wait before the next try."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -56,7 +56,7 @@ class Outage:
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
 
     def over(self) -> None:
-        """The database did what it was asked."""
+        """Note that the database has answered."""
         if self._answering is None:
             self._answering = time.monotonic()
         if self._since is not None:
@@ -76,10 +76,10 @@ class Service(ABC):
 
     @abstractmethod
     async def round(self) -> float:
-        """Do what is to be done now; how many seconds to wait before the next round."""
+        """Do the work that is due. Returns how many seconds to wait before the next round."""
 
     async def run(self) -> None:
-        """Rounds until `stop`."""
+        """Do rounds until `stop`."""
         outage = Outage(self.name, self._bus)
         while not self.stopping.is_set():
             self._woken.clear()
@@ -97,18 +97,18 @@ class Service(ABC):
                 except TimeoutError:
                     pass
                 except MemoryError:
-                    await asyncio.sleep(0)  # not even for a timer: let others run, and give some back
+                    await asyncio.sleep(0)  # no memory even for a timer: let others run, and free some
 
     @property
     def woken(self) -> bool:
-        """Whether it is about to look."""
+        """Whether the next round begins without a pause."""
         return self._woken.is_set()
 
     def wake(self) -> None:
-        """Look now."""
+        """Begin the next round now."""
         self._woken.set()
 
     def stop(self) -> None:
-        """End after the round that is under way."""
+        """End after the current round."""
         self.stopping.set()
         self._woken.set()

@@ -1,4 +1,4 @@
-"""Those who wait for one and the same thing: a line for each party, and parties take turns."""
+"""Waiters for one resource: a line for each party, and parties take turns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Waiters(Generic[T]):
-    """Who has nobody of their own party before them waits for one turn of each other party at most."""
+    """The first waiter of a party waits for at most one turn of each other party."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, deque[asyncio.Future[T]]] = {}  # the party whose turn is next comes first
+        self._lines: dict[str, deque[asyncio.Future[T]]] = {}  # the party whose turn is next is first
 
     def __bool__(self) -> bool:
         return bool(self._lines)
@@ -31,13 +31,13 @@ class Waiters(Generic[T]):
         return (waiter for line in self._lines.values() for waiter in line)
 
     def join(self, party: str) -> asyncio.Future[T]:
-        """What to await."""
+        """Join the line of a party. Returns the future to await."""
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(party, deque()).append(waiter)
         return waiter
 
     def next(self, may: Callable[[str], bool] = lambda _: True) -> tuple[str, asyncio.Future[T]] | None:
-        """Whose turn it is, among the parties that may and those who have not given up; they are in line no more."""
+        """Remove and return the next waiter that has not given up, among the parties for which `may` is true."""
         while (party := next(filter(may, self._lines), None)) is not None:
             line = self._lines.pop(party)
             while line:

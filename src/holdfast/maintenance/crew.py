@@ -1,8 +1,8 @@
-"""Does the duties, each in a task of its own, while this process leads.
+"""Carries out the duties, each in its own task, while this process leads.
 
-No duty waits for another: the urgent ones have a connection each whenever they need one, the others share a few
-slots, and begin a moment after the urgent ones, one after the other. A duty that fails comes again after a pause that
-grows up to its interval; one whose time limit strikes also does less at once.
+No duty waits for another. Urgent duties always have a connection when they need one. The others share a few slots, and
+begin a moment after the urgent ones, one after the other. A duty that fails is repeated after a pause that grows up to
+its interval. One that exceeds its time limit also does less at once.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from collections.abc import Iterable
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.service import Outage
 from holdfast.maintenance.duty import Duty, Urgency
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.store.upkeep import Limited, UpkeepDatabase
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import DutyBack, DutyFailed
 
 __all__ = ["SLOTS", "Crew"]
 
-#: How many of the duties that are not urgent may be done at the same time.
+#: How many duties that are not urgent may run at the same time.
 SLOTS = 2
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 15.0
-#: What a duty may take beyond the time limit of its statement: a connection, the answer to a probe.
+#: How much longer than the time limit of its statement a duty may take: for a connection, for the answer to a probe.
 _GRACE_SECONDS = 2.0
-#: How long an urgent statement that is under way is waited for when maintenance stops.
+#: How long to wait for an urgent statement that is under way when maintenance stops.
 _STOP_SECONDS = 2.0
-#: A worker that lives for a moment, as one in a burst does, has no time to mend: it would only delay its own end. And
-#: a leader that has just begun has a backlog to see to: the first looks of those that can wait come one by one.
+#: A worker that lives only for a moment, as in a burst, should not mend: that would only delay its own end. And a new
+#: leader has a backlog to handle: the first rounds of duties that can wait come one by one.
 _SETTLING_SECONDS = 0.5
 _APART_SECONDS = 0.4
 
 
 class Crew:
-    """A task per duty."""
+    """One task per duty."""
 
     def __init__(self, duties: Iterable[Duty], database: UpkeepDatabase, bus: Bus) -> None:
         self._database, self._bus = database, bus
@@ -52,13 +53,13 @@ class Crew:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin; nothing is done before `lead`."""
+        """Start the tasks; they do nothing before `lead`."""
         self._tasks = [asyncio.create_task(self._serve(post), name=f"duty {post.duty.name}") for post in self._posts]
 
     async def stop(self) -> None:
-        """End now, but for urgent statements that the server is doing already, unless these take long.
+        """Stop now, except for urgent statements that the server is executing already, unless they take long.
 
-        What is given up has changed nothing: its transaction is rolled back, and the next leader does it.
+        A statement that is given up has changed nothing: its transaction is rolled back, and the next leader does it.
         """
         self._stopping = True
         self._leading.clear()
@@ -72,7 +73,7 @@ class Crew:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def lead(self, leading: bool) -> None:
-        """Whether duties are to be done."""
+        """Say whether this process leads, and duties must be carried out."""
         if leading and not self._leading.is_set():
             self.start_over()
             self._term += 1
@@ -81,13 +82,13 @@ class Crew:
             self._leading.clear()
 
     def hurry(self) -> None:
-        """Something was asked for: whoever heeds notifications looks now."""
+        """Wake the duties that heed notifications."""
         for post in self._posts:
             if post.duty.heeds:
                 post.told.set()
 
     def start_over(self) -> None:
-        """The clock was set: every duty forgets what could mislead it, and looks now."""
+        """Reset every duty because the clock was set: each forgets misleading state, and looks now."""
         for post in self._posts:
             post.duty.resume()
             post.told.set()
@@ -114,7 +115,7 @@ class Crew:
                         await post.told.wait()
 
     async def _do(self, post: _Post) -> float:
-        """One bit of one duty; how long to wait afterwards."""
+        """Do one bounded part of a duty. Returns how long to wait afterwards."""
         duty = post.duty
         turn = contextlib.nullcontext() if post.is_urgent else self._slots
         async with turn:
@@ -122,7 +123,7 @@ class Crew:
             post.desk = self._database.within(duty.limit_seconds)
             try:
                 async with asyncio.timeout(duty.limit_seconds + _GRACE_SECONDS):
-                    following = await duty.work(post.desk)
+                    following = await duty.work(MaintenanceStore(post.desk))
             except (DatabaseBusy, TimeoutError) as fault:
                 duty.batch.struck(time.monotonic() - began)
                 return self._failed(post, fault)
@@ -144,7 +145,7 @@ class Crew:
         post.failures += 1
         post.fault = str(fault) or f"no end within {post.duty.limit_seconds + _GRACE_SECONDS:g} s"
         if isinstance(fault, DatabaseUnavailable) and fault.away:
-            self._outage.lost(fault)  # told once, and not by every duty
+            self._outage.lost(fault)  # reported once, not by every duty
         elif post.failures & (post.failures - 1) == 0:  # 1, 2, 4, 8 …: a log line each time would drown the rest
             post.complained = True
             self._bus.emit(DutyFailed(duty=post.duty.name, fault=post.fault, failures=post.failures))
@@ -153,18 +154,18 @@ class Crew:
 
 
 class _Post:
-    """A duty and how it goes."""
+    """A duty and its state."""
 
     def __init__(self, duty: Duty) -> None:
         self.duty = duty
         self.is_urgent = duty.urgency is Urgency.URGENT
         self.told = asyncio.Event()
-        #: Since which of the process's terms it has been at work, and how long it waits when one begins.
+        #: The last term of this process in which it worked, and how long it waits when a term begins.
         self.term = 0
         self.settling_seconds = 0.0
-        #: Where it works just now.
+        #: The database handle that it uses right now.
         self.desk: Limited | None = None
         self.fault: str | None = None
         self.failures = 0
-        #: Whether somebody was told of its failures.
+        #: Whether its failures were reported.
         self.complained = False

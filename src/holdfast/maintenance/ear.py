@@ -1,4 +1,4 @@
-"""Listens for what maintenance is to do, where no worker in this process does so anyway."""
+"""Listens for notifications to maintenance, in a process without a worker that does so."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
-from holdfast.store.database import Pause
+from holdfast.store.database import Backoff
 from holdfast.store.lifeline import Lifeline
 
 __all__ = ["Ear"]
 
 
 class Ear:
-    """A connection that listens, replaced whenever it is cut. What was missed meanwhile is looked for."""
+    """A listening connection, replaced whenever it is cut. Missed notifications are made up for by a look."""
 
     def __init__(self, config: Config, heard: Callable[[str], None]) -> None:
         self._config, self._heard = config, heard
 
     async def run(self) -> None:
-        """Listen until cancelled."""
-        pause = Pause()
+        """Listen until canceled."""
+        pause = Backoff()
         while True:
             try:
                 lifeline = await Lifeline.open(self._config)

@@ -1,8 +1,8 @@
-"""Leads maintenance, if nobody else does: one row with holder, term and expiry on the database's clock.
+"""Leads maintenance, if no other process does: one row with holder, term and expiry on the database's clock.
 
-The term is renewed by a task that does nothing else, so that no duty can cost it. Its renewals are also what tells
-whether the database answers (see `patience`). A candidate counts by its monotonic clock for how long there was no
-renewal: a term does not last longer because the database's clock is set back.
+A task that does nothing else renews the term, so that no duty can cost it. The renewals also show whether the database
+answers (see `patience`). A candidate measures by its monotonic clock how long there was no renewal: so a term does not
+last longer when the database's clock is set back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import json
 import secrets
 import time
-from typing import Any
 
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
@@ -22,6 +21,7 @@ from holdfast.maintenance.duties import new_duties
 from holdfast.maintenance.duty import Urgency
 from holdfast.maintenance.ear import Ear
 from holdfast.maintenance.patience import Answer, Patience
+from holdfast.store.maintenance import MaintenanceStore, Presidency
 from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import ClockJumped, LeaderChanged
@@ -31,39 +31,39 @@ __all__ = ["Maintenance"]
 _NAME = "maintenance"
 _TERM_SECONDS = 5.0
 _RENEW_SECONDS = 2.0
-#: A renewal that takes longer would come too late for its term.
+#: A renewal that takes longer would be too late for its term.
 _PROBE_SECONDS = 3.0
-#: How long to wait before looking again for those who stay silent until they commit: at first, and at most.
+#: How long to wait before looking again for transactions that send no notification: at first, and at most.
 _LINGER_SECONDS = (0.005, 0.1)
 
 
 class Maintenance(Service):
-    """Tries to lead; while it leads, its crew does the duties."""
+    """Tries to lead; while it leads, its crew carries out the duties."""
 
     name = "maintenance"
 
     def __init__(self, config: Config, bus: Bus, *, listens: bool = True) -> None:
-        """Without `listens`, another part of the process does so, and calls `heard`."""
+        """Create it. Without `listens`, another part of the process listens and calls `heard`."""
         super().__init__(bus)
         self._holder = secrets.token_hex(8)
         self._leading = False
         self._renew_at = 0.0
-        #: Since when an answer is due that has not come yet.
+        #: Since when an answer is overdue.
         self._asking_since: float | None = None
-        #: The number of the last renewal by anybody, and since when it has been that one.
+        #: The number of the last renewal by any process, and since when this process has seen that number.
         self._renewals: int | None = None
         self._renewals_since = 0.0
         self._attention = asyncio.Event()
         self._patience = Patience(self._probe_soon)
         duties = new_duties(bus, self._patience)
         urgent = sum(duty.urgency is Urgency.URGENT for duty in duties)
-        # One for each that may be under way at the same time, for renewals and for attention: nobody ever waits.
+        # A connection for each duty that may run at the same time, for renewals and for attention: nobody ever waits.
         self._database = UpkeepDatabase(config, size=urgent + SLOTS + 2)
         self._crew = Crew(duties, self._database, bus)
         self._ear = Ear(config, self.heard) if listens else None
 
     async def run(self) -> None:
-        """Renew until `stop`, then let another lead at once."""
+        """Renew the term until `stop`, then let another process lead at once."""
         await self._database.open()
         self._crew.start()
         beside = [asyncio.create_task(self._attend(), name="maintenance attention")]
@@ -75,48 +75,47 @@ class Maintenance(Service):
             await self._crew.stop()
             if self._leading:
                 with contextlib.suppress(HoldfastError, TimeoutError):
-                    await self._database.within(1.0).value("resign", _NAME, self._holder)
+                    await self._store(1.0).resign(_NAME, self._holder)
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
             await self._database.close()
 
     async def round(self) -> float:
-        """Renew the term if it is time, or if somebody wants to know whether the database answers."""
+        """Renew the term if it is time, or if somebody asked for a probe of the database."""
         if time.monotonic() >= self._renew_at:
             due_at = self._renew_at or time.monotonic()
             asked_at = time.monotonic()
             if self._asking_since is None:
                 self._asking_since = min(due_at, asked_at)
             try:
-                row = await self._database.within(_PROBE_SECONDS).row(
-                    "preside",
+                presidency = await self._store(_PROBE_SECONDS).preside(
                     _NAME,
                     self._holder,
-                    _TERM_SECONDS,
-                    self._patience.seconds,
-                    self._report(),
-                    self._renewals,
-                    asked_at - self._renewals_since,
+                    term_seconds=_TERM_SECONDS,
+                    calm_seconds=self._patience.seconds,
+                    report=self._report(),
+                    renewals=self._renewals,
+                    renewals_for_seconds=asked_at - self._renewals_since,
                 )
             except (HoldfastError, MemoryError):
                 self._lead(False)
                 raise
             self._renew_at = asked_at + _RENEW_SECONDS
-            self._answered(row, asked_at)
+            self._answered(presidency, asked_at)
         return max(0.0, self._renew_at - time.monotonic())
 
     def heard(self, payload: str) -> None:
-        """Something is to be done; an empty payload says that the leader resigned, or that more may have been said."""
+        """Handle a notification. An empty payload means that the leader resigned, or that notifications were missed."""
         if self._leading:
             self._attention.set()
         elif not payload:
             self._probe_soon()
 
     async def _attend(self) -> None:
-        """After each notification, look until nobody is left who may have stayed silent because of it.
+        """After each notification, look until no transaction is left that may have sent none because of it.
 
-        Whether there is somebody is asked before the look: who ended in between is seen by the look.
+        Whether there is such a transaction is asked before the look: one that ends in between is seen by the look.
         """
         while True:
             await self._attention.wait()
@@ -124,7 +123,7 @@ class Maintenance(Service):
             pause = _LINGER_SECONDS[0]
             while self._leading:
                 try:
-                    silent = await self._database.within(_PROBE_SECONDS).value("unheard")
+                    silent = await self._store(_PROBE_SECONDS).unheard()
                 except (HoldfastError, MemoryError):
                     silent = False
                 self._crew.hurry()
@@ -133,24 +132,27 @@ class Maintenance(Service):
                 await asyncio.sleep(pause)
                 pause = min(_LINGER_SECONDS[1], 2 * pause)
 
-    def _answered(self, row: Any, asked_at: float) -> None:
+    def _answered(self, presidency: Presidency, asked_at: float) -> None:
         answer = Answer(
             due_at=asked_at if self._asking_since is None else self._asking_since,
             asked_at=asked_at,
             answered_at=time.monotonic(),
-            clock=row["clock"],
-            server_started=row["server_started"],
+            clock=presidency.clock,
+            server_started=presidency.server_started,
         )
         self._asking_since = None
-        if row["renewals"] != self._renewals:
-            self._renewals, self._renewals_since = row["renewals"], answer.answered_at
+        if presidency.renewals != self._renewals:
+            self._renewals, self._renewals_since = presidency.renewals, answer.answered_at
         found = self._patience.answered(answer)
         if found is not None and found.cause == "clock":
             self._bus.emit(ClockJumped(what=found.what))
             self._crew.start_over()
-        self._lead(row["leads"])
-        if row["unheard"]:
+        self._lead(presidency.leads)
+        if presidency.unheard:
             self._attention.set()
+
+    def _store(self, seconds: float) -> MaintenanceStore:
+        return MaintenanceStore(self._database.within(seconds))
 
     def _report(self) -> str:
         return json.dumps({**self._patience.report(), "sick": self._crew.sick})

@@ -1,12 +1,12 @@
-"""Whether the database was in touch all along, so that who did not renew a lease in that time may be called gone.
+"""Whether the database was in touch all along, so that a worker which did not renew a lease in that time is gone.
 
 The leader's renewals are the probes. Breaks are
-1. a silence: probes were not answered for a while, or this process stood still. A worker renews well before half of
-   its lease is over, so that only leases shorter than three times the silence can have suffered;
-2. a jump of the database's clock against our monotonic one, either way: all leases may have suffered;
-3. a new start of the server, and the beginning: nothing is known of the time before.
-After a break a lease is spared until it has had its full length of time since. A connection that was cut and replaced
-at once is no break, and neither is a slow duty, because probes never wait for one.
+1. a silence: probes were not answered for a while, or this process stood still. A worker renews well before half of its
+   lease is over, so only leases shorter than three times the silence can be affected;
+2. a jump of the database's clock against our monotonic one, either way: all leases may be affected;
+3. a restart of the server, and the beginning: nothing is known about the time before. After a break a lease is spared
+   until it has had its full length of time since. A connection that was cut and replaced at once is not a break, and
+   neither is a slow duty, because probes never wait for one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-from holdfast.maintenance.watch import Watch
+from holdfast.maintenance.watch import LeaseWatch
 
-__all__ = ["Answer", "Break", "Judge", "Patience"]
+__all__ = ["Answer", "Break", "LeaseJudge", "Patience"]
 
 Cause = Literal["start", "silence", "clock", "restart"]
 
-#: A probe that was late by less than this, or answered that quickly, leaves no doubt.
+#: A probe that was late by less than this, or answered this quickly, is not a break.
 _NOTICEABLE_SECONDS = 0.5
-#: How far two clocks may differ over an interval, in seconds and as a share of it, before one of them was set.
+#: How far two clocks may differ over an interval, in seconds and as a fraction of it, before one of them was set.
 _JUMP_SECONDS, _DRIFT = 0.25, 0.1
 _FRESH_SECONDS = 0.25
 _REMEMBERED_SECONDS = 600.0
@@ -35,7 +35,7 @@ _REMEMBERED_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a probe told, with when it was due, asked and answered by the monotonic clock."""
+    """The answer to a probe, with when it was due, asked and answered by the monotonic clock."""
 
     due_at: float
     asked_at: float
@@ -46,7 +46,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """From when on leases up to this length have had no full chance to be renewed."""
+    """The moment after which leases up to this length need their full time again before they may be judged."""
 
     at: float
     up_to_seconds: float
@@ -54,10 +54,10 @@ class Break:
     what: str
 
 
-class Judge(Protocol):
-    """Says which leases may be judged, and keeps watch of those that may not."""
+class LeaseJudge(Protocol):
+    """Says which leases may be judged, and watches those that may not."""
 
-    watch: Watch
+    watch: LeaseWatch
 
     @property
     def clock(self) -> datetime | None:
@@ -65,15 +65,15 @@ class Judge(Protocol):
         ...
 
     def spared(self) -> tuple[list[float], list[float]]:
-        """Lengths of leases that are spared: above the first, and up to the second, of each pair."""
+        """The lengths of leases that are spared: above the first, and up to the second, of each pair."""
         ...
 
     def said(self, spared_leases: int) -> str | None:
-        """Why leases are spared, if that was not said yet."""
+        """Why leases are spared, unless that was reported already."""
         ...
 
     async def fresh(self) -> None:
-        """Wait until the database has answered just now, so that what it stood still for is noticed already."""
+        """Wait until the database has answered just now, so that an earlier standstill has been noticed."""
         ...
 
 
@@ -84,12 +84,12 @@ class Patience:
         self._probe_soon = probe_soon
         self._last: Answer | None = None
         self._answer = asyncio.Event()
-        #: Those that no later one outdoes: ages fall, and so do the lengths.
+        #: Breaks that no later one replaces: from first to last, both their ages and their lengths fall.
         self._breaks: list[Break] = []
         self._lately: deque[Break] = deque(maxlen=200)
         self._spared = 0
         self._said_of: Break | None = None
-        self.watch = Watch()
+        self.watch = LeaseWatch()
 
     @property
     def clock(self) -> datetime | None:
@@ -102,13 +102,13 @@ class Patience:
         return time.monotonic() - self._breaks[-1].at if self._breaks else 0.0
 
     def spared(self) -> tuple[list[float], list[float]]:
-        """Lengths of leases that are spared: above the first, and up to the second, of each pair."""
+        """The lengths of leases that are spared: above the first, and up to the second, of each pair."""
         now = time.monotonic()
         self._breaks = [b for b in self._breaks if now - b.at < b.up_to_seconds]
         return [now - b.at for b in self._breaks], [b.up_to_seconds for b in self._breaks]
 
     def said(self, spared_leases: int) -> str | None:
-        """Why leases are spared, if that was not said yet."""
+        """Why leases are spared, unless that was reported already."""
         self._spared = spared_leases
         if not spared_leases or not self._breaks or self._said_of is self._breaks[-1]:
             return None
@@ -116,14 +116,14 @@ class Patience:
         return self._said_of.what
 
     def report(self) -> dict[str, object]:
-        """What an operator should know: breaks of the last ten minutes by cause, the last one, and who is spared."""
+        """What an operator should know: breaks of the last ten minutes by cause, the last one, and spared leases."""
         oldest = time.monotonic() - _REMEMBERED_SECONDS
         lately = [b for b in self._lately if b.at >= oldest and b.cause != "start"]
         last = lately[-1].what if lately else None
         return {"breaks": dict(Counter(b.cause for b in lately)), "last_break": last, "spared": self._spared}
 
     def answered(self, answer: Answer) -> Break | None:
-        """A probe was answered; the break that it revealed, if there was one."""
+        """Note an answer. Returns the break that it revealed, if there was one."""
         found = self._judged(answer)
         if found is not None:
             self._breaks = [b for b in self._breaks if b.up_to_seconds > found.up_to_seconds]
@@ -136,7 +136,7 @@ class Patience:
         return found
 
     async def fresh(self) -> None:
-        """Wait for an answer to a question of the last moment."""
+        """Wait for an answer to a recent probe."""
         while self._last is None or time.monotonic() - self._last.asked_at > _FRESH_SECONDS:
             self._answer.clear()
             self._probe_soon()
@@ -162,9 +162,9 @@ class Patience:
 
 
 def _jump(last: Answer, answer: Answer) -> float:
-    """By how many seconds the database's clock was set between two answers; 0 where it was not.
+    """By how many seconds the database's clock was set between two answers; 0 if it was not.
 
-    Each clock was read between the question and the answer, so that the time in between is known up to that.
+    Each clock was read between the question and the answer, so the time in between is known only up to that.
     """
     passed = (answer.clock - last.clock).total_seconds()
     least = answer.asked_at - last.answered_at

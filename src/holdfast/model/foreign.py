@@ -1,7 +1,7 @@
 """What foreign errors say of themselves, whatever they do when they are asked.
 
 A handler, a subscriber or a library may raise something whose `__str__` raises, whose parts cannot be formatted, or
-whose text is no text. Who tells of an error must not fail for it: an attempt would never be settled.
+whose text is not a string. Describing an error must never fail: its attempt would never be settled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of a job, of its attempts and events, and what a worker gets with a claim."""
+"""A job, its attempts and events, and what a worker gets with a claim."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from uuid import UUID
 
 from holdfast.model.states import State, Status, public_status
 
-__all__ = ["Attempt", "Claim", "Enqueued", "Event", "Job", "ListedJob", "Stream"]
+__all__ = ["Attempt", "Claim", "Enqueued", "HandlerFacts", "Job", "JobEvent", "ListedJob", "Stream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedJob:
-    """What a list says of a job: all but its payload, result and cursor, and the beginning of its last error."""
+    """A job in a list: without payload, result and cursor, and with only the beginning of its last error."""
 
     id: UUID
     type: str
@@ -54,7 +54,7 @@ class ListedJob:
 
     @property
     def status(self) -> Status:
-        """What clients are told of the state."""
+        """What clients see of the state."""
         return public_status(self.state)
 
     if not TYPE_CHECKING:
@@ -94,8 +94,8 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """One of the rarer moves, with who and why."""
+class JobEvent:
+    """One entry in a job's history, with who and why."""
 
     job_id: UUID
     at: datetime
@@ -126,6 +126,17 @@ class Stream:
     keyed: bool = False
 
 
+class HandlerFacts(NamedTuple):
+    """What a handler may know of its job beside id, type and attempt, wherever it runs. `cursor` is JSON text."""
+
+    tenant: str
+    correlation_id: str
+    cursor: str | None
+    failures: int
+    max_attempts: int
+    traceparent: str | None
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Claim:
     """A leased attempt, as a worker gets it. `payload` is JSON text; None: it is fetched before the handler runs."""
@@ -151,3 +162,15 @@ class Claim:
     last_chance: bool = False
     #: The trace that the job belongs to, as in W3C Trace Context.
     traceparent: str | None = None
+
+    @property
+    def facts(self) -> HandlerFacts:
+        """What its handler may know."""
+        return HandlerFacts(
+            tenant=self.stream.tenant,
+            correlation_id=self.correlation_id,
+            cursor=self.cursor,
+            failures=self.failures,
+            max_attempts=self.max_attempts,
+            traceparent=self.traceparent,
+        )

@@ -19,7 +19,7 @@ _RATE = re.compile(r"(\d+)\s*/\s*(?:(\d+(?:\.\d+)?)?\s*([a-z]+)|(\d+(?:\.\d+)?))
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `count` at once. With `key`, the (dotted) name of a payload's field, for each of its values."""
+    """At most `count` jobs at once. With `key`, the dotted name of a payload field, for each of its values."""
 
     count: int
     key: str | None = None
@@ -44,7 +44,7 @@ class Rate:
     def __post_init__(self) -> None:
         _check("rate", self.count, self.key)
         if not BOUNDS["rate"].holds(self.per):
-            raise InvalidInput(f"a rate counts within a millisecond to 31 days, not {shown(self.per)} seconds")
+            raise InvalidInput(f"a rate has a time from 1 ms to 31 days, not {shown(self.per)} seconds")
 
     @classmethod
     def of(cls, value: Rate | str | None) -> Rate | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal
 
 from holdfast.errors import InvalidInput
 
-__all__ = ["did_you_mean", "nearest", "refuse_unknown"]
+__all__ = ["Named", "did_you_mean", "nearest", "refuse_unknown"]
+
+#: Kinds whose names may be misspelt without anybody refusing them.
+Named = Literal["queue", "type"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -1,4 +1,7 @@
-"""The options of an enqueue, checked before anything is sent, and in the shape that the engine takes."""
+"""The options of an enqueue, declared once, checked before anything is sent, and in the shape that the engine takes.
+
+A new option begins in `DECLARED`. `tests/contracts/test_options.py` then names every other place that lacks it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,45 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 from holdfast.bounds import BOUNDS, delay_of, shown
 from holdfast.errors import InvalidInput
 from holdfast.model.names import refuse_unknown
 
-__all__ = ["OPTIONS", "Intent", "Options", "engine_options"]
+__all__ = ["DECLARED", "Intent", "JobOption", "Options", "engine_options"]
+
+
+class JobOption(NamedTuple):
+    """What an option is, for all who take it. Numbers have the bound of the option's name in holdfast.bounds."""
+
+    kind: Literal["whole", "seconds", "moment", "flag", "job", "text", "key", "trace"]
+    #: How many characters a text may have.
+    longest: int = 255
+    #: Its name in the engine and in what is told of a job, if that is another one.
+    engine_name: str | None = None
+    #: The engine takes it as an argument for all jobs of a call, and not among the options of each.
+    of_the_call: bool = False
+
+
+DECLARED = {
+    "priority": JobOption("whole"),
+    "run_at": JobOption("moment"),
+    "delay": JobOption("seconds"),
+    "idempotency_key": JobOption("key"),
+    "dedup_key": JobOption("text"),
+    "correlation_id": JobOption("text"),
+    "parent": JobOption("job", engine_name="parent_id"),
+    "max_attempts": JobOption("whole"),
+    "target": JobOption("text"),
+    "tenant": JobOption("text", longest=200, of_the_call=True),
+    "queue": JobOption("text", longest=200),
+    "hold": JobOption("flag"),
+    "target_count": JobOption("whole"),
+    "created_by": JobOption("text", longest=500, of_the_call=True),
+    "traceparent": JobOption("trace"),
+}
 
 
 class Options(TypedDict, total=False):
@@ -36,12 +70,8 @@ class Options(TypedDict, total=False):
     traceparent: str | None
 
 
-OPTIONS = tuple(Options.__annotations__)
 #: What every client can read back, and PostgreSQL can store.
 _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
-#: How many characters an option may have, if not 255.
-_LONGEST = {"tenant": 200, "queue": 200, "created_by": 500}
-_NO_TRACE = f"00-{0:032x}-{0:016x}-00"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -62,17 +92,15 @@ class Intent(NamedTuple):
 
 def engine_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Check the options of one job and put them into the engine's names and JSON types."""
-    refuse_unknown("option", options, OPTIONS)
+    refuse_unknown("option", options, DECLARED)
     engine: dict[str, Any] = {}
     for name, value in options.items():
         if value is None:
             continue
-        if name in ("tenant", "created_by"):
-            _checked(name, value)
-            continue
-        engine["parent_id" if name == "parent" else name] = _checked(name, value)
-    if not _TRACEPARENT.fullmatch(engine.get("traceparent", _NO_TRACE)):
-        raise InvalidInput("traceparent must be as in W3C Trace Context, such as 00-<32 hex>-<16 hex>-01")
+        option = DECLARED[name]
+        checked = _checked(name, option, value)
+        if not option.of_the_call:
+            engine[option.engine_name or name] = checked
     if options.get("run_at") is not None and not _FIRST <= options["run_at"] <= _LAST:
         raise InvalidInput("run_at must be a time with its zone, before the year 10000")
     if engine.get("queue") == "holdfast":
@@ -82,35 +110,37 @@ def engine_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return engine
 
 
-def _checked(name: str, value: Any) -> Any:
-    match name:
-        case "priority" | "max_attempts" | "target_count":
+def _checked(name: str, option: JobOption, value: Any) -> Any:
+    match option.kind:
+        case "whole":
             if not BOUNDS[name].holds(value):
                 raise InvalidInput(f"{name} must be {BOUNDS[name]}, not {shown(value)}")
             return value
-        case "run_at":
+        case "moment":
             if not isinstance(value, datetime) or value.tzinfo is None:
-                raise InvalidInput("run_at must be a datetime with a time zone, such as datetime.now(UTC)")
+                raise InvalidInput(f"{name} must be a datetime with a time zone, such as datetime.now(UTC)")
             return value.isoformat()
-        case "delay":
-            if (seconds := delay_of(value)) is None:
-                raise InvalidInput(f"delay must be seconds or a timedelta, {BOUNDS['delay']} s, not {shown(value)}")
+        case "seconds":
+            if (seconds := delay_of(value, name)) is None:
+                raise InvalidInput(f"{name} must be seconds or a timedelta, {BOUNDS[name]} s, not {shown(value)}")
             return seconds
-        case "parent":
+        case "job":
             return str(getattr(value, "id", value))
-        case "hold":
+        case "flag":
             if not isinstance(value, bool):
-                raise InvalidInput(f"hold must be True or False, not {shown(value)}")
+                raise InvalidInput(f"{name} must be True or False, not {shown(value)}")
             return value
         case _:
-            return _text(name, value)
+            return _text(name, option, value)
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, option: JobOption, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidInput(f"{name} must be a text that is not empty, not {shown(value)}")
-    if name == "idempotency_key" and not _KEY.fullmatch(value):
-        raise InvalidInput("idempotency_key must be 1 to 255 visible ASCII characters")
-    if len(value) > (longest := _LONGEST.get(name, 255)):
-        raise InvalidInput(f"{name} must have 1 to {longest} characters")
+        raise InvalidInput(f"{name} must be a non-empty string, not {shown(value)}")
+    if option.kind == "key" and not _KEY.fullmatch(value):
+        raise InvalidInput(f"{name} must be 1 to 255 visible ASCII characters")
+    if len(value) > option.longest:
+        raise InvalidInput(f"{name} must have 1 to {option.longest} characters")
+    if option.kind == "trace" and not _TRACEPARENT.fullmatch(value):
+        raise InvalidInput(f"{name} must be as in W3C Trace Context, such as 00-<32 hex>-<16 hex>-01")
     return value

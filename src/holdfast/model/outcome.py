@@ -7,10 +7,22 @@ from typing import Literal
 
 from holdfast.model.foreign import message_of, name_of, traceback_of
 
-__all__ = ["EXCERPT_LIMIT", "MESSAGE_LIMIT", "TRACEBACK_LIMIT", "FailureKind", "Outcome", "clean"]
+__all__ = [
+    "COSTS_ATTEMPT",
+    "EXCERPT_LIMIT",
+    "MESSAGE_LIMIT",
+    "TRACEBACK_LIMIT",
+    "FailureKind",
+    "Kind",
+    "Outcome",
+    "clean",
+]
 
 Kind = Literal["success", "failed", "timeout", "snoozed", "released", "canceled", "paused"]
 FailureKind = Literal["retryable", "retry", "fatal", "hold"]
+
+#: Outcomes that count against the attempts of a job. The engine decides by `costs_attempt`; a test proves them equal.
+COSTS_ATTEMPT = frozenset({"failed", "timeout", "lost"})
 
 #: What is kept of messages and tracebacks; more than this helps nobody.
 NAME_LIMIT = 200
@@ -74,24 +86,24 @@ class Outcome:
         return cls(kind="timeout", error_type="Timeout", message=f"the handler ran longer than {seconds:g} s")
 
     @classmethod
-    def snoozed(cls, delay_seconds: float, note: str) -> Outcome:
+    def snoozed(cls, delay_seconds: float, reason: str) -> Outcome:
         """The handler wants to run later."""
-        return cls(kind="snoozed", delay_seconds=delay_seconds, message=clean(note, MESSAGE_LIMIT))
+        return cls(kind="snoozed", delay_seconds=delay_seconds, message=clean(reason, MESSAGE_LIMIT))
 
     @classmethod
-    def released(cls, note: str) -> Outcome:
+    def handed_back(cls, reason: str) -> Outcome:
         """The job was not run, or not to its end, and is handed back."""
-        return cls(kind="released", message=note)
+        return cls(kind="released", message=reason)
 
     @classmethod
-    def canceled(cls, note: str) -> Outcome:
+    def canceled(cls, reason: str) -> Outcome:
         """The handler ended because the job was canceled."""
-        return cls(kind="canceled", message=note)
+        return cls(kind="canceled", message=reason)
 
     @classmethod
-    def paused(cls, note: str) -> Outcome:
+    def paused(cls, reason: str) -> Outcome:
         """The handler ended because the job was paused, or its worker drained."""
-        return cls(kind="paused", message=note)
+        return cls(kind="paused", message=reason)
 
 
 def clean(text: str, limit: int) -> str:

@@ -15,7 +15,7 @@ DONE_REASONS: tuple[DoneReason, ...] = get_args(DoneReason)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One thing that a job has stored. `id` numbers the items of a job, with gaps."""
+    """One item that a job has stored. `id` numbers the items of a job, with gaps."""
 
     id: int
     collection: str
@@ -37,9 +37,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """How the job stands after a report: how much was reported, and how much was stored, over all attempts.
+    """The progress of a job after a report: how much was reported and stored, over all attempts.
 
-    `target_reached` says that the job has as many items as were wanted (`target_count`): the handler should return.
+    `target_reached`: the job has as many items as were wanted (`target_count`), so the handler should return.
     """
 
     progress_count: int

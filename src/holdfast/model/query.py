@@ -62,18 +62,18 @@ class _Token(NamedTuple):
 def parse_query(text: str) -> Tree:
     """The tree of a query; InvalidInput, saying where, for what is none. No text at all fits every job."""
     if len(text) > _LONGEST:
-        raise InvalidInput(f"a query may have {_LONGEST} characters")
+        raise InvalidInput(f"a query may have at most {_LONGEST} characters")
     if "\x00" in text:
-        raise InvalidInput("a query cannot have a NUL character")
+        raise InvalidInput("a query cannot contain a NUL character")
     tokens = list(_tokens(text))
     if sum(token.kind in ("term", "text") for token in tokens) > _MOST_TERMS:
-        raise InvalidInput(f"a query may have {_MOST_TERMS} terms")
+        raise InvalidInput(f"a query may have at most {_MOST_TERMS} terms")
     if not tokens:
         return {"and": []}
     parser = _Parser(tokens)
     tree = parser.any_of(0)
     if parser.ahead is not None:
-        raise InvalidInput(f"at character {parser.ahead.at + 1}: a bracket is closed that was not opened")
+        raise InvalidInput(f"at character {parser.ahead.at + 1}: a closing bracket has no opening one")
     return tree
 
 

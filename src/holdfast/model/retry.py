@@ -12,9 +12,9 @@ __all__ = ["RetryPolicy"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """The delay before retry n is min(max, base × factor^(n-1)), plus up to `jitter` of it; in seconds.
+    """The delay before retry n, in seconds: min(max, base × factor^(n-1)), plus a random part of up to `jitter` of it.
 
-    `max_attempts` counts failures and lost leases; None leaves it to the setting MAX_ATTEMPTS_DEFAULT.
+    `max_attempts` counts failures and lost leases. None means the setting MAX_ATTEMPTS_DEFAULT.
     """
 
     max_attempts: int | None = None

@@ -12,7 +12,7 @@ __all__ = ["INITIAL", "TERMINAL", "TRANSITIONS", "State", "Status", "public_stat
 
 
 class State(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     CREATED = "created"
     SCHEDULED = "scheduled"
@@ -32,7 +32,7 @@ class State(StrEnum):
 
 
 class Status(StrEnum):
-    """What clients are told of a job's state."""
+    """What clients see of a job's state."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"

@@ -1,4 +1,4 @@
-"""The client of the HTTP API: `async with Client(url, key) as client: await client.submit("email.send", {...})`.
+"""The client of the HTTP API: `async with HttpClient(url, key) as client: await client.submit("email.send", {...})`.
 
 Everything is safe to repeat, and is repeated while the server cannot be reached: a submission without an
 idempotency key gets one first, so that the job is recorded once, whatever is lost on the way.
@@ -24,7 +24,7 @@ from holdfast.lifecycle.portal import Portal
 from holdfast.model.states import Status
 from holdfast.remote.transport import AGAIN, Transport, error_of
 
-__all__ = ["Client", "RemoteItem", "RemoteJob", "RemoteResult", "SyncClient"]
+__all__ = ["HttpClient", "RemoteItem", "RemoteJob", "RemoteResult", "SyncClient"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,8 +86,8 @@ class RemoteResult:
     error_message: str | None
 
 
-class Client:
-    """Submit, look, wait and ask, over HTTP. `client.sync` has the same verbs for code that blocks."""
+class HttpClient:
+    """The client of the HTTP API. `client.sync` has the same verbs for synchronous code."""
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = 10.0, patience: float = 30.0) -> None:
         """`timeout` is for one try, `patience` for all of them."""
@@ -145,7 +145,7 @@ class Client:
         return found
 
     async def get(self, job_id: JobId) -> RemoteJob:
-        """How a job stands; NotFound if there is none."""
+        """The status of a job; NotFound if there is none."""
         return _job((await self._transport.call("GET", _path(job_id))).json())
 
     async def wait(self, job_id: JobId, timeout: float | None = None) -> RemoteJob:
@@ -163,7 +163,7 @@ class Client:
                 raise WaitTimeout(f"job {job.id} is still {job.status.value} after {timeout:g} s")
 
     async def result(self, job_id: JobId, timeout: float | None = None) -> RemoteResult:
-        """How the job ended, once it has."""
+        """The result of the job, once it has ended."""
         await self.wait(job_id, timeout)
         told = (await self._transport.call("GET", f"{_path(job_id)}/result")).json()
         error = told["error"] or {}
@@ -176,7 +176,7 @@ class Client:
         )
 
     async def items(self, job_id: JobId, *, limit: int | None = None) -> list[RemoteItem]:
-        """What a job has stored, in the order in which it did: all of it, or so many at most."""
+        """The items of a job, in the order in which they were stored; at most `limit` of them."""
         found: list[RemoteItem] = []
         cursor: str | None = None
         while limit is None or len(found) < limit:
@@ -198,14 +198,14 @@ class Client:
         return found
 
     async def events_url(self, job_id: JobId, *, seconds: float = 600) -> str:
-        """Where a browser's EventSource listens to this one job without a key, for so many seconds (3600 at most)."""
+        """An address at which a browser can follow this one job without a key, for some seconds (3600 at most)."""
         answer = await self._transport.call("POST", f"{_path(job_id)}/events/token", json={"seconds": seconds})
         # The server tells the path; what it is reached by from here, it does not know.
         _, _, query = answer.json()["url"].partition("?")
         return f"{self._arguments['url'].rstrip('/')}{_path(job_id)}/events" + (f"?{query}" if query else "")
 
     async def events(self, job_id: JobId) -> AsyncIterator[RemoteJob]:
-        """The job whenever it has changed, until it has ended; the stream is taken up again where it ended or broke."""
+        """The job whenever it changes, until it has ended. A stream that ends or breaks is resumed."""
         import httpx
 
         patience = self._arguments["patience"]
@@ -243,7 +243,7 @@ class Client:
         await self._ask("POST", job_id, "/pause", reason, {Status.PAUSED})
 
     async def resume(self, job_id: JobId, *, reason: str | None = None) -> None:
-        """Ask that a paused or held job go on."""
+        """Ask that a paused or held job be resumed."""
         await self._ask("POST", job_id, "/resume", reason, _GOING_ON)
 
     async def release(self, job_id: JobId) -> None:
@@ -251,7 +251,7 @@ class Client:
         await self._ask("POST", job_id, "/release", None, _GOING_ON)
 
     async def delete(self, job_id: JobId, *, reason: str | None = None) -> None:
-        """Ask that a job be canceled if it is open, and what it was about be erased."""
+        """Ask that a job be canceled if it is open, and its payload, result, items and logs be erased."""
         await self._ask("DELETE", job_id, "", reason, _ENDED)
 
     async def _ask(self, method: str, job_id: JobId, verb: str, reason: str | None, goal: Collection[Status]) -> None:
@@ -281,22 +281,22 @@ class SyncClient:
     """The client's verbs for code that is not asynchronous: each blocks on the client's own coroutine."""
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = 10.0, patience: float = 30.0) -> None:
-        self._client = Client(url, key, timeout=timeout, patience=patience)
+        self._client = HttpClient(url, key, timeout=timeout, patience=patience)
         self._portal: Portal | None = None
         self._lock = threading.Lock()
 
-    submit = _blocking(Client.submit)
-    submit_many = _blocking(Client.submit_many)
-    get = _blocking(Client.get)
-    wait = _blocking(Client.wait)
-    result = _blocking(Client.result)
-    items = _blocking(Client.items)
-    events_url = _blocking(Client.events_url)
-    cancel = _blocking(Client.cancel)
-    pause = _blocking(Client.pause)
-    resume = _blocking(Client.resume)
-    release = _blocking(Client.release)
-    delete = _blocking(Client.delete)
+    submit = _blocking(HttpClient.submit)
+    submit_many = _blocking(HttpClient.submit_many)
+    get = _blocking(HttpClient.get)
+    wait = _blocking(HttpClient.wait)
+    result = _blocking(HttpClient.result)
+    items = _blocking(HttpClient.items)
+    events_url = _blocking(HttpClient.events_url)
+    cancel = _blocking(HttpClient.cancel)
+    pause = _blocking(HttpClient.pause)
+    resume = _blocking(HttpClient.resume)
+    release = _blocking(HttpClient.release)
+    delete = _blocking(HttpClient.delete)
 
     def close(self) -> None:
         """Give the connections back, and end the thread."""
@@ -314,7 +314,7 @@ class SyncClient:
     ) -> None:
         self.close()
 
-    def _opened(self) -> tuple[Portal, Client]:
+    def _opened(self) -> tuple[Portal, HttpClient]:
         with self._lock:
             if self._portal is None:
                 self._portal = Portal("holdfast-remote")

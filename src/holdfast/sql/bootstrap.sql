@@ -1,4 +1,4 @@
--- What must be there before the first migration. Safe to run again.
+-- What must exist before the first migration. Safe to run again.
 
 create table if not exists schema_steps (
   step       integer primary key,

@@ -1,5 +1,5 @@
 -- Comments in the database, as `\df+` shows them: the first sentence above each function or view of a file. Names are
--- qualified, because pg_catalog has some of them, too.
+-- qualified, because pg_catalog contains some of them, too.
 do $comments$
 declare
   told record;

@@ -1,14 +1,15 @@
--- Lock what a migration may change, all at once and before anything is changed: a lock that is raised half-way meets those
--- who hold a weaker one and wait for something else. The order is that of the engine's functions where they agree (what is
--- only read, then entries and leases, then jobs and what belongs to them). They do not agree everywhere, nor do the
--- transactions of users: the migration is repeated when it meets somebody head-on.
+-- Lock everything that a migration may change, all at once and before anything is changed: a lock that is raised
+-- half-way meets sessions that hold a weaker one and wait for something else. The order is that of the engine's
+-- functions where they agree (what is only read, then entries and leases, then jobs and what belongs to them). They do
+-- not agree everywhere, and neither do users' transactions: after a deadlock the migration is repeated.
 
 do $$
 declare
   relation record;
   tables   text;
 begin
-  -- Whoever reads a view holds it and waits for its tables. `lock table` would take them along, before their turn.
+  -- A session that reads a view locks it and waits for its tables. `lock table` would lock those too, before their
+  -- turn.
   for relation in
     select c.relname as name
     from pg_class c

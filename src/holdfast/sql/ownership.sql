@@ -1,5 +1,5 @@
--- Give the engine's objects back to their owner: after a restore with --no-owner they belong to whoever restored them, and
--- functions that run with their owner's rights would run with that login's. What belongs to others stays theirs.
+-- Give the engine's objects back to their owner. After a restore with --no-owner they belong to the login that restored
+-- them, and functions that run with their owner's rights would run with that login's. Objects of others stay theirs.
 
 do $$
 declare
@@ -19,12 +19,13 @@ begin
     where n.oid = place and n.nspowner = restorer
     union all
     select format('alter %s %s owner to holdfast_owner',
-      case c.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, c.oid::regclass)
+      case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'c' then 'type' else 'table' end,
+      c.oid::regclass)
     from pg_class c
     where c.relnamespace = place
       and c.relowner = restorer
-      and c.relkind in ('r', 'p', 'v', 'S')
-      -- A sequence of a column goes with its table.
+      and c.relkind in ('r', 'p', 'v', 'S', 'c')
+      -- A sequence of a column belongs to its table.
       and not exists (
         select from pg_depend d
         where d.classid = 'pg_class'::regclass and d.objid = c.oid and c.relkind = 'S' and d.deptype in ('a', 'i'))

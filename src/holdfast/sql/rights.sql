@@ -5,21 +5,22 @@ revoke all on all functions in schema holdfast
   from public, holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
 grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
 
--- Everybody records intents, asks, and reads.
+-- Every role records intents, makes requests and reads.
 grant execute on function
-  holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.release_held, holdfast.request,
-  holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events, holdfast.get_progress,
-  holdfast.get_items, holdfast.backlog, holdfast.summaries, holdfast.listed_ids, holdfast.attempts_page,
+  holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.submit, holdfast.release_held,
+  holdfast.request, holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events,
+  holdfast.get_progress, holdfast.get_items, holdfast.backlog, holdfast.summaries, holdfast.listed_ids,
+  holdfast.attempts_page,
   holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
   holdfast.other_names
 to holdfast_api, holdfast_worker, holdfast_operator;
 
--- Only workers move jobs, and do maintenance.
+-- Only workers move jobs and do maintenance.
 grant execute on function
   holdfast.claim, holdfast.claim_from, holdfast.claim_jobs, holdfast.claim_by_id, holdfast.claimed_payloads,
   holdfast.may_begin, holdfast.record_beginnings, holdfast.renew, holdfast.interrupted,
-  holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.release, holdfast.release_unknown, holdfast.stop,
-  holdfast.release_unheard, holdfast.claim_mark,
+  holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.hand_back, holdfast.stop, holdfast.hand_back_unheard,
+  holdfast.release, holdfast.release_unknown, holdfast.release_unheard, holdfast.claim_mark,
   holdfast.report, holdfast.last_cursor, holdfast.result_limit,
   holdfast.eligible_streams, holdfast.open_streams, holdfast.ready_streams, holdfast.work_left,
   holdfast.register_worker, holdfast.enlist_worker, holdfast.enlist, holdfast.other_shapes, holdfast.beat, holdfast.beat_with_slots,
@@ -35,7 +36,7 @@ grant execute on function
   holdfast.offer, holdfast.serve_ready, holdfast.forget_streams
 to holdfast_worker;
 
--- The control plane: one tenant at a time, by functions that ask for it.
+-- The control plane: one tenant at a time, by functions that require the tenant.
 grant execute on function
   holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs, holdfast.job_result, holdfast.tenant_items,
   holdfast.tenant_items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
@@ -49,21 +50,22 @@ grant execute on function
   holdfast.keys_after
 to holdfast_operator;
 
--- Steering, and what is seen of it.
+-- Steering, and what operators see of it.
 grant execute on function
+  holdfast.pause_subject, holdfast.resume_subject, holdfast.list_steering,
   holdfast.pause_scope, holdfast.resume_scope, holdfast.pause_scope_as, holdfast.resume_scope_as, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
   holdfast.operator_request, holdfast.operator_request_as, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
   holdfast.list_lanes, holdfast.lane_slots, holdfast.list_tenants, holdfast.close_type, holdfast.open_type, holdfast.list_closed_types,
   holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
 
--- Moments that clients cannot read are made readable in their statements.
+-- Statements of clients make moments readable that they could not parse.
 grant execute on function holdfast.readable to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
 
--- From where a caller speaks.
+-- The address and request id of a caller.
 grant execute on function holdfast.as_caller to holdfast_client, holdfast_operator;
 
 grant execute on function holdfast.verify to holdfast_worker, holdfast_operator;
 
--- The current step is read by every process that starts.
+-- Every process reads the current step when it starts.
 grant select on holdfast.schema_steps to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;

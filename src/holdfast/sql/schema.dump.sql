@@ -1,5 +1,35 @@
 CREATE SCHEMA holdfast;
 ALTER SCHEMA holdfast OWNER TO holdfast_owner;
+CREATE TYPE holdfast.claim_entry AS (
+	tid tid,
+	job_id uuid,
+	stream integer,
+	rank integer,
+	seq bigint,
+	ready_at timestamp with time zone,
+	range integer
+);
+ALTER TYPE holdfast.claim_entry OWNER TO holdfast_owner;
+CREATE TYPE holdfast.claim_permit AS (
+	gate text,
+	slot integer,
+	number integer,
+	job_id uuid
+);
+ALTER TYPE holdfast.claim_permit OWNER TO holdfast_owner;
+CREATE TYPE holdfast.claim_share AS (
+	range integer,
+	stream integer,
+	rank integer,
+	seq bigint,
+	ceiling integer,
+	share integer,
+	party integer,
+	portion integer,
+	allowed integer,
+	keyed boolean
+);
+ALTER TYPE holdfast.claim_share OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.accepted_payloads(types text[], known text[]) RETURNS TABLE(type text, mode text, digest text, shape text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -23,7 +53,7 @@ CREATE FUNCTION holdfast.accepted_payloads(types text[], known text[]) RETURNS T
   ), verdict as (
     select asked.type, case
         when rule.mode = 'off' or exists (select from counting c where c.type = asked.type and c.shape is null) then 'off'
-        -- No deploy has so many releases at a time.
+        -- A deploy never runs more than 8 versions at once.
         when (select count(*) from counting c where c.type = asked.type) > 8 then 'off'
         else rule.mode
       end as mode
@@ -36,7 +66,7 @@ CREATE FUNCTION holdfast.accepted_payloads(types text[], known text[]) RETURNS T
   order by v.type, c.published_at desc, c.digest
 $$;
 ALTER FUNCTION holdfast.accepted_payloads(types text[], known text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) IS 'The shapes by which payloads of these types are judged, newest first: those of live workers that go on claiming; where there is none, the last one that was published.';
+COMMENT ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) IS 'The shapes by which payloads of these types are judged, newest first: those of live workers that go on claiming; if there are none, the last one that was published.';
 CREATE FUNCTION holdfast.admit(after text DEFAULT ''::text, max_gates integer DEFAULT 200) RETURNS TABLE(looked integer, reached text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -70,7 +100,7 @@ begin
     )
     select line.gate, line.stream, j.id as job_id, rule.capacity, rule.seconds
     from (select * from line limit max_gates) line
-    left join ready r on r.stream = -line.stream and r.rank = line.rank and r.seq = line.seq
+    left join ready r on r.stream = parked_stream(line.stream) and r.rank = line.rank and r.seq = line.seq
     left join jobs j on j.id = r.job_id
     left join lateral (
       select k.capacity, k.seconds from key_gates(j.type, j.tenant, j.payload) k where k.gate = line.gate) rule on true
@@ -80,7 +110,10 @@ begin
     room := case
       when spot.capacity is null then 1000
       else spot.capacity - (
-        select count(*) from permits p where p.gate = spot.gate and not permit_free(p, spot.seconds))
+        select count(*)
+        from permits p
+        cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, spot.seconds, now()) state
+        where p.gate = spot.gate and not state.free)
     end;
     if room > 0 then
       perform unpark(array[spot.gate], array[spot.stream], array[room]);
@@ -93,14 +126,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.admit(after text, max_gates integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.admit(after text, max_gates integer) IS 'Bring back what was parked and has room: a permit fell free with time, or unnoticed, or the limit was changed.';
+COMMENT ON FUNCTION holdfast.admit(after text, max_gates integer) IS 'Bring back parked jobs for which there is room: a permit became free with time, or unnoticed, or the limit was changed.';
 CREATE FUNCTION holdfast.adopt(gate text, capacity integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
 begin
-  if split_part(gate, ':', 1) not in ('queue', 'tenant', 'type') then
+  if starts_with(gate, gate_of('key', '', null)) then
     return false;
   end if;
   insert into permits (gate, slot, job_id, attempt, granted_at)
@@ -109,7 +142,9 @@ begin
     l.job_id, l.attempt, now()
   from leases l
   join streams s on s.id = l.stream
-  where adopt.gate in ('queue:' || s.queue, 'tenant:' || s.tenant, 'type:' || s.type)
+  where exists (
+      select from limitable_by(s.tenant, s.queue, s.type) subject
+      where gate_of(subject.kind, subject.name, null) = adopt.gate)
     and not exists (
       select from permits p where p.gate = adopt.gate and p.job_id = l.job_id and p.attempt = l.attempt)
   on conflict do nothing;
@@ -117,7 +152,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.adopt(gate text, capacity integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.adopt(gate text, capacity integer) IS 'What runs already when a limit is set counts: it gets permits beyond those of the limit.';
+COMMENT ON FUNCTION holdfast.adopt(gate text, capacity integer) IS 'Give permits beyond the capacity to jobs that were running when a limit was set, so that they count.';
 CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -155,7 +190,7 @@ CREATE FUNCTION holdfast.age_from(after_stream integer DEFAULT 0, after_rank int
   from age_lines(after_stream, after_rank, max_lines, max_jobs, mixed) a
 $$;
 ALTER FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) IS 'Let jobs that have waited for long go first, for leaders of the release before, which also learn whether there are several tenants; it makes no difference.';
+COMMENT ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) IS 'Let jobs that have waited for long go first, for leaders of the previous release.';
 CREATE FUNCTION holdfast.age_lines(after_stream integer DEFAULT 0, after_rank integer DEFAULT 0, max_lines integer DEFAULT 2000, max_jobs integer DEFAULT 500, mixed boolean DEFAULT false) RETURNS TABLE(aged integer, reached_stream integer, reached_rank integer, lowest integer, highest integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -199,7 +234,7 @@ begin
     reached_rank := ranks[max_lines];
   end if;
   if mixed or lowest < highest then
-    -- Entries of a line stand in the order in which they came: where the first is not old, none is.
+    -- The entries of a line are in order of arrival: if the first is not old, none is.
     select array_agg(old.tid), max(old.number) into tids, last
     from (
       select entry.tid, line.number::integer
@@ -219,7 +254,7 @@ begin
       where line.rank > 0 and first.ready_at < oldest and entry.ready_at < oldest
       limit max_jobs) old;
   end if;
-  -- Not as an update, which a stray entry that stands there already would make fail for good.
+  -- Not an update, which would fail permanently if a stray entry has that place already.
   with free as materialized (
     select r.ctid as tid
     from ready r
@@ -275,7 +310,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) IS 'The job that an idempotency key has, as `enqueue` would answer it; no row if it has none.';
+COMMENT ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) IS 'The job that belongs to an idempotency key, as `enqueue` would answer it; no row if there is none.';
 CREATE FUNCTION holdfast.as_caller(by text, address text, request_id text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -286,7 +321,16 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.as_caller(by text, address text, request_id text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.as_caller(by text, address text, request_id text) IS 'Say from where the caller of another function speaks, for what that writes down: `by` as it was given, to be handed to that function.';
+COMMENT ON FUNCTION holdfast.as_caller(by text, address text, request_id text) IS 'Set the caller''s address and request id for what another function writes down.';
+CREATE FUNCTION holdfast.ask_to_repeat() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  raise exception 'the schema was migrated while the statement waited; repeat it' using errcode = '40001';
+end
+$$;
+ALTER FUNCTION holdfast.ask_to_repeat() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.ask_to_repeat() IS 'Refuse to go on with an old body: the statement is to be repeated, and finds the new one.';
 CREATE TABLE holdfast.job_attempts (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -318,7 +362,7 @@ CREATE FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer
   limit attempts_after.max_attempts
 $$;
 ALTER FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) IS 'A page of the ended attempts of a job, oldest first, behind the given number.';
+COMMENT ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) IS 'A page of the ended attempts of a job, oldest first, after the given number.';
 CREATE FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -366,7 +410,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) IS 'Ended attempts, oldest first, behind the given number.';
+COMMENT ON FUNCTION holdfast.attempts_page(id uuid, only_tenant text, after integer, max_attempts integer) IS 'Ended attempts, oldest first, after the given number.';
 CREATE FUNCTION holdfast.await_claims() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -397,7 +441,7 @@ CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
   union all select 'repairs', coalesce(sum(r.count), 0)::bigint from repairs r
 $$;
 ALTER FUNCTION holdfast.backlog() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.backlog() IS 'How much is ready, running, due, waiting and dead, from the small tables: cheap at any number of ended jobs.';
+COMMENT ON FUNCTION holdfast.backlog() IS 'How many jobs are ready, running, due, waiting and dead, from the small tables: cheap with any number of ended jobs.';
 CREATE FUNCTION holdfast.backoff_seconds(failures integer, base double precision, factor double precision, max double precision, jitter double precision) RETURNS double precision
     LANGUAGE sql PARALLEL SAFE
     AS $$
@@ -412,7 +456,7 @@ CREATE FUNCTION holdfast.beat(id text, draining boolean) RETURNS boolean
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 ALTER FUNCTION holdfast.beat(id text, draining boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.beat(id text, draining boolean) IS 'Say that a worker is alive; no row if it is unknown.';
+COMMENT ON FUNCTION holdfast.beat(id text, draining boolean) IS 'Record that a worker is alive; no row if it is unknown.';
 CREATE FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -424,7 +468,7 @@ CREATE FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) 
   returning true
 $$;
 ALTER FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) IS 'Say that a worker is alive, and how many slots of each lane it uses.';
+COMMENT ON FUNCTION holdfast.beat_with_slots(id text, draining boolean, used jsonb) IS 'Record that a worker is alive, and how many slots of each lane it uses.';
 CREATE FUNCTION holdfast.begin_limit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -435,20 +479,20 @@ declare
   anew   boolean := after ->> 'limit_count' is not null
     and (before ->> 'limit_count' is null or before -> 'limit_key' is distinct from after -> 'limit_key');
 begin
-  -- Without a limit of its own, a type has the one that its code declares.
+  -- A type for which operators set no limit has the one that its code declares.
   if anew or new.limit_count < (before ->> 'limit_count')::integer
     or (new.limit_count is null and before ->> 'limit_count' is not null and after ->> 'kind' = 'type') then
     perform await_claims();
   end if;
   if anew then
     delete from permits p
-    where p.gate = case tg_table_name when 'controls' then after ->> 'kind' else 'type' end || ':' || new.name;
+    where p.gate = gate_of(case tg_table_name when 'controls' then after ->> 'kind' else 'type' end, new.name, null);
   end if;
   return null;
 end
 $$;
 ALTER FUNCTION holdfast.begin_limit() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.begin_limit() IS 'A limit that is set, or lowered, where claims are under way: these do not see it, and nobody sees what they take.';
+COMMENT ON FUNCTION holdfast.begin_limit() IS 'Wait for open claims when a limit is set or lowered: they do not see the limit, and nobody sees the jobs they take.';
 CREATE TABLE holdfast.jobs (
     id uuid NOT NULL,
     seq bigint NOT NULL,
@@ -515,7 +559,7 @@ begin
       and coalesce(job.queue = any (w.queues), true)
       and coalesce(job.tenant = any (w.tenants), true)
       and not w.draining
-  ), held as (
+  ), claimed as (
     select l.worker, count(*) as all_lanes, count(*) filter (where t.lane = 'fast') as fast
     from leases l
     join streams s on s.id = l.stream
@@ -523,11 +567,11 @@ begin
     group by l.worker
   )
   select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - case
-      when behind_others.lane = 'fast' then coalesce(held.all_lanes, 0)
-      else coalesce(held.all_lanes - least(held.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
+      when behind_others.lane = 'fast' then coalesce(claimed.all_lanes, 0)
+      else coalesce(claimed.all_lanes - least(claimed.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
   into slots, hosts, free
   from host
-  left join held on held.worker = host.id
+  left join claimed on claimed.worker = host.id
   where host.slots > 0;
   with line as materialized (
     select s.id, s.tenant
@@ -585,7 +629,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) IS 'Whether the workers that could run the job are busy, and how many jobs of its tenant and lane stand before it, counted up to 10 000; what is paused or at a limit is in nobody''s way.';
+COMMENT ON FUNCTION holdfast.behind_others(job holdfast.jobs, lane text, rank integer, seq bigint, only_tenant text) IS 'Whether the workers that could run the job are busy, and how many jobs of its tenant and lane are before it, counted up to 10 000.';
 CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high numeric, whole boolean)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -627,7 +671,7 @@ CREATE FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) RETU
   where b.name = bound and not (value between b.low and b.high and (not b.whole or value % 1 = 0))
 $$;
 ALTER FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) IS 'What is wrong with a number, in words; null if nothing is, or if there is none.';
+COMMENT ON FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) IS 'What is wrong with a number, in words; null if it is within its bounds or missing.';
 CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -646,7 +690,7 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
   where j.id = any (ids)
     and case j.state
       when 'queued' then
-        -- Where most jobs stand, first: the other places cost several times as much to look at.
+        -- Most jobs are here, so look here first: the other places cost several times as much.
         not exists (
           select from ready r
           where j.target is null
@@ -654,16 +698,10 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
         and not exists (
           select from waiting w
           where w.tenant = j.tenant and w.target = j.target and w.turn = 1 and w.place = j.seq)
-        and not exists (
-          select from ready r
-          where r.stream in (j.stream, -j.stream)
-            and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-            and r.seq = j.seq)
+        and not exists (select from ready_entry(j.stream, j.priority, j.seq))
         and (j.target is null or not exists (
           select from heads h
-          join ready r on r.stream in (j.stream, -j.stream)
-            and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-            and r.seq = h.seq
+          cross join lateral ready_entry(j.stream, j.priority, h.seq)
           where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id))
       when 'running' then
         not exists (select from leases l where l.job_id = j.id and l.attempt = j.attempt)
@@ -675,7 +713,7 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
     end
 $$;
 ALTER FUNCTION holdfast.broken_among(ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.broken_among(ids uuid[]) IS 'Those of the given jobs that are open and lack their side row, or have ended and do not know when or keep a dedup key.';
+COMMENT ON FUNCTION holdfast.broken_among(ids uuid[]) IS 'Those of the given jobs that are open and lack their side row, or that have ended without a time or with a dedup key.';
 CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id uuid, fault text)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -692,7 +730,7 @@ CREATE FUNCTION holdfast.budget_of(job holdfast.jobs) RETURNS integer
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select coalesce(
+  select attempts_allowed(
     job.max_attempts, (select t.max_attempts from job_types t where t.name = job.type),
     setting('MAX_ATTEMPTS_DEFAULT')::integer)
 $$;
@@ -747,7 +785,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) IS 'One request on one job.';
+COMMENT ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) IS 'Execute one request on one job.';
 CREATE FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -778,7 +816,7 @@ begin
   if not found then
     return false;
   end if;
-  perform note_control(
+  perform note_steering(
     change_limits.kind, change_limits.name, case changes when '{weight}' then 'weight' else 'limit' end, by, by_key,
     jsonb_build_object('limit', change_limits.limit_count, 'rate_count', change_limits.rate_count,
       'rate_seconds', change_limits.rate_seconds, 'weight', change_limits.weight));
@@ -786,7 +824,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) IS 'Set or clear (null) what `changes` names of `limit`, `rate` and, for a tenant, `weight`; the rest stays as it is, whoever changes it at the same time.';
+COMMENT ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) IS 'Set or clear (null) the values named in `changes`: `limit`, `rate` and, for a tenant, `weight`.';
 CREATE FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -797,7 +835,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) IS 'A tenant''s operators decide about their own tenant alone.';
+COMMENT ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) IS 'Refuse operators of a tenant that pause or resume anything but their own tenant.';
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -852,7 +890,7 @@ begin
         end into wrong
     from unnest(options) as option
     left join lateral (
-      -- Also what is a name, and not a string: `->>` would take [] for the name "[]".
+      -- Also names that are not strings: `->>` would read [] as the name "[]".
       select key, kind.named
       from jsonb_object_keys(case when jsonb_typeof(option) = 'object' then option end) as key
       cross join lateral (
@@ -874,7 +912,7 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) IS 'Refuse what is wrong before anything is written, and say what to do.';
+COMMENT ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) IS 'Refuse invalid intents before anything is written, and say what to do.';
 CREATE FUNCTION holdfast.check_lanes(lanes jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -903,7 +941,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_lanes(lanes jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_lanes(lanes jsonb) IS 'Refuse slots that are not counts: whoever adds up the slots of all workers would fail.';
+COMMENT ON FUNCTION holdfast.check_lanes(lanes jsonb) IS 'Refuse slots that are not counts: adding up the slots of all workers would fail.';
 CREATE FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -911,7 +949,7 @@ CREATE FUNCTION holdfast.check_limits(kind text, name text, changes text[], limi
 declare
   fault text;
 begin
-  perform check_scope(kind, name, case
+  perform check_subject(kind, name, case
     when 'weight' = any (changes) then array['tenant'] else array['queue', 'type', 'tenant'] end);
   fault := case
     when not coalesce(changes <@ '{limit,rate,weight}' and cardinality(changes) > 0, false) then
@@ -1022,7 +1060,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) IS 'A cursor, and the data of an item, may be as large as a result; all items of a report 64 MiB.';
+COMMENT ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) IS 'Refuse a report that is too large.';
 CREATE FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1045,8 +1083,37 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) IS 'A result is measured like a payload: see sizes.sql.';
+COMMENT ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) IS 'Refuse results that are too large.';
 CREATE FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform ask_to_repeat();
+end
+$$;
+ALTER FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) IS 'Called by what operators decide.';
+CREATE FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  fault text;
+begin
+  select bounds_fault(what, bound, length::numeric) into fault
+  from unnest(lengths) as length
+  where length is not null
+  order by 1 nulls last
+  limit 1;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) IS 'Refuse numbers of seconds that are out of bounds.';
+CREATE FUNCTION holdfast.check_subject(kind text, name text, kinds text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 begin
@@ -1067,27 +1134,8 @@ begin
   end if;
 end
 $$;
-ALTER FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) IS 'Raise unless there can be such a scope.';
-CREATE FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  fault text;
-begin
-  select bounds_fault(what, bound, length::numeric) into fault
-  from unnest(lengths) as length
-  where length is not null
-  order by 1 nulls last
-  limit 1;
-  if fault is not null then
-    raise exception '%', fault using errcode = 'HF002';
-  end if;
-end
-$$;
-ALTER FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) IS 'Refuse numbers of seconds that are out of bounds.';
+ALTER FUNCTION holdfast.check_subject(kind text, name text, kinds text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_subject(kind text, name text, kinds text[]) IS 'Raise unless such a subject can exist.';
 CREATE FUNCTION holdfast.check_texts(who text, reason text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -1100,7 +1148,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_texts(who text, reason text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_texts(who text, reason text) IS 'Refuse names of callers and workers, and reasons, that are too long to be kept with every job that they concern.';
+COMMENT ON FUNCTION holdfast.check_texts(who text, reason text) IS 'Refuse names of callers and workers, and reasons, that are too long to be stored with every job that they concern.';
 CREATE FUNCTION holdfast.check_types(definitions jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1179,7 +1227,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_types(definitions jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_types(definitions jsonb) IS 'Refuse a declaration that is not complete, or whose numbers or texts are out of bounds, and name it.';
+COMMENT ON FUNCTION holdfast.check_types(definitions jsonb) IS 'Refuse a declaration that is incomplete, or whose numbers or texts are out of bounds, and name it.';
 CREATE FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1209,7 +1257,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) IS 'Refuse what nobody could list: `holdfast workers` and the dashboard show all workers at once.';
+COMMENT ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) IS 'Refuse workers that could not be listed: `holdfast workers` and the dashboard show all workers at once.';
 CREATE FUNCTION holdfast.claim(worker text, types text[], max_jobs integer DEFAULT 1, queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[], lease_seconds double precision DEFAULT NULL::double precision) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1233,7 +1281,7 @@ CREATE FUNCTION holdfast.claim_barrier() RETURNS bigint
   select hashtextextended(current_schema() || '.claims', 0)
 $$;
 ALTER FUNCTION holdfast.claim_barrier() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.claim_barrier() IS 'The key of the lock that every claim shares until it has ended.';
+COMMENT ON FUNCTION holdfast.claim_barrier() IS 'The key of the lock that every claim shares until its transaction ends.';
 CREATE FUNCTION holdfast.claim_by_id(worker text, id uuid, lease_seconds double precision DEFAULT NULL::double precision, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1260,20 +1308,16 @@ begin
   if not found then
     return;
   end if;
-  -- Pauses and limits are known by the stream.
+  -- Pauses and limits are looked up by stream.
   perform serve_streams(array[job.stream], array[job.id]);
   if not all_open(array[job.stream]) then
     return;
   end if;
   select r.rank, r.seq into entry
-  from ready r
-  where r.stream = job.stream
-    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
-    and r.seq = coalesce(
-      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
-      job.seq)
-    and r.job_id = job.id
-  for update skip locked;
+  from ready_entry(job.stream, job.priority, ready_seq(job)) spot
+  join ready r on r.stream = spot.stream and r.rank = spot.rank and r.seq = spot.seq
+  where r.job_id = job.id and not is_parked(r.stream)
+  for update of r skip locked;
   if not found then
     return;
   end if;
@@ -1282,14 +1326,14 @@ begin
   if not found then
     return;
   end if;
-  -- Without room for its key it would be parked, and the one behind it be taken.
+  -- If its key had no permit, this job would be parked, and the claim would take the job behind it.
   if exists (
     select from key_gates(job.type, job.tenant, job.payload) g
     where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
   ) then
     return;
   end if;
-  -- This entry, which is ours already as its job is, comes first in the range.
+  -- The entry is the first of the range, and both it and its job are already locked by this transaction.
   return query
   select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
     c.claimed_at + make_interval(secs => c.lease_seconds_given)
@@ -1314,7 +1358,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) IS 'Claim as `claim_jobs` does, for a worker that numbers nothing: whatever it claims counts as begun.';
+COMMENT ON FUNCTION holdfast.claim_from(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[]) IS 'Claim as `claim_jobs` does, for a worker that does not number its jobs: all of them count as begun.';
 CREATE FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision, last_chance boolean, number bigint, traceparent text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1341,22 +1385,12 @@ declare
   many      boolean;
   dealt     boolean;
   ties      integer;
-  tied      integer[];
-  lows      integer[];
-  firsts    bigint[];
-  ceilings  integer[];
-  shares    integer[];
-  parties   integer[];
-  portions  integer[];
+  shares    claim_share[];
+  share     claim_share;
   bound     integer;
-  tids      tid[];
+  entries   claim_entry[];
   ids       uuid[];
-  lines     integer[];
-  ranks     integer[];
-  seqs      bigint[];
-  times     timestamptz[];
   origins   integer[];
-  origin    integer;
   kinds     integer[];
   one_kind  boolean;
   terms     double precision[];
@@ -1370,7 +1404,7 @@ declare
   free      record;
   guarded   boolean;
   shut      integer[];
-  taken     record;
+  permits   claim_permit[];
   granted   record;
 begin
   if length(worker) > 255 then
@@ -1383,7 +1417,7 @@ begin
     perform pg_advisory_xact_lock_shared(claim_barrier());
   end if;
   guarded := exists (select from controls)
-    or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
+    or exists (select from limited_types());
   if guarded then
     shut := shut_streams(streams);
     select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
@@ -1414,39 +1448,43 @@ begin
     if various then
       many := coalesce(many, several_tenants());
       if many then
-        select d.tied, d.lows, d.firsts, d.ceilings, d.shares, d.parties, d.portions
-        into tied, lows, firsts, ceilings, shares, parties, portions
-        from deal_slots(heads, standing, places, array(select streams[range] from unnest(heads) as range), wanted) d;
-        dealt := tied is not null;
+        shares := deal_shares(heads, standing, places, array(select streams[range] from unnest(heads) as range), wanted);
+        dealt := shares is not null;
       end if;
     end if;
     if not dealt then
       ties := cardinality(array_positions(standing, standing[1]));
-      tied := heads[1:least(ties, 8, wanted)];
-      firsts := places[1:cardinality(tied)];
-      lows := array_fill(standing[1], array[cardinality(tied)]);
-      ceilings := case when ties = 1 then array[coalesce(standing[2], 2147483647)] else lows end;
-      shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
+      if ties = 1 then
+        shares := array[row(
+          heads[1], streams[heads[1]], standing[1], places[1], coalesce(standing[2], 2147483647), wanted,
+          null, null, null, null)::claim_share];
+      else
+        ties := least(ties, 8, wanted);
+        shares := array(
+          select row(
+            heads[nth], streams[heads[nth]], standing[1], places[nth], standing[1], (wanted + ties - 1) / ties,
+            null, null, null, null)::claim_share
+          from generate_series(1, ties) as nth);
+      end if;
     end if;
     bound := wanted;
     if guarded then
-      select * into taken
-      from take_permits(
-        array(select streams[range] from unnest(tied) range), shares, round, case when dealt then parties end);
-      shares := taken.reach;
-      bound := (select sum(reach) from unnest(shares) reach);
+      select t.shares, t.permits into shares, permits from lock_permits(shares, round, dealt) t;
+      bound := (select sum(s.share) from unnest(shares) s);
     end if;
-    -- From the first entry that was seen on: what lies before it may be dead, and was walked over once.
-    select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.rank), array_agg(entry.seq),
-      array_agg(entry.ready_at), array_agg(streams[entry.range]), array_agg(entry.range)
-    into tids, ids, ranks, seqs, times, lines, origins
+    -- From the first entry that was seen: the entries before it may be dead, and were walked over once already.
+    select
+      array_agg(row(
+        entry.tid, entry.job_id, entry.stream, entry.rank, entry.seq, entry.ready_at, entry.range)::claim_entry),
+      array_agg(entry.job_id), array_agg(entry.range)
+    into entries, ids, origins
     from (
-      select entry.tid, entry.job_id, entry.rank, entry.seq, entry.ready_at, head.range
-      from unnest(tied, lows, firsts, ceilings, shares) as head (range, rank, seq, ceiling, share)
+      select entry.tid, entry.job_id, head.stream, entry.rank, entry.seq, entry.ready_at, head.range
+      from unnest(shares) as head
       cross join lateral (
         select r.ctid as tid, r.job_id, r.rank, r.seq, r.ready_at
         from ready r
-        where r.stream = streams[head.range]
+        where r.stream = head.stream
           and (r.rank, r.seq) >= (head.rank, head.seq)
           and r.rank < to_ranks[head.range]
           and r.rank <= head.ceiling
@@ -1454,19 +1492,13 @@ begin
         limit head.share
         for update skip locked) entry
       limit bound) entry;
-    if guarded and tids is not null then
-      select * into granted
-      from pass_permits(
-        array(select array_position(tied, origin) from unnest(origins) origin), ids, tids, wanted, taken.streams,
-        taken.allowed, taken.gates, taken.slots, taken.owners);
-      select array_agg(tids[p]), array_agg(ids[p]), array_agg(ranks[p]), array_agg(seqs[p]), array_agg(times[p]),
-        array_agg(lines[p])
-      into tids, ids, ranks, seqs, times, lines
-      from (select p from unnest(granted.passed) p order by p) p;
+    if guarded and entries is not null then
+      select * into granted from pass_permits(entries, wanted, shares, permits);
+      entries := (select array_agg(entries[p] order by p) from unnest(granted.passed) p);
     end if;
     locked := false;
-    if tids is not null then
-      -- Not when the transaction began: what it takes now may have ended another attempt since, of the same target even.
+    if entries is not null then
+      -- Not now(): since the transaction began, another attempt of the same job or target may have ended.
       moment := clock_timestamp();
       if lease_seconds is null or records then
         select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure)
@@ -1474,38 +1506,28 @@ begin
         from streams s
         left join lateral (
           select t.lease_seconds, t.max_attempts, t.on_failure from job_types t where t.name = s.type offset 0) t on true
-        where s.id = any (array(select streams[range] from unnest(tied) as range));
+        where s.id = any (array(select s.stream from unnest(shares) s));
         one_kind := cardinality(kinds) = 1;  -- almost always: spares three searches per job
       end if;
       if dealt then
-        -- In turns, so that what a worker comes to last is not all of one tenant.
-        select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
-          array_agg(e.ready_at)
-        into tids, ids, lines, ranks, seqs, times
-        from (
-          select e.*
-          from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
-          join unnest(array(select streams[range] from unnest(tied) as range), parties, portions)
-            as head (stream, party, portion) on head.stream = e.stream
+        -- In turns, so that the jobs which a worker starts last are not all of one tenant.
+        entries := array(
+          select e
+          from unnest(entries) as e
+          join unnest(shares) as head on head.stream = e.stream
           order by
             (row_number() over (partition by head.party order by e.rank, e.seq, e.job_id) - 0.5) / head.portion,
-            e.rank, e.seq, e.job_id) e;
+            e.rank, e.seq, e.job_id);
       elsif ties > 1 then
-        select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
-          array_agg(e.ready_at)
-        into tids, ids, lines, ranks, seqs, times
-        from (
-          select *
-          from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
-          order by e.rank, e.seq, e.job_id) e;
+        entries := array(select e from unnest(entries) as e order by e.rank, e.seq, e.job_id);
       end if;
-      -- Once for the jobs that nobody can have locked, and if some are left, once for those that are locked by us now.
+      -- First the jobs that certainly nobody has locked. If some are left, those whose rows this claim has locked now.
       foreach locked_by_us in array array[false, true] loop
         return query
         with entry as (
-          select e.job_id, e.place::integer as place,
-            case when one_kind then 1 else array_position(kinds, lines[e.place]) end as kind
-          from unnest(ids) with ordinality as e (job_id, place)
+          select e.tid, e.job_id, e.stream, e.rank, e.seq, e.ready_at, e.place::integer as place,
+            case when one_kind then 1 else array_position(kinds, e.stream) end as kind
+          from unnest(entries) with ordinality as e (tid, job_id, stream, rank, seq, ready_at, range, place)
         ), begun as (
           update jobs j
           set state = 'running', attempt = j.attempt + 1, started_at = moment, updated_at = moment, reason = null
@@ -1513,12 +1535,13 @@ begin
           where j.id = any (ids)
             and j.id = entry.job_id
             and j.state = 'queued'
-            and j.stream = lines[entry.place]
+            and j.stream = entry.stream
             and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
-          returning j.id, j.attempt, j.stream, entry.place, j.payload, j.correlation_id, j.target, j.failures,
+          returning j.id, j.attempt, j.stream, entry.place, entry.tid, entry.rank, entry.seq, entry.ready_at,
+            j.payload, j.correlation_id, j.target, j.failures,
             attempts_allowed(j.max_attempts, budgets[entry.kind], default_attempts) as max_attempts,
-            j.created_at, j.traceparent, times[entry.place] as ready_at,
+            j.created_at, j.traceparent,
             coalesce(claim_jobs.lease_seconds, terms[entry.kind], default_seconds) as seconds,
             records and next_state(
               'lost', null, null, coalesce(policies[entry.kind], 'retry'),
@@ -1530,7 +1553,7 @@ begin
             end as number
         ), taken as (
           delete from ready r
-          where r.ctid = any (array(select tids[b.place] from begun b))
+          where r.ctid = any (array(select b.tid from begun b))
         ), leased as (
           insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
           select b.id, b.attempt, b.stream, b.seconds, moment, b.ready_at, moment + make_interval(secs => b.seconds),
@@ -1538,57 +1561,54 @@ begin
             case when b.last_chance then 0 else b.number end
           from begun b
         )
-        select b.id, b.attempt, b.stream, ranks[b.place], seqs[b.place], b.payload, b.correlation_id, b.target, b.failures,
+        select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
           b.max_attempts, b.created_at, b.ready_at, moment, b.seconds, b.last_chance,
           case when not b.last_chance then b.number end, b.traceparent
         from begun b
         order by b.place;
         get diagnostics started = row_count;
         wanted := wanted - started;
-        found := cardinality(tids);
+        found := cardinality(entries);
         placed := placed + found;
         exit when started = found;
         if locked_by_us then
-          perform drop_entries(tids);
+          perform drop_entries(array(select e.tid from unnest(entries) as e));
           wanted := wanted - (found - started);
         else
-          select f.tids, f.ids, f.lines, f.ranks, f.seqs, f.times
-          into tids, ids, lines, ranks, seqs, times
-          from free_entries(tids) f;
-          locked := coalesce(cardinality(tids), 0) < found - started;
-          exit when tids is null;
+          entries := unlocked_entries(array(select e.tid from unnest(entries) as e));
+          locked := coalesce(cardinality(entries), 0) < found - started;
+          exit when entries is null;
         end if;
       end loop;
       if guarded then
-        perform hand_out(granted.gates, granted.slots, granted.jobs);
+        perform hand_out(granted.permits);
       end if;
     end if;
     exit when wanted <= 0;
-    -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
+    -- No other stream had anything, and this one has given all it had: most claims of a calm system end here.
     exit when cardinality(heads) = 1 and not guarded and not locked;
-    -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
-    -- visible there belongs to others.
-    for number in 1..cardinality(tied) loop
-      origin := tied[number];
-      if coalesce(cardinality(array_positions(origins, origin)), 0) < greatest(1, shares[number]) then
-        from_ranks[origin] := ceilings[number];
-        from_seqs[origin] := 9223372036854775807;
+    -- A stream that gave less than its share has nothing more up to the ceiling: the entries that are still visible
+    -- there belong to others.
+    foreach share in array shares loop
+      if coalesce(cardinality(array_positions(origins, share.range)), 0) < greatest(1, share.share) then
+        from_ranks[share.range] := share.ceiling;
+        from_seqs[share.range] := 9223372036854775807;
       elsif locked then
-        -- What comes next may be locked as well, any number of jobs.
-        select f.rank, f.seq into free from first_free(streams[origin], lows[number], firsts[number], to_ranks[origin]) f;
-        from_ranks[origin] := free.rank;
-        from_seqs[origin] := free.seq - 1;
+        -- The next jobs may be locked as well, any number of them.
+        select f.rank, f.seq into free from first_free(share.stream, share.rank, share.seq, to_ranks[share.range]) f;
+        from_ranks[share.range] := free.rank;
+        from_seqs[share.range] := free.seq - 1;
       end if;
     end loop;
   end loop;
-  -- With the first number of a lane: none has begun.
+  -- With the first number of a lane, record that no job of this lane has begun.
   if placed > at_once and number_in_lane(next_number) = 1 then
     perform may_begin(worker, array[next_number - 1]);
   end if;
 end
 $$;
 ALTER FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) IS 'Claim up to so many jobs from ranges of streams, for workers that remember how far they have come.';
+COMMENT ON FUNCTION holdfast.claim_jobs(worker text, max_jobs integer, lease_seconds double precision, streams integer[], from_ranks integer[], from_seqs bigint[], to_ranks integer[], at_once integer, next_number bigint, records boolean) IS 'Claim up to `max_jobs` jobs from ranges of streams, for workers that remember how far they have come.';
 CREATE FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) RETURNS record
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1596,7 +1616,7 @@ CREATE FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, 
   select now(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 $$;
 ALTER FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) IS 'A mark: whatever is claimed after this call is younger than it.';
+COMMENT ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time zone, OUT before_number bigint) IS 'A mark: every lease that is claimed after this call is younger.';
 CREATE FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) RETURNS TABLE(job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text, target text, failures integer, max_attempts integer, created_at timestamp with time zone, ready_at timestamp with time zone, claimed_at timestamp with time zone, lease_seconds_given double precision)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1624,7 +1644,7 @@ CREATE FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts 
   join jobs j on j.id = l.job_id
 $$;
 ALTER FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) IS 'Payloads, and where the attempts before had come to, of jobs that this worker holds; no row for what it does not hold any more.';
+COMMENT ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) IS 'Payloads of jobs that this worker has claimed, with the cursors that earlier attempts left; no row for jobs it has lost.';
 CREATE FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, after_job uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_run_at timestamp with time zone, reached_job uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1689,7 +1709,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) IS 'A job that failed, was snoozed, or was enqueued with a delay waits for as long as it was told to then: from `updated_at` to `run_at`.';
+COMMENT ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) IS 'Correct the waiting time of jobs that failed, were snoozed, or were enqueued with a delay.';
 CREATE FUNCTION holdfast.clamp_leases(after uuid DEFAULT NULL::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(job_id uuid, attempt integer, lease_seconds double precision, was timestamp with time zone, expires_at timestamp with time zone, reached uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1722,7 +1742,7 @@ begin
   from (
     select p.gate, p.slot
     from permits p
-    where (p.gate, p.slot) > (after_gate, after_slot) and p.gate < 'ratf'
+    where (p.gate, p.slot) > (after_gate, after_slot) and p.gate < past_rates()
     order by p.gate, p.slot
     limit max_rows) p;
   with ahead as materialized (
@@ -1763,7 +1783,7 @@ CREATE FUNCTION holdfast.client_message(state text, outcome text, kind text, err
   end
 $$;
 ALTER FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) IS 'What clients are told of an attempt that ended paused, held or canceled: what somebody asked for in their name, what the handler''s `Hold` says, or that the attempt was interrupted.';
+COMMENT ON FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) IS 'What clients are told about an attempt that ended paused, held or canceled: what somebody asked for in their name, the text of the handler''s `Hold`, or that the attempt was interrupted.';
 CREATE FUNCTION holdfast.clock_is_known() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1772,7 +1792,7 @@ CREATE FUNCTION holdfast.clock_is_known() RETURNS boolean
     select from leaders l where l.name = 'maintenance' and l.renewed_at > clock_timestamp() + interval '0.5 seconds')
 $$;
 ALTER FUNCTION holdfast.clock_is_known() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.clock_is_known() IS 'Whether no step back is waiting to be noted.';
+COMMENT ON FUNCTION holdfast.clock_is_known() IS 'Whether every step back has been recorded.';
 CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1782,14 +1802,14 @@ CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
   where k.seconds_ago < extract(epoch from clock_lead.within)
 $$;
 ALTER FUNCTION holdfast.clock_lead(within interval) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.clock_lead(within interval) IS 'By how much at most the age of something is overstated because the clock was set ahead within this time.';
+COMMENT ON FUNCTION holdfast.clock_lead(within interval) IS 'The largest error of an age because the clock was set ahead within this time.';
 CREATE FUNCTION holdfast.close_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
 begin
-  perform check_scope('type', close_type.name, array['type']);
+  perform check_subject('type', close_type.name, array['type']);
   perform check_texts(by, note);
   if by is null then
     raise exception 'whoever closes a job type must be named' using errcode = 'HF002';
@@ -1831,10 +1851,10 @@ begin
   if results is not null then
     perform check_results(job_ids, results);
   end if;
-  -- As in a claim, ids are looked up as a whole. Both sides of the join come in the order of the ids, so that
-  -- leases are locked in that order, whichever side drives it; what is joined is small, or the join would not
-  -- fit into memory and come in parts, and the rest is found by its position. Whether an attempt was logged
-  -- before is asked one by one: a job may have had very many.
+  -- As in a claim, ids are looked up all at once. Both sides of the join come in the order of the ids, so that leases
+  -- are locked in that order, whichever side drives the join. The joined rows are small: otherwise the join would not
+  -- fit into memory and would come in parts. The other columns are found by position. Whether an attempt was logged
+  -- before is looked up one by one, because a job may have had very many attempts.
   with gone as (
     delete from leases l
     using (
@@ -1869,10 +1889,7 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
-  if exists (
-    select from job_types t
-    where t.limit_count is not null or (t.rate_count is not null and t.rate_key is not null)
-  ) then
+  if exists (select from limited_types()) then
     perform make_room(settled);
   end if;
   if cardinality(settled) = cardinality(job_ids) then
@@ -1912,7 +1929,7 @@ begin
   elsif tree ? 'json' then
     operand := format('(j.%I #> array(select jsonb_array_elements_text($7 #> %L)))',
       case tree ->> 'json' when 'result' then 'result' else 'payload' end, place || 'path'::text);
-    -- A number comes as a text, with all its digits. The exponent is bounded: it is made into digits for every job.
+    -- A number comes as text, with all its digits. Its exponent is bounded, because it is expanded for every job.
     if tree ? 'number' and (tree ->> 'number' ~ '^-?[0-9]+([.][0-9]+)?([eE][+-]?0*[0-9]{1,4})?$') is not true then
       raise exception 'a query has a number that is not one' using errcode = 'HF002';
     end if;
@@ -1964,7 +1981,14 @@ begin
 end
 $_$;
 ALTER FUNCTION holdfast.condition_at(tree jsonb, place text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) IS 'The condition of the part of a tree that stands at `place` in the whole tree.';
+COMMENT ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) IS 'The condition of the part of a tree that is at `place` in the whole tree.';
+CREATE FUNCTION holdfast.costs_attempt(outcome text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select outcome in ('failed', 'timeout', 'lost')
+$$;
+ALTER FUNCTION holdfast.costs_attempt(outcome text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.costs_attempt(outcome text) IS 'Whether an attempt with this outcome counts against `max_attempts`.';
 CREATE FUNCTION holdfast.count_ready(streams integer[], up_to integer) RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1979,11 +2003,11 @@ CREATE FUNCTION holdfast.count_ready(streams integer[], up_to integer) RETURNS b
     cross join lateral (
       select from ready r where r.stream = s.id
       union all
-      select from ready r where r.stream = -s.id) entry
+      select from ready r where r.stream = parked_stream(s.id)) entry
     limit up_to) counted
 $$;
 ALTER FUNCTION holdfast.count_ready(streams integer[], up_to integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) IS 'How many entries stand in these streams, those that wait for a permit of their key too, counted no further than asked.';
+COMMENT ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) IS 'How many entries these streams have, parked ones included, counted no further than asked.';
 CREATE FUNCTION holdfast.counted_with(counted int8multirange, seq integer) RETURNS int8multirange
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -1998,7 +2022,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.counted_with(counted int8multirange, seq integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) IS 'The reports that have counted, with one more.';
+COMMENT ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) IS 'The numbers of the reports that have counted, plus one more.';
 CREATE TABLE holdfast.api_keys (
     id uuid NOT NULL,
     tenant text NOT NULL,
@@ -2060,15 +2084,15 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) IS 'A new key.';
+COMMENT ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) IS 'Create a key.';
 CREATE FUNCTION holdfast.data_hash(data jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
   select encode(sha256(convert_to(data::text, 'UTF8')), 'hex')
 $$;
 ALTER FUNCTION holdfast.data_hash(data jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.data_hash(data jsonb) IS 'What an item without a key is known by: jsonb has one text for equal values.';
-CREATE FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) RETURNS record
+COMMENT ON FUNCTION holdfast.data_hash(data jsonb) IS 'The key of an item that has none: a hash of its data.';
+CREATE FUNCTION holdfast.deal_shares(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer) RETURNS holdfast.claim_share[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -2086,6 +2110,7 @@ declare
   highest integer[];
   turns   jsonb;
   added   jsonb;
+  chosen  claim_share[];
 begin
   with owner as materialized (
     select line.position, coalesce(s.tenant, '') as tenant, dense_rank() over (order by coalesce(s.tenant, '')) as party
@@ -2096,7 +2121,7 @@ begin
     array(select distinct o.tenant from owner o order by o.tenant)
   into owners, names;
   if cardinality(names) = 1 then
-    return;
+    return null;
   end if;
   memory := recalled_turns();
   known := memory -> 'turns';
@@ -2125,7 +2150,7 @@ begin
     left join (
       select c.name, c.weight from controls c where c.kind = 'tenant' and c.weight is not null) c on c.name = p.tenant
   ), entitled as (
-    -- The level to which all are filled is the lowest of those that the least busy ones would reach by themselves.
+    -- All tenants are filled up to one level: the lowest of those that the least busy ones would reach by themselves.
     select p.*,
       floor(greatest(0, p.weight * min((wanted + p.busy_up_to) / p.weights) over () - p.running) + 1e-9)::integer as whole
     from (
@@ -2134,7 +2159,7 @@ begin
       from party p
       window fill as (order by p.running / p.weight, p.number rows unbounded preceding)) p
   ), settled as (
-    -- What is left, less than a slot each, is for those that are still below their share of all slots.
+    -- The remaining slots, less than one for each, go to tenants that are still below their share of all slots.
     select e.*, e.whole + case
         when wanted - sum(e.whole) over () >= row_number() over (
           order by e.share * e.slots - e.running - e.whole > 1e-9 desc,
@@ -2154,23 +2179,35 @@ begin
     jsonb_object_agg(p.tenant, p.running + p.portion)
   into dealt, lowest, highest, turns, added
   from (select s.* from settled s order by s.number) p;
-  select array_agg(h.range), array_agg(h.lowest), array_agg(h.seq), array_agg(h.ceiling),
-    array_agg(h.portion / h.streams + case when h.nth <= h.portion % h.streams then 1 else 0 end),
-    array_agg(h.party), array_agg(h.portion)
-  into tied, lows, firsts, ceilings, shares, parties, portions
+  select array_agg(row(
+    h.range, h.line, h.lowest, h.seq, h.ceiling,
+    h.portion / h.streams + case when h.nth <= h.portion % h.streams then 1 else 0 end,
+    h.party, h.portion, null, null)::claim_share)
+  into chosen
   from (
     select h.*, least(8, h.portion, count(*) over (partition by h.party))::integer as streams
     from (
-      select h.range, h.seq, h.party, lowest[h.party] as lowest, highest[h.party] as ceiling, dealt[h.party] as portion,
-        row_number() over (partition by h.party order by h.seq) as nth
-      from unnest(owners, ranges, ranks, seqs) as h (party, range, rank, seq)
+      select h.range, h.line, h.seq, h.party, lowest[h.party] as lowest, highest[h.party] as ceiling,
+        dealt[h.party] as portion, row_number() over (partition by h.party order by h.seq) as nth
+      from unnest(owners, ranges, ranks, seqs, lines) as h (party, range, rank, seq, line)
       where dealt[h.party] > 0 and h.rank = lowest[h.party]) h) h
   where h.nth <= h.streams;
   perform remember_turns(memory, turns, load, added);
+  return chosen;
+end
+$$;
+ALTER FUNCTION holdfast.deal_shares(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.deal_shares(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer) IS 'The heads from which a claim takes jobs, and how many from each.';
+CREATE FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform ask_to_repeat();
 end
 $$;
 ALTER FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) IS 'Which heads a claim takes from, and how much.';
+COMMENT ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) IS 'Called by claims.';
 CREATE FUNCTION holdfast.declared_shapes(definitions jsonb) RETURNS TABLE(type text, digest text, shape jsonb)
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2181,7 +2218,7 @@ CREATE FUNCTION holdfast.declared_shapes(definitions jsonb) RETURNS TABLE(type t
   order by 1
 $$;
 ALTER FUNCTION holdfast.declared_shapes(definitions jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.declared_shapes(definitions jsonb) IS 'The types of declarations, each with the shape that it has, or null.';
+COMMENT ON FUNCTION holdfast.declared_shapes(definitions jsonb) IS 'The types of declarations, each with its shape, or null.';
 CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2208,7 +2245,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_entries(entries tid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.drop_entries(entries tid[]) IS 'Drop what is left of entries: their jobs do not fit.';
+COMMENT ON FUNCTION holdfast.drop_entries(entries tid[]) IS 'Drop the remaining entries: their jobs do not fit.';
 CREATE FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer DEFAULT 10000) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2225,7 +2262,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) IS 'Delete items of jobs, so many at a time; whether none is left.';
+COMMENT ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) IS 'Delete up to `max_items` items of jobs.';
 CREATE FUNCTION holdfast.drop_stray_due(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2298,7 +2335,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) IS 'Drop entries of `ready` whose job is gone, or not queued, or stands elsewhere.';
+COMMENT ON FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) IS 'Drop entries of `ready` whose job is gone, is not queued, or has its entry elsewhere.';
 CREATE FUNCTION holdfast.drop_stray_leases(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2360,7 +2397,7 @@ begin
     place := step.reached;
     exit when place is null;
   end loop;
-  -- They forget no streams, but what was forgotten before must come back.
+  -- These leaders forget no streams, but streams that were forgotten before must come back.
   loop
     select * into step from serve_ready(place);
     place := step.reached;
@@ -2393,7 +2430,7 @@ CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text
   end
 $$;
 ALTER FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) IS 'What is to happen at a time; or should have happened.';
+COMMENT ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) IS 'What will happen at a time, or should have happened already.';
 CREATE FUNCTION holdfast.elect(max_targets integer DEFAULT 500) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2450,7 +2487,7 @@ CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NU
     and (tenants is null or s.tenant = any (tenants))
 $$;
 ALTER FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) IS 'The streams a worker may take from.';
+COMMENT ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) IS 'The streams from which a worker may claim.';
 CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer, duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text, error_type text, error_message text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2469,7 +2506,7 @@ CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETU
   join jobs j on j.id = named.job_id
 $$;
 ALTER FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) IS 'Attempts that have ended, each named with its job, for the log of whoever settled them in place of their worker.';
+COMMENT ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) IS 'Ended attempts with the names of their jobs, for the log of a process that settled them in place of their worker.';
 CREATE FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2482,7 +2519,7 @@ CREATE FUNCTION holdfast.enlist(id text, host text, pid integer, version text, l
   where w.id = enlist.id
 $$;
 ALTER FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) IS 'Enter a worker with its job types, which are published: payloads that one of its handlers takes are not refused.';
+COMMENT ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) IS 'Register a worker and publish its job types, so that payloads which one of its handlers accepts are not refused.';
 CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2495,7 +2532,7 @@ CREATE FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version 
   where w.id = enlist_worker.id and w.tenants is distinct from enlist_worker.tenants
 $$;
 ALTER FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) IS 'Make a worker known as `register_worker` does, with the tenants that it serves; null for all.';
+COMMENT ON FUNCTION holdfast.enlist_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]) IS 'Register a worker as `register_worker` does, with the tenants that it serves; null for all.';
 CREATE FUNCTION holdfast.enqueue(type text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay double precision DEFAULT NULL::double precision, idempotency_key text DEFAULT NULL::text, dedup_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, max_attempts integer DEFAULT NULL::integer, target text DEFAULT NULL::text, queue text DEFAULT NULL::text, hold boolean DEFAULT NULL::boolean, target_count bigint DEFAULT NULL::bigint, tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, state text, outcome text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2512,7 +2549,7 @@ CREATE FUNCTION holdfast.enqueue(type text, payload jsonb DEFAULT '{}'::jsonb, p
     enqueue.tenant, enqueue.created_by) e
 $$;
 ALTER FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) IS 'Record a job, in the caller''s own transaction; its id, and whether it is new.';
+COMMENT ON FUNCTION holdfast.enqueue(type text, payload jsonb, priority integer, run_at timestamp with time zone, delay double precision, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, max_attempts integer, target text, queue text, hold boolean, target_count bigint, tenant text, created_by text) IS 'Record a job in the caller''s own transaction.';
 CREATE FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[] DEFAULT NULL::jsonb[], tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text, ids uuid[] DEFAULT NULL::uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2524,7 +2561,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) IS 'Record many jobs at once; a row for each, by position.';
+COMMENT ON FUNCTION holdfast.enqueue_many(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) IS 'Record many jobs at once.';
 CREATE FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, created_by text DEFAULT NULL::text, alone boolean DEFAULT false) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2544,7 +2581,7 @@ begin
   end if;
   if not starts_with(type, 'holdfast.') and array_position(ids, null) is null
     and (created_by is null or length(created_by) <= 500) then
-    -- Where there is a stream, type, queue and tenant have been found good before.
+    -- If there is a stream, its type, queue and tenant were found valid before.
     select s.id, s.queue into home, line
     from streams s
     where s.type = enqueue_plain.type
@@ -2553,7 +2590,8 @@ begin
       and s.queue <> 'holdfast'
       and s.tenant = enqueue_plain.tenant
       and s.closed_in is null
-      -- The long way refuses a closed type. Where none ever was, the first look reads no page, and is the only one.
+      -- `enqueue_many` refuses a closed type. If no type was ever closed, the first check reads no page, and is the
+      -- only one.
       and (
         not exists (select from closed_types)
         or not exists (select from closed_types c where c.name = enqueue_plain.type))
@@ -2580,9 +2618,10 @@ begin
       end if;
     end if;
   elsif alone then
-    -- Far cheaper than `on conflict`. A transaction of many batches would have too many subtransactions.
-    -- Small payloads are not measured: no number of up to 6400 digits takes more than 400 times its size as text. What is
-    -- shorter to write and has more (1e131071) can make such a payload 13 MB, and comes from hand-written SQL alone.
+    -- Far cheaper than `on conflict`. A transaction with many batches would have too many subtransactions. Small
+    -- payloads are not measured: as text, a number of up to 6400 digits takes at most 400 times its stored size. A
+    -- number with more digits that is short to write (1e131071) comes only from hand-written SQL; such a payload can
+    -- reach 13 MB.
     most := payload_limit();
     surely := least(most / 400, 1500);
     begin
@@ -2626,7 +2665,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) IS 'The shortest way in, for jobs of one type with no options but, perhaps, a queue.';
+COMMENT ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) IS 'Record jobs of one type in the cheapest way, without options except for the queue.';
 CREATE FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2641,21 +2680,25 @@ CREATE FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, jo
     left join heads h on h.tenant = j.tenant and h.target = j.target
     where j.id = entry_fits.job_id
       and j.state = 'queued'
-      and j.stream = abs(entry_fits.stream)
+      and j.stream = stream_of(entry_fits.stream)
       and case when j.target is null then j.seq else h.seq end = entry_fits.seq
       and (j.target is null or h.job_id = j.id)
       and not exists (
-        select from ready r
-        where r.stream in (j.stream, -j.stream)
-          and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-          and r.seq = entry_fits.seq
-          and r.job_id = j.id
-          and (r.stream < 0, r.rank) <> (entry_fits.stream < 0, entry_fits.rank)
-          and ((r.stream < 0, r.rank) < (entry_fits.stream < 0, entry_fits.rank)
-            or entry_fits.rank not in (0, ready_rank(j.priority, true), ready_rank(j.priority, false)))))
+        select from ready_entry(j.stream, j.priority, entry_fits.seq) r
+        where r.job_id = j.id
+          and (is_parked(r.stream), r.rank) <> (is_parked(entry_fits.stream), entry_fits.rank)
+          and ((is_parked(r.stream), r.rank) < (is_parked(entry_fits.stream), entry_fits.rank)
+            or entry_fits.rank <> all (ready_ranks(j.priority)))))
 $$;
 ALTER FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) IS 'Whether an entry stands where its job belongs, and is the only one or the first of them there.';
+COMMENT ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) IS 'Whether an entry has the place of its job, and is the only one or the first of its entries.';
+CREATE FUNCTION holdfast.entry_streams(stream integer) RETURNS integer[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array[stream, -stream]
+$$;
+ALTER FUNCTION holdfast.entry_streams(stream integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.entry_streams(stream integer) IS 'Both numbers under which entries of a stream are stored.';
 CREATE TABLE holdfast.job_events (
     id bigint NOT NULL,
     job_id uuid NOT NULL,
@@ -2680,7 +2723,7 @@ CREATE FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, m
   limit max_events
 $$;
 ALTER FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) IS 'A page of the rarer moves of a job, oldest first, behind the first so many: an event''s own number would tell how much happens to the jobs of others.';
+COMMENT ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) IS 'A page of a job''s history, oldest first, without the first `after` events.';
 CREATE FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) RETURNS TABLE(job_id uuid, at timestamp with time zone, event text, by text, note text, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2719,14 +2762,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) IS 'The rarer moves, oldest first, behind the first so many: an event''s own number would tell how much happens to the jobs of others.';
+COMMENT ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) IS 'A job''s history, oldest first, without the first `after` events: an event''s own number would reveal how much happens to the jobs of others.';
 CREATE FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select sha256(digest || sha256(digest || convert_to('holdfast events', 'UTF8') || uuid_send(job_id) || int8send(till)))
 $$;
 ALTER FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) IS 'What proves that a token is ours.';
+COMMENT ON FUNCTION holdfast.events_seal(digest bytea, job_id uuid, till bigint) IS 'The proof that this installation issued a token.';
 CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2759,8 +2802,8 @@ begin
     if verdict is null then
       perform fail('maintenance', array[ask.job_id], array[ask.attempt], array['fatal'], array['RequestFailed'], array[fault]);
     elsif verdict in ('later', 'when-ended') then
-      -- A handler may run on for days before its job can be erased, and each look leaves a row: the next one comes after
-      -- as long as this request has waited by now.
+      -- A handler may run on for days before its job can be erased, and each look leaves a row. So the next look comes
+      -- after as long as this request has waited by now.
       perform snooze('maintenance', array[ask.job_id], array[ask.attempt], array[case verdict
         when 'later' then 0.5 else least(60, 0.25 * 2 ^ least(ask.attempt, 10)) end]);
     else
@@ -2798,7 +2841,7 @@ begin
       return;
     end if;
   end if;
-  -- By its id first: a batch that is sent again asks for the job that it made, not for one that came after it.
+  -- By id first: a batch that is sent again asks for the job that it created, not for a later one.
   select j.* into other
   from jobs j
   where j.id = existing_job.id and j.tenant = existing_job.tenant and j.type = existing_job.type;
@@ -2809,7 +2852,7 @@ begin
   end if;
   if found and (asked is null or bound_to = existing_job.id) then
     if asked is not null and other.id <> existing_job.id then
-      -- The key is ours, and has had no job so far.
+      -- The key belongs to this request, and had no job so far.
       update idempotency_keys k
       set job_id = other.id
       where k.tenant = existing_job.tenant and k.key = asked;
@@ -2820,7 +2863,7 @@ begin
   if exists (select from jobs j where j.id = existing_job.id) then
     raise exception 'the id % belongs to another job', existing_job.id using errcode = 'HF002';
   end if;
-  -- A key that has no job is our own, or was left behind by retention: it is recorded again with the intent.
+  -- A key without a job is our own, or was left behind by retention: it is recorded again with the intent.
   delete from idempotency_keys k
   where k.tenant = existing_job.tenant and k.key = asked and k.job_id = bound_to;
   return query
@@ -2831,7 +2874,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) IS 'The job that answers an intent whose key was taken, or that stood in the way of its insert.';
+COMMENT ON FUNCTION holdfast.existing_job(type text, payload jsonb, option jsonb, tenant text, created_by text, id uuid) IS 'The job that answers an intent whose key was taken, or whose insert conflicted.';
 CREATE FUNCTION holdfast.explain(job_id uuid, only_tenant text DEFAULT NULL::text) RETURNS TABLE(code text, sentence text, culprit jsonb)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2870,7 +2913,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.explain(job_id uuid, only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) IS 'Why a job does not run, or how it stands.';
+COMMENT ON FUNCTION holdfast.explain(job_id uuid, only_tenant text) IS 'Why a job does not run, or what it is doing.';
 CREATE FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], kinds text[] DEFAULT NULL::text[], error_types text[] DEFAULT NULL::text[], error_messages text[] DEFAULT NULL::text[], tracebacks text[] DEFAULT NULL::text[], log_excerpts text[] DEFAULT NULL::text[], delays double precision[] DEFAULT NULL::double precision[], outcomes text[] DEFAULT NULL::text[], durations_ms integer[] DEFAULT NULL::integer[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2893,12 +2936,12 @@ CREATE FUNCTION holdfast.failures_after(outcome text, failures integer) RETURNS 
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select case
-    when outcome in ('failed', 'timeout', 'lost') then least(failures::bigint + 1, 2147483647)::integer
+    when costs_attempt(outcome) then least(failures::bigint + 1, 2147483647)::integer
     else failures
   end
 $$;
 ALTER FUNCTION holdfast.failures_after(outcome text, failures integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.failures_after(outcome text, failures integer) IS 'How many failures a job has once its attempt has ended like that.';
+COMMENT ON FUNCTION holdfast.failures_after(outcome text, failures integer) IS 'How many failures a job has after an attempt with this outcome.';
 CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2913,7 +2956,7 @@ CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint
     and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
 $$;
 ALTER FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) IS 'The key that such a token stands for, as `find_key` tells it, if both are good now and the token is for this job.';
+COMMENT ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea) IS 'The key that an events token stands for, as `find_key` answers it, if both are valid now and the token is for this job.';
 CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer, seconds_left double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2925,7 +2968,7 @@ CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, i
     on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
 $$;
 ALTER FUNCTION holdfast.find_key(digest bytea) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.find_key(digest bytea) IS 'The key with this digest, if it is good now; and whether there is any key at all, good or not.';
+COMMENT ON FUNCTION holdfast.find_key(digest bytea) IS 'The key with this digest, if it is valid now; and whether any key exists, valid or not.';
 CREATE FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) RETURNS integer[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2987,7 +3030,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) IS 'The stream of each of these new jobs of a tenant, made where there is none; none for a job without a queue.';
+COMMENT ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) IS 'The stream of each of these new jobs of a tenant, created if there is none; null for a job without a queue.';
 CREATE FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) RETURNS TABLE(rank integer, seq bigint)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3016,7 +3059,7 @@ CREATE FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq 
     limit 1) first on true
 $$;
 ALTER FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) IS 'The first entry from a place on whose job can be had, among the next ten thousand; else the end of the range, so that a claim goes on elsewhere.';
+COMMENT ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) IS 'The first entry, from a place on, whose job is not locked, among the next ten thousand.';
 CREATE FUNCTION holdfast.first_id(moment timestamp with time zone) RETURNS uuid
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -3078,12 +3121,12 @@ begin
     from streams f
     where f.id = any (ids)
       and f.unseen_in < oldest
-      -- Workers know of streams for some seconds.
+      -- Workers keep a list of streams for some seconds.
       and f.closed_at <= now() - least(idle, interval '1 minute')
-      and not exists (select from ready r where r.stream in (f.id, -f.id))
+      and not exists (select from ready r where r.stream = any (entry_streams(f.id)))
     for update skip locked));
   get diagnostics gone = row_count;
-  -- A number from the future is of another server, from which this database was copied.
+  -- A transaction number from the future comes from another server, from which this database was copied.
   update streams s
   set unseen_in = case when s.closed_in < oldest and s.unseen_in is null then pg_current_xact_id() end,
     closed_in = case when s.closed_in < present then s.closed_in else pg_current_xact_id() end
@@ -3104,15 +3147,15 @@ begin
     where f.id = any (ids)
       and f.closed_in is null
       and f.used_at not between since and now()
-      and not exists (select from ready r where r.stream in (f.id, -f.id))
-      -- Names that are not allowed any more could not be made again.
+      and not exists (select from ready r where r.stream = any (entry_streams(f.id)))
+      -- A stream with names that are not allowed any more could not be created again.
       and not (unprintable(f.tenant) or unprintable(f.queue) or unprintable(f.type))
     for update skip locked));
   return gone;
 end
 $$;
 ALTER FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) IS 'One step for each of these streams that was not used since the walk began, nor for long before; what stands in one keeps it as it is.';
+COMMENT ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) IS 'Do one step for each of these streams that was used neither since the walk began nor within the idle time.';
 CREATE FUNCTION holdfast.forget_idle_permits(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3126,32 +3169,31 @@ declare
   tids tid[];
 begin
   select
-    array_agg(v.tid) filter (
-      where v.idle and not exists (select from leases l where l.job_id = v.job_id and l.attempt = v.attempt)),
+    array_agg(v.tid) filter (where v.idle and state.free),
     max(array[v.gate, v.slot::text]) filter (where v.number = max_rows)
   into tids, reached
   from (
-    select p.ctid as tid, p.gate, p.slot, p.job_id, p.attempt,
-      p.granted_at < now() - case when starts_with(p.gate, 'rate') then interval '32 days' else interval '1 hour' end
-        as idle,
+    select p.ctid as tid, p.gate, p.slot, p.job_id, p.attempt, p.granted_at,
+      p.granted_at < now() - case when is_rate(p.gate) then interval '32 days' else interval '1 hour' end as idle,
       row_number() over (order by p.gate, p.slot) as number
     from permits p
     where (p.gate, p.slot) > (coalesce(after[1], ''), coalesce(after[2]::integer, 0))
     order by p.gate, p.slot
-    limit max_rows) v;
+    limit max_rows) v
+  cross join lateral permit_state(v.job_id, v.attempt, v.granted_at, null, null) state;
   delete from permits p
   where p.ctid = any (array(
     select s.ctid
     from permits s
-    where s.ctid = any (tids)
-      and not exists (select from leases l where l.job_id = s.job_id and l.attempt = s.attempt)
-    for update skip locked));
+    cross join lateral permit_state(s.job_id, s.attempt, s.granted_at, null, null) state
+    where s.ctid = any (tids) and state.free
+    for update of s skip locked));
   get diagnostics mended = row_count;
   return next;
 end
 $$;
 ALTER FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) IS 'Permits of keys that nobody has used for an hour, or for longer than any rate lasts, are forgotten.';
+COMMENT ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) IS 'Forget permits of keys that nobody has used for an hour, or, for rates, for longer than any rate lasts.';
 CREATE FUNCTION holdfast.forget_permits(max_permits integer DEFAULT 1000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3232,7 +3274,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forget_streams(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) IS 'Forget streams that are idle.';
+COMMENT ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) IS 'Forget idle streams.';
 CREATE FUNCTION holdfast.forget_workers() RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3249,7 +3291,7 @@ CREATE FUNCTION holdfast.forget_workers() RETURNS integer
   select count(*)::integer from gone
 $$;
 ALTER FUNCTION holdfast.forget_workers() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forget_workers() IS 'Forget workers that have been silent for a day, a thousand at a time, and shapes that nobody has any more.';
+COMMENT ON FUNCTION holdfast.forget_workers() IS 'Forget workers that have been silent for a day, a thousand at a time, and shapes that no worker has any more.';
 CREATE FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer DEFAULT 5000) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3264,7 +3306,7 @@ declare
   to_attempt integer;
   to_event   bigint;
 begin
-  -- Nobody deletes it meanwhile.
+  -- Locked, so that nobody deletes it meanwhile.
   perform from jobs j where j.id = forgotten.id and j.state in ('success', 'dead', 'canceled') for update;
   if not found or not drop_items(array[id]) then
     return false;
@@ -3313,46 +3355,28 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer) IS 'Forget what an ended job was about, or as much of it as one call may, and keep its tombstone; whether it is done.';
+COMMENT ON FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer) IS 'Erase the content of an ended job, or as much of it as one call may, and keep its tombstone.';
 CREATE FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) RETURNS record
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_nestloop TO 'on'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
     AS $$
-  select array_agg(r.tid), array_agg(r.job_id), array_agg(r.stream), array_agg(r.rank), array_agg(r.seq),
-    array_agg(r.ready_at)
-  from (
-    select r.ctid as tid, r.job_id, r.stream, r.rank, r.seq, r.ready_at
-    from ready r
-    left join lateral (
-      select j.id from jobs j where j.id = r.job_id for no key update skip locked) free on true
-    where r.ctid = any (entries)
-      and (free.id is not null or not exists (select from jobs j where j.id = r.job_id))
-    order by r.rank, r.seq, r.job_id) r
+begin
+  perform ask_to_repeat();
+end
 $$;
 ALTER FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) IS 'Of the entries that a claim has locked, those whose jobs are locked by us from now on, and those without a job.';
+COMMENT ON FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) IS 'Called by claims that met locked entries.';
 CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   with gate as (
-    select g.gate, g.capacity, g.seconds, case g.kind when 'key' then 'type' else g.kind end as kind,
-      case g.kind when 'key' then job.type else substr(g.name, length(g.kind) + 2) end as name,
-      case g.kind when 'key' then substr(g.name, 5)::jsonb ->> 2 end as key
-    from (
-      select g.gate, g.capacity, g.seconds, split_part(named.name, ':', 1) as kind, named.name
-      from (
-        select * from gates_of(job.stream)
-        union all
-        select * from key_gates(job.type, job.tenant, job.payload)) g
-      cross join lateral (select regexp_replace(g.gate, '^rate of ', '') as name) named) g
+    select * from gates_of(job.stream)
+    union all
+    select * from key_gates(job.type, job.tenant, job.payload)
   ), used as (
     select gate.*, permit.count, permit.oldest, case
-        when gate.seconds is null and gate.key is null then greatest(permit.count, (
+        when gate.gate = gate_of(gate.kind, gate.name, null) then greatest(permit.count, (
           select count(*)
           from leases l
           join streams s on s.id = l.stream
@@ -3363,7 +3387,8 @@ CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, t
     cross join lateral (
       select count(*) as count, min(p.granted_at) as oldest
       from permits p
-      where p.gate = gate.gate and p.slot <= gate.capacity and not permit_free(p, gate.seconds)) permit
+      cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, gate.seconds, now()) state
+      where p.gate = gate.gate and p.slot <= gate.capacity and not state.free) permit
   )
   select case when u.seconds is null then 'limit' else 'rate' end,
     case
@@ -3384,30 +3409,25 @@ CREATE FUNCTION holdfast.full_gate(job holdfast.jobs) RETURNS TABLE(code text, t
 $$;
 ALTER FUNCTION holdfast.full_gate(job holdfast.jobs) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.full_gate(job holdfast.jobs) IS 'The first limit or rate that has no permit left for the job; no row if there is none.';
-CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capacity integer, seconds real)
-    LANGUAGE sql STABLE
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+CREATE FUNCTION holdfast.gate_of(kind text, name text, seconds real) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select g.gate, g.capacity, g.seconds
+  select case when seconds is null then '' else 'rate of ' end || kind || ':' || name
+$$;
+ALTER FUNCTION holdfast.gate_of(kind text, name text, seconds real) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.gate_of(kind text, name text, seconds real) IS 'The gate of a limit or rate: the key under which its permits are stored.';
+CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capacity integer, seconds real, kind text, name text, key text)
+    LANGUAGE sql STABLE
+    AS $$
+  select gate_of(subject.kind, subject.name, g.seconds), g.capacity, g.seconds, subject.kind, subject.name, null::text
   from streams s
-  left join job_types t on t.name = s.type
-  left join controls of_type on of_type.kind = 'type' and of_type.name = s.type
-  left join controls of_queue on of_queue.kind = 'queue' and of_queue.name = s.queue
-  left join controls of_tenant on of_tenant.kind = 'tenant' and of_tenant.name = s.tenant
-  cross join lateral (values
-    ('queue:' || s.queue, of_queue.limit_count, null::real),
-    ('tenant:' || s.tenant, of_tenant.limit_count, null),
-    ('type:' || s.type, case when t.limit_key is null then coalesce(of_type.limit_count, t.limit_count) end, null),
-    ('rate of queue:' || s.queue, of_queue.rate_count, of_queue.rate_seconds),
-    ('rate of tenant:' || s.tenant, of_tenant.rate_count, of_tenant.rate_seconds),
-    ('rate of type:' || s.type,
-      case when t.rate_key is null then coalesce(of_type.rate_count, t.rate_count) end,
-      coalesce(of_type.rate_seconds, t.rate_seconds))
-  ) as g (gate, capacity, seconds)
+  cross join lateral limitable_by(s.tenant, s.queue, s.type) subject
+  cross join lateral limits_of(subject.kind, subject.name) l
+  cross join lateral (values (l.limit_count, null::real), (l.rate_count, l.rate_seconds)) as g (capacity, seconds)
   where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
 $$;
 ALTER FUNCTION holdfast.gates_of(stream integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.gates_of(stream integer) IS 'The gates of a stream: capacity, and for rates the seconds for which a permit is used up.';
+COMMENT ON FUNCTION holdfast.gates_of(stream integer) IS 'The gates of which every job of a stream needs a permit: their capacity, and for rates the seconds for which a permit stays used.';
 CREATE FUNCTION holdfast.get_attempts(id uuid, only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_attempts
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3431,7 +3451,7 @@ CREATE FUNCTION holdfast.get_events(id uuid, only_tenant text DEFAULT NULL::text
   order by e.id
 $$;
 ALTER FUNCTION holdfast.get_events(id uuid, only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.get_events(id uuid, only_tenant text) IS 'The rarer moves of a job, oldest first.';
+COMMENT ON FUNCTION holdfast.get_events(id uuid, only_tenant text) IS 'A job''s history of cancels, pauses and the like, oldest first.';
 CREATE FUNCTION holdfast.get_items(job_id uuid, after bigint DEFAULT NULL::bigint, max_items integer DEFAULT 100, only_tenant text DEFAULT NULL::text) RETURNS TABLE(id bigint, collection text, key text, data jsonb, created_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3447,7 +3467,7 @@ CREATE FUNCTION holdfast.get_items(job_id uuid, after bigint DEFAULT NULL::bigin
   limit max_items
 $$;
 ALTER FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) IS 'What a job has stored, in the order in which it did; `after` is the last id of the page before.';
+COMMENT ON FUNCTION holdfast.get_items(job_id uuid, after bigint, max_items integer, only_tenant text) IS 'The items of a job, in the order in which it stored them; `after` is the last id of the previous page.';
 CREATE FUNCTION holdfast.readable(moment timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3472,7 +3492,7 @@ CREATE FUNCTION holdfast.told_interrupt(interrupt text) RETURNS text
   select case interrupt when 'resolve' then 'cancel' else interrupt end
 $$;
 ALTER FUNCTION holdfast.told_interrupt(interrupt text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.told_interrupt(interrupt text) IS 'What a worker is told of a wish: to resolve a job is to cancel it, and workers know cancel and pause.';
+COMMENT ON FUNCTION holdfast.told_interrupt(interrupt text) IS 'The interrupt as workers are told it: they know only cancel and pause, and resolving a job means canceling it.';
 CREATE TABLE holdfast.job_types (
     name text NOT NULL COLLATE pg_catalog."C",
     queue text DEFAULT 'default'::text NOT NULL,
@@ -3584,7 +3604,7 @@ CREATE FUNCTION holdfast.get_progress(job_ids uuid[]) RETURNS TABLE(job_id uuid,
   where p.job_id = any (job_ids)
 $$;
 ALTER FUNCTION holdfast.get_progress(job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.get_progress(job_ids uuid[]) IS 'What jobs have reported, those that have.';
+COMMENT ON FUNCTION holdfast.get_progress(job_ids uuid[]) IS 'What jobs have reported; no row for a job without reports.';
 CREATE FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) RETURNS integer[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3596,19 +3616,20 @@ CREATE FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted 
     AS $$
 #variable_conflict use_column
 declare
-  slots integer[];
+  slots  integer[];
+  moment timestamptz := clock_timestamp();
 begin
-  -- Who runs outside of the permits, because the limit was lowered or set while they ran, counts too. As long as there
-  -- are any, one claim at a time counts; the others do not wait for it, they come again.
-  if seconds is null and held_outside(gate, capacity) > 0 then
+  -- Attempts without a permit of the limit, because it was lowered or set while they ran, count too. As long as there
+  -- are any, one claim at a time counts them; the others do not wait for it, but try again later.
+  if seconds is null and running_outside(gate, capacity) > 0 then
     if not pg_try_advisory_xact_lock(hashtextextended(current_schema() || '.' || grab.gate, 0)) then
       return '{}';
     end if;
     wanted := least(wanted, capacity - cardinality(ours) - (
       select count(*)::integer
       from permits p
-      where p.gate = grab.gate
-        and exists (select from leases l where l.job_id = p.job_id and l.attempt = p.attempt)));
+      cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, null, moment) state
+      where p.gate = grab.gate and not state.free));
     if wanted <= 0 then
       return '{}';
     end if;
@@ -3617,16 +3638,13 @@ begin
     slots := array(
       select p.slot
       from permits p
-      where p.gate = grab.gate and p.slot <= capacity and p.slot <> all (ours) and case
-          when seconds is null then
-            not exists (select from leases l where l.job_id = p.job_id and l.attempt = p.attempt)
-          else p.granted_at <= clock_timestamp() - make_interval(secs => seconds)
-        end
+      cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, grab.seconds, moment) state
+      where p.gate = grab.gate and p.slot <= capacity and p.slot <> all (ours) and state.free
       order by p.slot
       limit wanted
-      for update skip locked);
+      for update of p skip locked);
     exit when cardinality(slots) >= wanted or round = 2;
-    -- Who is not the one to make them does not wait for it, or two claims with two gates would wait for each other.
+    -- Only the lock holder creates permits; others skip, so two claims with two gates cannot wait for each other.
     exit when capacity <= (select count(*) from permits p where p.gate = grab.gate and p.slot <= capacity)
       or not pg_try_advisory_xact_lock(hashtextextended(current_schema() || '.' || grab.gate, 0));
     insert into permits (gate, slot, granted_at)
@@ -3636,17 +3654,52 @@ begin
       return grab(gate, capacity, seconds, wanted, ours);
     end if;
   end loop;
-  -- Somebody may have used one and committed between the look at it and its lock: now that it is ours, look again.
+  -- Another claim may have used a permit and committed after the look and before the lock. Now that it is locked, look
+  -- again.
   return array(
     select p.slot
     from permits p
-    where p.gate = grab.gate and p.slot = any (slots) and permit_free(p, seconds)
+    cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, grab.seconds, moment) state
+    where p.gate = grab.gate and p.slot = any (slots) and state.free
     order by p.slot);
 end
 $$;
 ALTER FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) IS 'Lock up to so many free permits of a gate, besides those that are ours already.';
-CREATE FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) RETURNS void
+COMMENT ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) IS 'Lock up to `wanted` free permits of a gate, in addition to those that this claim already has.';
+CREATE FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select * from settle(
+    named(worker), job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
+    null, null, array_fill(reason, array[cardinality(job_ids)]), null, null, null, null)
+$$;
+ALTER FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text) IS 'Hand back jobs that were not run, or not to their end.';
+CREATE FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  ids     uuid[];
+  numbers integer[];
+begin
+  select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
+  from leases l
+  where l.worker = hand_back_unheard.worker
+    and l.job_id <> all (job_ids)
+    and l.claimed_at <= claimed_until
+    and (before_number is null or age(l.xmin) > age((before_number % 4294967296)::text::xid));
+  if ids is null then
+    return 0;
+  end if;
+  perform from hand_back(hand_back_unheard.worker, ids, numbers, 'the answer to the claim was lost');
+  return cardinality(ids);
+end
+$$;
+ALTER FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) IS 'Hand back jobs whose claim the worker never heard of.';
+CREATE FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -3656,21 +3709,20 @@ CREATE FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[])
     AS $$
   update permits p
   set job_id = l.job_id, attempt = l.attempt, granted_at = clock_timestamp(), entered = nextval('places')
-  from unnest(gates, slots, job_ids) as given (gate, slot, job_id)
+  from unnest(hand_out.permits) as given
   join leases l on l.job_id = given.job_id
   where p.gate = given.gate and p.slot = given.slot
 $$;
-ALTER FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) IS 'Attempts that have begun get the permits that were locked for them.';
+ALTER FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) IS 'Give attempts that have begun the permits that were locked for them.';
 CREATE FUNCTION holdfast.has_keys(stream integer) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select exists (
     select from streams s
-    join job_types t on t.name = s.type
-    where s.id = has_keys.stream
-      and ((t.limit_key is not null and t.limit_count is not null) or (t.rate_key is not null and t.rate_count is not null)))
+    cross join lateral limits_of('type', s.type) l
+    where s.id = has_keys.stream and l.keyed)
 $$;
 ALTER FUNCTION holdfast.has_keys(stream integer) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.headless_targets(max_targets integer DEFAULT 500) RETURNS integer
@@ -3693,20 +3745,6 @@ end
 $$;
 ALTER FUNCTION holdfast.headless_targets(max_targets integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.headless_targets(max_targets integer) IS 'Seat targets that have a line but no head, in one call.';
-CREATE FUNCTION holdfast.held_outside(gate text, capacity integer) RETURNS bigint
-    LANGUAGE sql STABLE
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    SET enable_nestloop TO 'on'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    AS $$
-  select count(*)
-  from permits p
-  join leases l on l.job_id = p.job_id and l.attempt = p.attempt
-  where p.gate = held_outside.gate and p.slot > capacity
-$$;
-ALTER FUNCTION holdfast.held_outside(gate text, capacity integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.held_outside(gate text, capacity integer) IS 'How many attempts run with a permit that the limit does not have any more, or never had.';
 CREATE FUNCTION holdfast.highest(bound text) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3727,7 +3765,7 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
   where l.worker = interrupted.worker and l.interrupt is not null
 $$;
 ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) IS 'Which of a worker''s jobs somebody wants to interrupt; the cheap look between renewals.';
+COMMENT ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) IS 'Which of a worker''s jobs somebody wants to interrupt.';
 CREATE FUNCTION holdfast.is_maintained() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3735,7 +3773,7 @@ CREATE FUNCTION holdfast.is_maintained() RETURNS boolean
   select exists (select from leaders l where l.expires_at > now())
 $$;
 ALTER FUNCTION holdfast.is_maintained() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.is_maintained() IS 'Whether some process leads, and so promotes, sweeps and carries out requests.';
+COMMENT ON FUNCTION holdfast.is_maintained() IS 'Whether some process is the leader, which promotes, sweeps and carries out requests.';
 CREATE FUNCTION holdfast.is_moment(value text) RETURNS boolean
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     AS $$
@@ -3747,7 +3785,7 @@ exception
 end
 $$;
 ALTER FUNCTION holdfast.is_moment(value text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.is_moment(value text) IS 'Whether a text (or none) is a time that every client can read back.';
+COMMENT ON FUNCTION holdfast.is_moment(value text) IS 'Whether a text (or null) is a time that every client can read back.';
 CREATE FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3759,13 +3797,27 @@ CREATE FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole
 $$;
 ALTER FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) IS 'Whether a JSON value is a number (or absent) within bounds.';
+CREATE FUNCTION holdfast.is_parked(stream integer) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select stream < 0
+$$;
+ALTER FUNCTION holdfast.is_parked(stream integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_parked(stream integer) IS 'Whether an entry with this number is parked.';
+CREATE FUNCTION holdfast.is_rate(gate text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select starts_with(gate, 'rate of ')
+$$;
+ALTER FUNCTION holdfast.is_rate(gate text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_rate(gate text) IS 'Whether a gate belongs to a rate.';
 CREATE FUNCTION holdfast.is_small(value jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select octet_length(value::text) <= 1024 and pg_column_size(value) <= 1500
 $$;
 ALTER FUNCTION holdfast.is_small(value jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.is_small(value jsonb) IS 'Whether a payload is so small that nothing can be wrong with it: no limit is lower than 1024 bytes of text, and a level of nesting takes 8 bytes.';
+COMMENT ON FUNCTION holdfast.is_small(value jsonb) IS 'Whether a payload is so small that it breaks no limit: no limit is below 1024 bytes of text, and a level of nesting takes 8 bytes.';
 CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3773,7 +3825,7 @@ CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
   select json_fault('', value, most, '', '') is null
 $$;
 ALTER FUNCTION holdfast.is_storable(value jsonb, most bigint) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.is_storable(value jsonb, most bigint) IS 'Whether a JSON value can be stored: as large as it may be, and such that everybody can read it.';
+COMMENT ON FUNCTION holdfast.is_storable(value jsonb, most bigint) IS 'Whether a JSON value can be stored: it is not too large, and every client can read it.';
 CREATE FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) RETURNS TABLE(token bytea, expires_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3791,7 +3843,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) IS 'A browser''s EventSource can send no header, so no key: a token stands for the key that has this digest, for the events of one job and for some seconds.';
+COMMENT ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) IS 'Issue a token that a browser''s EventSource can use, because it cannot send a header with a key.';
 CREATE FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3830,14 +3882,14 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) IS 'What a job has stored, in the order in which it did, behind the item with that id.';
+COMMENT ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) IS 'The items of a job, in the order in which it stored them, after the item with that id.';
 CREATE FUNCTION holdfast.job_fingerprint(type text, payload jsonb) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select sha256(convert_to(type || ' ' || payload::text, 'UTF8'))
 $$;
 ALTER FUNCTION holdfast.job_fingerprint(type text, payload jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) IS 'What makes two intents the same: type and payload.';
+COMMENT ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) IS 'The identity of an intent: a hash of its type and payload.';
 CREATE FUNCTION holdfast.job_result(tenant text, job_id uuid) RETURNS TABLE(id uuid, state text, result jsonb, error_type text, error_message text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3870,7 +3922,7 @@ CREATE FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) RETURNS T
   from visible_jobs(tenants, job_ids) v
 $$;
 ALTER FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) IS 'The public fields of jobs for servers of older releases, which know no messages.';
+COMMENT ON FUNCTION holdfast.job_standings(tenants text[], job_ids uuid[]) IS 'The public fields of jobs for servers of older releases, which do not know messages.';
 CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RETURNS TABLE(tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3878,7 +3930,7 @@ CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RET
   select s.tenant, s.queue, s.type, coalesce(sum(r.count), 0)::bigint, coalesce(sum(l.count), 0)::bigint, min(r.oldest)
   from streams s
   left join (
-    select abs(stream) as stream, count(*) as count, min(ready_at) as oldest from ready group by 1) r on r.stream = s.id
+    select stream_of(stream) as stream, count(*) as count, min(ready_at) as oldest from ready group by 1) r on r.stream = s.id
   left join (select stream, count(*) as count from leases group by stream) l on l.stream = s.id
   where s.queue <> 'holdfast'
     and (only_tenant is null or s.tenant = only_tenant)
@@ -3887,7 +3939,7 @@ CREATE FUNCTION holdfast.job_statistics(only_tenant text DEFAULT NULL::text) RET
   order by s.tenant, s.queue, s.type
 $$;
 ALTER FUNCTION holdfast.job_statistics(only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.job_statistics(only_tenant text) IS 'What is ready and running, per tenant, queue and type.';
+COMMENT ON FUNCTION holdfast.job_statistics(only_tenant text) IS 'How many jobs are ready and running, per tenant, queue and type.';
 CREATE FUNCTION holdfast.job_totals(only_tenant text DEFAULT NULL::text) RETURNS TABLE(due bigint, waiting bigint, dead bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3900,7 +3952,7 @@ CREATE FUNCTION holdfast.job_totals(only_tenant text DEFAULT NULL::text) RETURNS
      where d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant))
 $$;
 ALTER FUNCTION holdfast.job_totals(only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.job_totals(only_tenant text) IS 'How many jobs are scheduled or retrying, wait behind a target''s head, and are dead and not acknowledged.';
+COMMENT ON FUNCTION holdfast.job_totals(only_tenant text) IS 'How many jobs are scheduled or retrying, how many wait behind a target''s head, and how many dead ones are unacknowledged.';
 CREATE FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3919,21 +3971,19 @@ end
 $_$;
 ALTER FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) IS 'What is wrong with a JSON value, in words; null if nothing is.';
-CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RETURNS TABLE(gate text, capacity integer, seconds real)
+CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RETURNS TABLE(gate text, capacity integer, seconds real, kind text, name text, key text)
     LANGUAGE sql STABLE
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select g.kind || jsonb_build_array(
-      job_type, tenant, case when length(g.value) > 200 then md5(g.value) else g.value end)::text,
-    g.capacity, g.seconds
-  from job_types t
-  left join controls c on c.kind = 'type' and c.name = t.name
+  select gate_of('key', jsonb_build_array(job_type, tenant, field.value)::text, g.seconds), g.capacity, g.seconds,
+    'type', job_type, field.value
+  from limits_of('type', job_type) l
   cross join lateral (values
-    ('key:', payload #>> string_to_array(t.limit_key, '.'), t.limit_key, coalesce(c.limit_count, t.limit_count), null::real),
-    ('rate of key:', payload #>> string_to_array(t.rate_key, '.'), t.rate_key, coalesce(c.rate_count, t.rate_count),
-      coalesce(c.rate_seconds, t.rate_seconds))
-  ) as g (kind, value, path, capacity, seconds)
-  where t.name = job_type and g.path is not null and g.capacity is not null
+    (l.key_limit_count, null::real, l.limit_key), (l.key_rate_count, l.rate_seconds, l.rate_key)
+  ) as g (capacity, seconds, path)
+  cross join lateral (select payload #>> string_to_array(g.path, '.') as whole) given
+  cross join lateral (
+    select case when length(given.whole) > 200 then md5(given.whole) else given.whole end as value) field
+  where g.capacity is not null
 $$;
 ALTER FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) IS 'The gates of a job whose type is limited per value of a field of its payload.';
@@ -3950,7 +4000,7 @@ CREATE FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integ
   limit max_keys
 $$;
 ALTER FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) IS 'A page of keys, oldest first, behind the given one.';
+COMMENT ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) IS 'A page of keys, oldest first, after the given one.';
 CREATE FUNCTION holdfast.known_clock_steps() RETURNS TABLE(id bigint, seconds_ago double precision, lead double precision)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3961,7 +4011,7 @@ CREATE FUNCTION holdfast.known_clock_steps() RETURNS TABLE(id bigint, seconds_ag
   window later as (order by s.id desc)
 $$;
 ALTER FUNCTION holdfast.known_clock_steps() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.known_clock_steps() IS 'The steps of the clock, with the time that has really passed since each (`seconds_ago`: the later steps do not count) and with what all steps from this one on add up to (`lead`).';
+COMMENT ON FUNCTION holdfast.known_clock_steps() IS 'The steps of the clock, with the time that has really passed since each (`seconds_ago`: later steps do not count) and the sum of all steps from this one on (`lead`).';
 CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3978,7 +4028,7 @@ CREATE FUNCTION holdfast.lane_slots(only_tenant text DEFAULT NULL::text) RETURNS
       case when only_tenant is null then w.used end as used
     from live_workers() w
     where not w.draining
-  ), held as (
+  ), claimed as (
     select l.worker, count(*) filter (where t.lane = 'fast') as fast, count(*) as jobs
     from leases l
     join streams s on s.id = l.stream
@@ -3988,18 +4038,18 @@ CREATE FUNCTION holdfast.lane_slots(only_tenant text DEFAULT NULL::text) RETURNS
     group by l.worker
   ), busy as (
     select host.fast, host.general,
-      least(host.fast, coalesce((host.used ->> 'fast')::integer, held.fast, 0)) as fast_used,
-      least(host.general, coalesce((host.used ->> 'general')::integer, held.jobs - least(host.fast, held.fast), 0))
+      least(host.fast, coalesce((host.used ->> 'fast')::integer, claimed.fast, 0)) as fast_used,
+      least(host.general, coalesce((host.used ->> 'general')::integer, claimed.jobs - least(host.fast, claimed.fast), 0))
         as general_used
     from host
-    left join held on held.worker = host.id
+    left join claimed on claimed.worker = host.id
   )
   select 'fast', coalesce(sum(busy.fast), 0), coalesce(sum(busy.fast_used), 0) from busy
   union all
   select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
 $$;
 ALTER FUNCTION holdfast.lane_slots(only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.lane_slots(only_tenant text) IS 'The slots of each lane of the workers that live and do not drain, and how many of them are in use: by the lane that a slot belongs to, because general slots run fast jobs, too.';
+COMMENT ON FUNCTION holdfast.lane_slots(only_tenant text) IS 'The slots of each lane of live workers that do not drain, and how many of them are in use.';
 CREATE FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4022,7 +4072,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) IS 'Close lapsed leases among the given jobs, whoever held them; without a `patience` of the caller''s own, as the leader would judge them.';
+COMMENT ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) IS 'Close lapsed leases among the given jobs, of any worker.';
 CREATE FUNCTION holdfast.last_cursor(job_id uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4033,7 +4083,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.last_cursor(job_id uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.last_cursor(job_id uuid) IS 'Where the attempts before this one had come to.';
+COMMENT ON FUNCTION holdfast.last_cursor(job_id uuid) IS 'The cursor that earlier attempts left.';
 CREATE FUNCTION holdfast.lead(name text, candidate text, seconds double precision) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4052,20 +4102,105 @@ CREATE FUNCTION holdfast.leader_patience() RETURNS double precision
     and l.renewed_at between clock_timestamp() - interval '4 seconds' and clock_timestamp() + interval '1 second'
 $$;
 ALTER FUNCTION holdfast.leader_patience() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.leader_patience() IS 'For how long the leader has been in touch with the database; 0 while there is none, or while its last word does not fit the clock.';
+COMMENT ON FUNCTION holdfast.leader_patience() IS 'For how long the leader has been in touch with the database; 0 if there is no leader, or if its last renewal does not fit the clock.';
 CREATE FUNCTION holdfast.lease_length(seconds double precision) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select least(greatest(seconds, 0.1), 604800)
 $$;
 ALTER FUNCTION holdfast.lease_length(seconds double precision) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.lease_length(seconds double precision) IS 'The length of a lease as it is used, whatever a setting says.';
+COMMENT ON FUNCTION holdfast.lease_length(seconds double precision) IS 'A lease length, cut to its bounds: a setting may be out of them.';
 CREATE FUNCTION holdfast.like_escaped(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select replace(replace(replace(value, '\', '\\'), '%', '\%'), '_', '\_')
 $$;
 ALTER FUNCTION holdfast.like_escaped(value text) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.limitable_by(tenant text, queue text, type text) RETURNS TABLE(kind text, name text)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select subject.kind, subject.name
+  from (values ('tenant', tenant), ('queue', queue), ('type', type)) as subject (kind, name)
+$$;
+ALTER FUNCTION holdfast.limitable_by(tenant text, queue text, type text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.limitable_by(tenant text, queue text, type text) IS 'The subjects by which a job can be limited.';
+CREATE FUNCTION holdfast.limited_types() RETURNS SETOF holdfast.job_types
+    LANGUAGE sql STABLE
+    AS $$
+  select t.* from job_types t where t.limit_count is not null or t.rate_count is not null
+$$;
+ALTER FUNCTION holdfast.limited_types() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.limited_types() IS 'The job types that declare a limit.';
+CREATE TABLE holdfast.controls (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    paused_at timestamp with time zone,
+    paused_by text,
+    paused_note text,
+    limit_count integer,
+    rate_count integer,
+    rate_seconds real,
+    weight real,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_by text,
+    paused_tenant text COLLATE pg_catalog."C",
+    paused_public boolean DEFAULT false NOT NULL,
+    CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
+    CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
+    CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
+    CONSTRAINT controls_rate_whole_check CHECK ((num_nulls(rate_count, rate_seconds) <> 1)),
+    CONSTRAINT controls_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000)::double precision)))
+);
+ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.controls IS 'What operators paused, limited or weighted.';
+CREATE FUNCTION holdfast.limits_by(decided holdfast.controls, declared holdfast.job_types) RETURNS TABLE(limit_count integer, rate_count integer, rate_seconds real, key_limit_count integer, key_rate_count integer, limit_key text, rate_key text, keyed boolean, limited boolean)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select
+    case when declared.limit_key is null then most.at_once end,
+    case when declared.rate_key is null then most.starts end,
+    coalesce(decided.rate_seconds, declared.rate_seconds),
+    case when declared.limit_key is not null then most.at_once end,
+    case when declared.rate_key is not null then most.starts end,
+    declared.limit_key,
+    declared.rate_key,
+    (declared.limit_key is not null and most.at_once is not null)
+      or (declared.rate_key is not null and most.starts is not null),
+    most.at_once is not null or most.starts is not null
+  from (
+    select coalesce(decided.limit_count, declared.limit_count) as at_once,
+      coalesce(decided.rate_count, declared.rate_count) as starts) most
+$$;
+ALTER FUNCTION holdfast.limits_by(decided holdfast.controls, declared holdfast.job_types) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.limits_by(decided holdfast.controls, declared holdfast.job_types) IS 'The rule: which limits a subject has, given what operators set for it and, for a job type, what its code declares.';
+CREATE FUNCTION holdfast.limits_in_force() RETURNS TABLE(kind text, name text, limit_count integer, rate_count integer, rate_seconds real, keyed boolean)
+    LANGUAGE sql STABLE
+    AS $$
+  select c.kind, c.name, l.limit_count, l.rate_count, l.rate_seconds, l.keyed
+  from controls c
+  left join job_types t on c.kind = 'type' and t.name = c.name
+  cross join lateral limits_by(c, t) l
+  where l.limited
+  union all
+  select 'type', t.name, l.limit_count, l.rate_count, l.rate_seconds, l.keyed
+  from limited_types() t
+  cross join lateral limits_by(null, t) l
+  where not exists (select from controls c where c.kind = 'type' and c.name = t.name)
+$$;
+ALTER FUNCTION holdfast.limits_in_force() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.limits_in_force() IS 'All limits in force, a row for each subject that has any.';
+CREATE FUNCTION holdfast.limits_of(kind text, name text) RETURNS TABLE(limit_count integer, rate_count integer, rate_seconds real, key_limit_count integer, key_rate_count integer, limit_key text, rate_key text, keyed boolean)
+    LANGUAGE sql STABLE
+    AS $$
+  select l.limit_count, l.rate_count, l.rate_seconds, l.key_limit_count, l.key_rate_count, l.limit_key, l.rate_key,
+    l.keyed
+  from (values (true)) as always (row)
+  left join controls c on c.kind = limits_of.kind and c.name = limits_of.name
+  left join job_types t on limits_of.kind = 'type' and t.name = limits_of.name
+  cross join lateral limits_by(c, t) l
+$$;
+ALTER FUNCTION holdfast.limits_of(kind text, name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.limits_of(kind text, name text) IS 'The limits in force for one subject.';
 CREATE TABLE holdfast.audit_log (
     id bigint NOT NULL,
     at timestamp with time zone DEFAULT now() NOT NULL,
@@ -4093,7 +4228,7 @@ CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before 
   limit max_entries
 $$;
 ALTER FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) IS 'What operators and keys did, newest first; `before` is the last id of the page before.';
+COMMENT ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) IS 'What operators and keys did, newest first; `before` is the last id of the previous page.';
 CREATE TABLE holdfast.closed_types (
     name text NOT NULL COLLATE pg_catalog."C",
     closed_at timestamp with time zone DEFAULT now() NOT NULL,
@@ -4110,36 +4245,14 @@ CREATE FUNCTION holdfast.list_closed_types() RETURNS SETOF holdfast.closed_types
 $$;
 ALTER FUNCTION holdfast.list_closed_types() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_closed_types() IS 'Job types that take no new jobs, by name.';
-CREATE TABLE holdfast.controls (
-    kind text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL COLLATE pg_catalog."C",
-    paused_at timestamp with time zone,
-    paused_by text,
-    paused_note text,
-    limit_count integer,
-    rate_count integer,
-    rate_seconds real,
-    weight real,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_by text,
-    paused_tenant text COLLATE pg_catalog."C",
-    paused_public boolean DEFAULT false NOT NULL,
-    CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
-    CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
-    CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
-    CONSTRAINT controls_rate_whole_check CHECK ((num_nulls(rate_count, rate_seconds) <> 1)),
-    CONSTRAINT controls_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000)::double precision)))
-);
-ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.controls IS 'What operators paused, limited or weighted.';
 CREATE FUNCTION holdfast.list_controls() RETURNS SETOF holdfast.controls
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select c.* from controls c order by c.kind, c.name
+  select * from list_steering()
 $$;
 ALTER FUNCTION holdfast.list_controls() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_controls() IS 'What operators have decided and still holds.';
+COMMENT ON FUNCTION holdfast.list_controls() IS 'What operators have paused, limited and weighted.';
 CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types text[] DEFAULT NULL::text[], queues text[] DEFAULT NULL::text[], only_tenant text DEFAULT NULL::text, only_target text DEFAULT NULL::text, correlation text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 200000) RETURNS SETOF holdfast.job_details
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4155,7 +4268,7 @@ CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types tex
   order by d.id desc
 $$;
 ALTER FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) IS 'Jobs, newest first, for programs that read few of them in psql or in their own statements: with payloads and results, however large they are.';
+COMMENT ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) IS 'Jobs, newest first, for programs that read few of them in psql or in their own statements.';
 CREATE FUNCTION holdfast.list_keys(only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.api_keys
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4170,22 +4283,30 @@ CREATE FUNCTION holdfast.list_lanes(only_tenant text DEFAULT NULL::text, only_na
     AS $$
   select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, coalesce(offered.slots, 0),
     round(offered.used::numeric / nullif(offered.slots, 0), 3)::double precision
-  from scope_figures('lane', only_tenant, only_name, null, 100) f
+  from subject_figures('lane', only_tenant, only_name, null, 100) f
   left join lane_slots(only_tenant) offered on offered.lane = f.name
   order by f.name
 $$;
 ALTER FUNCTION holdfast.list_lanes(only_tenant text, only_name text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) IS 'The lanes: what waits and runs, pauses, slots and how many of them are in use.';
+COMMENT ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) IS 'The lanes, with waiting and running jobs, pauses, slots and how many of them are in use.';
 CREATE FUNCTION holdfast.list_queues(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
     f.rate_count, f.rate_seconds
-  from scope_figures('queue', only_tenant, only_name, after, max_names) f
+  from subject_figures('queue', only_tenant, only_name, after, max_names) f
 $$;
 ALTER FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) IS 'Queues by name: what waits and runs there, pauses and limits.';
+COMMENT ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) IS 'Queues by name, with waiting and running jobs, pauses and limits.';
+CREATE FUNCTION holdfast.list_steering() RETURNS SETOF holdfast.controls
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select c.* from controls c order by c.kind, c.name
+$$;
+ALTER FUNCTION holdfast.list_steering() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_steering() IS 'What operators have paused, limited and weighted.';
 CREATE FUNCTION holdfast.list_targets(only_tenant text DEFAULT NULL::text, only_blocked boolean DEFAULT false, after_tenant text DEFAULT NULL::text, after_target text DEFAULT NULL::text, max_targets integer DEFAULT 50, max_visited integer DEFAULT 10000) RETURNS TABLE(tenants text[], targets text[], reached_tenant text, reached_target text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4231,17 +4352,17 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) IS 'The names of one page, by tenant and target, among the `max_visited` targets behind (after_tenant, after_target) that have open jobs.';
+COMMENT ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) IS 'The names of one page, by tenant and target, among the `max_visited` targets after (after_tenant, after_target) that have open jobs.';
 CREATE FUNCTION holdfast.list_tenants(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
     f.rate_count, f.rate_seconds, f.weight
-  from scope_figures('tenant', only_tenant, only_name, after, max_names) f
+  from subject_figures('tenant', only_tenant, only_name, after, max_names) f
 $$;
 ALTER FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) IS 'Tenants by name: what waits and runs, pauses, limits and weights.';
+COMMENT ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) IS 'Tenants by name, with waiting and running jobs, pauses, limits and weights.';
 CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after text DEFAULT NULL::text, max_names integer DEFAULT 50) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, queue text, lane text, version integer, declared_limit integer, declared_limit_key text, declared_rate_count integer, declared_rate_seconds real, declared_rate_key text, workers bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4250,12 +4371,12 @@ CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_na
     f.rate_count, f.rate_seconds, coalesce(t.queue, 'default'), coalesce(t.lane, 'general'), t.version, t.limit_count,
     t.limit_key, t.rate_count, t.rate_seconds, t.rate_key,
     (select count(*) from live_workers() w where f.name = any (w.types) and not w.draining)
-  from scope_figures('type', only_tenant, only_name, after, max_names) f
+  from subject_figures('type', only_tenant, only_name, after, max_names) f
   left join job_types t on t.name = f.name
   order by f.name
 $$;
 ALTER FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) IS 'Job types by name: what waits and runs, pauses and limits.';
+COMMENT ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) IS 'Job types by name, with waiting and running jobs, pauses and limits, what workers published about the type, and how many live workers know it.';
 CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer DEFAULT 200000) RETURNS uuid[]
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4280,7 +4401,7 @@ CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], 
     limit max_jobs)
 $$;
 ALTER FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) IS 'The ids of a list, newest first; `before` is the last id of the page before.';
+COMMENT ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) IS 'The ids of a list, newest first; `before` is the last id of the previous page.';
 CREATE TABLE holdfast.workers (
     id text NOT NULL COLLATE pg_catalog."C",
     host text NOT NULL,
@@ -4306,14 +4427,14 @@ CREATE FUNCTION holdfast.live_workers() RETURNS SETOF holdfast.workers
   select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 ALTER FUNCTION holdfast.live_workers() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.live_workers() IS 'Workers that were heard of within the last 15 seconds.';
+COMMENT ON FUNCTION holdfast.live_workers() IS 'Workers with a heartbeat within the last 15 seconds.';
 CREATE FUNCTION holdfast.lock_head(tenant text, target text, patience integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '500ms'
     AS $$
 begin
-  -- For the length of this call, because of the setting above.
+  -- Only for this call, because of the setting above.
   perform set_config('lock_timeout', patience::text, true);
   perform from heads h where h.tenant = lock_head.tenant and h.target = lock_head.target for update;
   return found;
@@ -4323,7 +4444,83 @@ exception
 end
 $$;
 ALTER FUNCTION holdfast.lock_head(tenant text, target text, patience integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.lock_head(tenant text, target text, patience integer) IS 'Lock the row of a target that somebody else has: null if that takes longer than so many milliseconds, false if the row has gone meanwhile.';
+COMMENT ON FUNCTION holdfast.lock_head(tenant text, target text, patience integer) IS 'Lock the row of a target that another session has locked.';
+CREATE FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  asked   integer[] := array(select s.stream from unnest(shares) s);
+  parties integer[] := case when dealt then array(select s.party from unnest(shares) s) end;
+  wanted  integer[] := array(select s.share from unnest(shares) s);
+  starts  integer[] := array_fill(0, array[cardinality(asked)]);
+  capped  boolean[] := array_fill(false, array[cardinality(asked)]);
+  step    record;
+  wish    record;
+  got     integer[];
+  more    integer;
+  rest    integer;
+  before  integer;
+  visits  integer;
+begin
+  permits := '{}';
+  for step in select t.number, t.part, t.tenant from permit_turns(asked, parties) t order by t.turn loop
+    continue when step.part is null and dealt and not capped[step.number];
+    more := wanted[step.number] - starts[step.number];
+    before := cardinality(permits);
+    visits := 0;
+    for wish in select g.gate, g.capacity, g.seconds, g.kind, g.name from gates_of(asked[step.number]) g loop
+      if step.part < 1 and (wish.kind, wish.name) <> ('tenant', step.tenant) then
+        rest := floor(wish.capacity * step.part + 1e-9) - permits_of(wish.gate, wish.seconds, step.tenant) - (
+          select count(*)::integer
+          from unnest(permits) p
+          where p.gate = wish.gate and parties[p.number] = parties[step.number]);
+        capped[step.number] := capped[step.number] or rest < more;
+        more := greatest(0, least(more, rest));
+      end if;
+      exit when more = 0;
+      got := grab(
+        wish.gate, wish.capacity, wish.seconds, more,
+        array(select p.slot from unnest(permits) p where p.gate = wish.gate));
+      more := cardinality(got);
+      visits := visits + 1;
+      exit when more = 0;
+      permits := permits || array(
+        select row(wish.gate, slot, step.number, null)::claim_permit from unnest(got) as slot);
+    end loop;
+    if visits > 1 or more = 0 then
+      -- Permits that the next gate could not match are left to other streams.
+      permits := array(
+        select row(p.gate, p.slot, p.number, null)::claim_permit
+        from (
+          select p.*, row_number() over (partition by p.place > before, p.gate order by p.slot) as nth
+          from unnest(permits) with ordinality as p (gate, slot, number, job_id, place)) p
+        where p.place <= before or p.nth <= more
+        order by p.place);
+    end if;
+    starts[step.number] := starts[step.number] + more;
+  end loop;
+  shares := array(
+    select row(
+        s.range, s.stream, s.rank, s.seq, s.ceiling,
+        case
+          when keyed.yes then
+            least(greatest(1000, starts[s.number]), (starts[s.number] + 8) * (1 << least(2 * (round - 1), 16)))
+          else starts[s.number]
+        end,
+        s.party, s.portion, starts[s.number], keyed.yes)::claim_share
+    from unnest(shares) with ordinality
+      as s (range, stream, rank, seq, ceiling, share, party, portion, allowed, keyed, number)
+    cross join lateral (select starts[s.number] > 0 and has_keys(s.stream) as yes) keyed
+    order by s.number);
+end
+$$;
+ALTER FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) IS 'Lock permits for a share of each stream.';
 CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4332,7 +4529,7 @@ CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt
 declare
   ids      uuid[];
   numbers  integer[];
-  holders  text[];
+  workers  text[];
   outcomes text[];
   faults   text[];
   messages text[];
@@ -4342,7 +4539,7 @@ begin
     array_agg(case when l.unbegun then 'NeverBegan' else 'LeaseLost' end),
     array_agg(
       case when l.unbegun then 'its worker was gone before this could begin' else 'the worker stopped renewing its lease' end)
-  into ids, numbers, holders, outcomes, faults, messages
+  into ids, numbers, workers, outcomes, faults, messages
   from (
     select l.job_id, l.attempt, l.worker, never_began(l.job_id, l.attempt, l.worker, l.number) as unbegun
     from leases l
@@ -4355,9 +4552,9 @@ begin
     return;
   end if;
   return query
-  select s.job_id, s.attempt, held.worker, s.state
+  select s.job_id, s.attempt, claimed.worker, s.state
   from settle(null, ids, numbers, outcomes, null, faults, messages, null, null, null, null) s
-  join unnest(ids, holders) as held (job_id, worker) on held.job_id = s.job_id;
+  join unnest(ids, workers) as claimed (job_id, worker) on claimed.job_id = s.job_id;
 end
 $$;
 ALTER FUNCTION holdfast.lose(job_ids uuid[]) OWNER TO holdfast_owner;
@@ -4395,7 +4592,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.lose_each(job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.lose_each(job_ids uuid[]) IS 'Close the attempts of these jobs, all at once, or one by one where that fails: a row that cannot be settled must not keep the others.';
+COMMENT ON FUNCTION holdfast.lose_each(job_ids uuid[]) IS 'Close the attempts of these jobs, all at once, or one by one if that fails: a row that cannot be settled must not keep the others.';
 CREATE FUNCTION holdfast.make_room(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4413,7 +4610,6 @@ begin
   from (
     select k.gate, s.id as stream, count(*) as number
     from jobs j
-    join job_types t on t.name = j.type and t.limit_key is not null
     cross join lateral key_gates(j.type, j.tenant, j.payload) k
     join streams s on s.type = j.type and s.tenant = j.tenant and s.closed_in is null
     where j.id = any (job_ids) and k.seconds is null
@@ -4425,11 +4621,10 @@ begin
     select s.id
     from streams s
     where s.type = any (array(
-        select t.name
-        from job_types t
-        where t.limit_count is not null
-          and t.limit_key is null
-          and t.name = any (array(select j.type from jobs j where j.id = any (job_ids)))))
+        select kind.name
+        from (select distinct j.type from jobs j where j.id = any (job_ids)) as kind (name)
+        cross join lateral limits_of('type', kind.name) l
+        where l.limit_count is not null))
       and s.closed_in is null
     limit 65);
   if cardinality(lines) > 0 and (
@@ -4440,7 +4635,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.make_room(job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.make_room(job_ids uuid[]) IS 'Attempts have ended: as many of those that are parked for their keys come back, in every queue of theirs: which of them is served, nobody knows here.';
+COMMENT ON FUNCTION holdfast.make_room(job_ids uuid[]) IS 'Bring back parked jobs after attempts have ended: as many as ended for each key, in every queue of the type, because it is unknown here which queue is served.';
 CREATE FUNCTION holdfast.may_begin(worker text, numbers bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4477,7 +4672,7 @@ begin
     return true;
   end if;
   if fault = 'running-without-lease' then
-    -- It gets the lease that it lacks, and is settled as any other attempt that was lost.
+    -- Give it the missing lease, then settle it like any other lost attempt.
     insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
     values (job.id, job.attempt, job.stream, 0, coalesce(job.started_at, job.updated_at),
       coalesce(job.started_at, job.updated_at), now(), 'unknown')
@@ -4505,7 +4700,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.mend(id uuid, fault text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.mend(id uuid, fault text) IS 'Give one job back what it lacks, if it still lacks it once its row is ours.';
+COMMENT ON FUNCTION holdfast.mend(id uuid, fault text) IS 'Give one job its missing row, if it is still missing once the job is locked.';
 CREATE FUNCTION holdfast.milliseconds(length interval) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4527,7 +4722,7 @@ declare
   moved    jobs;
   heads_it boolean := false;
 begin
-  -- The line of a target changes only under its lock in `heads`.
+  -- The line of a target may change only while its row in `heads` is locked.
   if job.target is not null then
     insert into heads (tenant, target) values (job.tenant, job.target) on conflict do nothing;
     perform from heads h where h.tenant = job.tenant and h.target = job.target for update;
@@ -4541,20 +4736,8 @@ begin
     perform from waiting w
     where w.tenant = job.tenant and w.target = job.target and w.turn in (0, 1) and w.place = job.seq
     for update skip locked;
-    if not found or job.target is null then
-      delete from ready r
-      where r.ctid in (
-        select e.ctid
-        from ready e
-        where e.stream in (job.stream, -job.stream)
-          and e.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
-          and e.seq = coalesce(
-            (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
-            job.seq)
-        for update skip locked);
-      if not found then
-        return false;
-      end if;
+    if (not found or job.target is null) and not take_entry(job.stream, job.priority, ready_seq(job)) then
+      return false;
     end if;
   elsif job.state in ('scheduled', 'retry') then
     delete from due d
@@ -4582,7 +4765,7 @@ begin
   where j.id = job.id and j.state = job.state and j.seq = job.seq and j.run_at = job.run_at
   returning j.* into moved;
   if not found then
-    raise exception 'job % changed while its entry was held', job.id using errcode = '40001';
+    raise exception 'job % changed while its entry was locked', job.id using errcode = '40001';
   end if;
   insert into job_events (job_id, event, by, note, message)
   values (
@@ -4617,7 +4800,7 @@ CREATE FUNCTION holdfast.named(worker text) RETURNS text
   select coalesce(worker, '')
 $$;
 ALTER FUNCTION holdfast.named(worker text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.named(worker text) IS 'A worker as it calls itself.';
+COMMENT ON FUNCTION holdfast.named(worker text) IS 'The name of a worker.';
 CREATE FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4639,7 +4822,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) IS 'Whether an attempt never began, and may come back for nothing.';
+COMMENT ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) IS 'Whether an attempt never began, and may come back without costing an attempt.';
 CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4682,22 +4865,17 @@ CREATE FUNCTION holdfast.note_clock_step(seconds double precision, place bigint 
   where k.id = s.id and k.seconds_ago > extract(epoch from greatest(retention_of(true), retention_of(false)))
 $$;
 ALTER FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) IS 'Record by how many seconds the clock jumped between two renewals of leadership (negative: it was set back), and the place of the first of them; forget the steps that are longer ago than any job is kept.';
+COMMENT ON FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) IS 'Record by how many seconds the clock jumped between two renewals of leadership (negative: it was set back), and the place of the first renewal.';
 CREATE FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) RETURNS void
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  delete from controls c
-  where c.kind = note_control.kind
-    and c.name = note_control.name
-    and num_nonnulls(c.paused_at, c.limit_count, c.rate_count, c.weight) = 0;
-  select note_audit(
-    by, by_key, case when note_control.kind = 'tenant' then note_control.name end,
-    note_control.kind || '.' || verb, nullif(note_control.name, ''), jsonb_strip_nulls(detail));
-  select pg_notify(current_schema() || '.ready', '');
+begin
+  perform ask_to_repeat();
+end
 $$;
 ALTER FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) IS 'What every change ends with.';
+COMMENT ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) IS 'Called by what operators decide.';
 CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4709,7 +4887,22 @@ CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     set count = r.count + excluded.count, last_at = now()
 $$;
 ALTER FUNCTION holdfast.note_repair(kind text, times bigint) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.note_repair(kind text, times bigint) IS 'Count what was found inconsistent, if anything was.';
+COMMENT ON FUNCTION holdfast.note_repair(kind text, times bigint) IS 'Count rows that were found inconsistent, if there were any.';
+CREATE FUNCTION holdfast.note_steering(kind text, name text, verb text, by text, by_key uuid, detail jsonb) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  delete from controls c
+  where c.kind = note_steering.kind
+    and c.name = note_steering.name
+    and num_nonnulls(c.paused_at, c.limit_count, c.rate_count, c.weight) = 0;
+  select note_audit(
+    by, by_key, case when note_steering.kind = 'tenant' then note_steering.name end,
+    note_steering.kind || '.' || verb, nullif(note_steering.name, ''), jsonb_strip_nulls(detail));
+  select pg_notify(current_schema() || '.ready', '');
+$$;
+ALTER FUNCTION holdfast.note_steering(kind text, name text, verb text, by text, by_key uuid, detail jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_steering(kind text, name text, verb text, by text, by_key uuid, detail jsonb) IS 'Finish a change: delete an empty row, write the audit log, notify workers.';
 CREATE FUNCTION holdfast.number_in_lane(number bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4729,7 +4922,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) IS 'The streams a worker may take from, for one that says from which of them it has claimed since it last asked: they are in use, though whoever looks may find them empty every time.';
+COMMENT ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) IS 'The streams from which a worker may claim, for a worker that says from which of them it has claimed since its last call.';
 CREATE FUNCTION holdfast.oldest_transaction() RETURNS xid8
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4738,10 +4931,10 @@ declare
   following bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
   oldest    bigint;
 begin
-  -- What the session has seen of others before may be older than what is to be judged.
+  -- The session may have cached older statistics about others.
   perform pg_stat_clear_snapshot();
-  -- Numbers of 32 bits, at most half of their range away. Prepared transactions come last: until it is one, a transaction is
-  -- that of its session.
+  -- 32-bit numbers, at most half of their range away. Prepared transactions are read last: until it is prepared, a
+  -- transaction belongs to its session.
   select min(following - case when other.back < 2147483648 then other.back else other.back - 4294967296 end) into oldest
   from (
     select (following - number.xid::text::bigint) & 4294967295 as back
@@ -4758,7 +4951,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.oldest_transaction() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.oldest_transaction() IS 'The oldest transaction that others in this database are in, or do not see the end of; if there are none, the next one.';
+COMMENT ON FUNCTION holdfast.oldest_transaction() IS 'The oldest transaction that is open in this database, or whose end another session does not see; if there is none, the next one.';
 CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RETURNS uuid[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4779,28 +4972,35 @@ CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RET
         or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 ALTER FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) IS 'The open jobs on so many pages of the table, and those that somebody ended by hand without the rest: nothing would ever retire them, and they would keep their dedup key.';
+COMMENT ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) IS 'The open jobs on some pages of the table, and jobs that somebody ended by hand without the rest: nothing would ever retire them, and they would keep their dedup key.';
 CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select s.id, s.tenant, s.queue, s.type,
-    t.limit_count is not null or t.rate_count is not null or exists (
-      select from controls c
-      where (c.kind, c.name) in (('queue', s.queue), ('type', s.type), ('tenant', s.tenant))
-        and (c.limit_count is not null or c.rate_count is not null)),
-    coalesce(t.limit_key, t.rate_key) is not null
-  from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
-  left join job_types t on t.name = s.type
-  where not exists (
-    select from controls c
-    where (c.paused_at is not null or c.limit_count = 0)
-      and (c.kind, c.name) in (
-        ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
-        ('everything', '')))
+  with line as materialized (
+    select s.id, s.tenant, s.queue, s.type, t.lane
+    from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
+    left join job_types t on t.name = s.type
+  ), rule as materialized (
+    select l.kind, l.name, l.keyed from limits_in_force() l
+  ), shut as materialized (
+    select line.id
+    from line
+    cross join lateral pausable_by(line.tenant, line.queue, line.type, line.lane) subject
+    join (
+      select c.kind, c.name from controls c where c.paused_at is not null or c.limit_count = 0
+    ) stop on stop.kind = subject.kind and stop.name = subject.name
+  )
+  select line.id, line.tenant, line.queue, line.type, num_nonnulls(of_type.name, of_queue.name, of_tenant.name) > 0,
+    coalesce(of_type.keyed, false)
+  from line
+  left join rule of_type on of_type.kind = 'type' and of_type.name = line.type
+  left join rule of_queue on of_queue.kind = 'queue' and of_queue.name = line.queue
+  left join rule of_tenant on of_tenant.kind = 'tenant' and of_tenant.name = line.tenant
+  where not exists (select from shut where shut.id = line.id)
 $$;
 ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) IS 'The streams a worker may take from, without what is paused, and whether somebody limited them.';
+COMMENT ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) IS 'The streams from which a worker may claim, without paused ones, and whether they have limits.';
 CREATE FUNCTION holdfast.open_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4809,7 +5009,7 @@ CREATE FUNCTION holdfast.open_type(name text, by text, note text DEFAULT NULL::t
 declare
   closed closed_types;
 begin
-  perform check_scope('type', open_type.name, array['type']);
+  perform check_subject('type', open_type.name, array['type']);
   perform check_texts(by, note);
   delete from closed_types c where c.name = open_type.name returning c.* into closed;
   if not found then
@@ -4830,7 +5030,7 @@ CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text
   from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
 $$;
 ALTER FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask for something about a job, with a note for operators alone, as older servers do.';
+COMMENT ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask for something about a job, with a note for operators only, as older servers do.';
 CREATE FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) RETURNS TABLE(outcome text, runs_as uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4880,7 +5080,7 @@ CREATE FUNCTION holdfast.other_names(kind text, name text, max_names integer DEF
   end
 $$;
 ALTER FUNCTION holdfast.other_names(kind text, name text, max_names integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) IS 'The names that there are instead of one that nobody knows, the first so many; null if it is known.';
+COMMENT ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) IS 'The known names, up to `max_names`, if the given name is unknown; null if it is known.';
 CREATE FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) RETURNS TABLE(shape text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4894,14 +5094,14 @@ CREATE FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue
     and (w.tenants is null or other_shapes.tenant = any (w.tenants))
 $$;
 ALTER FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) IS 'The shapes of other live workers for jobs of this type, tenant and queue; a null shape takes everything.';
+COMMENT ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) IS 'The shapes of other live workers for jobs of this type, tenant and queue; a null shape accepts everything.';
 CREATE FUNCTION holdfast.page_bytes() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select 1048576
 $$;
 ALTER FUNCTION holdfast.page_bytes() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.page_bytes() IS 'How many bytes of text one read of many rows returns; behind that it ends, after at least one row.';
+COMMENT ON FUNCTION holdfast.page_bytes() IS 'How many bytes of text one read of many rows returns.';
 CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4916,7 +5116,7 @@ CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
     returning r.stream, r.rank, r.seq, r.job_id, r.ready_at, e.gate
   ), hidden as (
     insert into ready (stream, rank, seq, job_id, ready_at)
-    select -t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    select parked_stream(t.stream), t.rank, t.seq, t.job_id, t.ready_at from taken t
     on conflict do nothing
   )
   insert into parked as p (stream, rank, seq, gate)
@@ -4924,8 +5124,15 @@ CREATE FUNCTION holdfast.park(entries tid[], gates text[]) RETURNS void
   on conflict (stream, rank, seq) do update set gate = excluded.gate
 $$;
 ALTER FUNCTION holdfast.park(entries tid[], gates text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.park(entries tid[], gates text[]) IS 'Put entries of `ready` where no claim looks.';
-CREATE FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) RETURNS record
+COMMENT ON FUNCTION holdfast.park(entries tid[], gates text[]) IS 'Move entries of `ready` to where no claim looks.';
+CREATE FUNCTION holdfast.parked_stream(stream integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select -stream
+$$;
+ALTER FUNCTION holdfast.parked_stream(stream integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.parked_stream(stream integer) IS 'The number under which the parked entries of a stream are stored.';
+CREATE FUNCTION holdfast.pass_permits(entries holdfast.claim_entry[], wanted integer, shares holdfast.claim_share[], locked holdfast.claim_permit[], OUT passed integer[], OUT permits holdfast.claim_permit[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_nestloop TO 'on'
@@ -4934,75 +5141,76 @@ CREATE FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], w
     AS $$
 #variable_conflict use_column
 declare
-  line       streams;
-  mine       integer[];
-  started    integer;
-  entry      record;
-  wish       record;
-  full_gate  text;
-  full_gates text[] := '{}';
-  got        integer[];
-  kept       integer;
-  shut_tids  tid[] := '{}';
-  shut_gates text[] := '{}';
+  share        claim_share;
+  share_number integer := 0;
+  line         streams;
+  mine         integer[];
+  started      integer;
+  entry        record;
+  wish         record;
+  full_gate    text;
+  full_gates   text[] := '{}';
+  got          integer[];
+  kept         integer;
+  shut_tids    tid[] := '{}';
+  shut_gates   text[] := '{}';
 begin
   passed := '{}';
-  gates := '{}';
-  slots := '{}';
-  jobs := '{}';
-  for number in 1..cardinality(asked) loop
-    select s.* into line from streams s where s.id = asked[number];
-    mine := array_positions(owner, number);
+  permits := '{}';
+  foreach share in array shares loop
+    share_number := share_number + 1;
+    mine := array(
+      select e.place::integer
+      from unnest(entries) with ordinality as e (tid, job_id, stream, rank, seq, ready_at, range, place)
+      where e.range = share.range
+      order by e.place);
     started := 0;
-    if has_keys(line.id) then
+    if share.keyed then
+      select s.* into line from streams s where s.id = share.stream;
       for entry in
         select m.position, j.payload
         from unnest(mine) as m (position)
-        join jobs j on j.id = ids[m.position]
+        join jobs j on j.id = (entries[m.position]).job_id
         order by m.position
       loop
-        exit when started >= allowed[number] or cardinality(passed) >= wanted;
+        exit when started >= share.allowed or cardinality(passed) >= wanted;
         full_gate := null;
-        kept := cardinality(gates);
+        kept := cardinality(permits);
         for wish in select g.gate, g.capacity, g.seconds from key_gates(line.type, line.tenant, entry.payload) g loop
           got := case
             when wish.gate = any (full_gates) then '{}'
             else grab(
               wish.gate, wish.capacity, wish.seconds, 1,
-              array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate))
+              array(select p.slot from unnest(permits) p where p.gate = wish.gate))
           end;
           if cardinality(got) = 0 then
             full_gate := wish.gate;
             exit;
           end if;
-          gates := gates || wish.gate;
-          slots := slots || got;
-          jobs := jobs || ids[entry.position];
+          permits := permits || row(wish.gate, got[1], share_number, (entries[entry.position]).job_id)::claim_permit;
         end loop;
         if full_gate is null then
           started := started + 1;
           passed := passed || entry.position;
         else
-          gates := gates[1:kept];
-          slots := slots[1:kept];
-          jobs := jobs[1:kept];
+          permits := permits[1:kept];
           full_gates := full_gates || full_gate;
-          shut_tids := shut_tids || tids[entry.position];
+          shut_tids := shut_tids || (entries[entry.position]).tid;
           shut_gates := shut_gates || full_gate;
         end if;
       end loop;
       mine := passed[cardinality(passed) - started + 1:];
     else
-      mine := mine[1:least(allowed[number], wanted - cardinality(passed))];
+      mine := mine[1:least(share.allowed, wanted - cardinality(passed))];
       passed := passed || mine;
     end if;
-    select gates || array_agg(h.gate), slots || array_agg(h.slot), jobs || array_agg(ids[mine[h.nth::integer]])
-    into gates, slots, jobs
-    from (
-      select h.gate, h.slot, row_number() over (partition by h.gate order by h.slot) as nth
-      from unnest(held_gates, held_slots, owners) as h (gate, slot, owner)
-      where h.owner = number) h
-    where h.nth <= cardinality(mine);
+    permits := permits || array(
+      select row(p.gate, p.slot, share_number, (entries[mine[p.nth::integer]]).job_id)::claim_permit
+      from (
+        select p.gate, p.slot, row_number() over (partition by p.gate order by p.slot) as nth
+        from unnest(locked) p
+        where p.number = share_number) p
+      where p.nth <= cardinality(mine));
   end loop;
   if cardinality(shut_tids) > 0 then
     perform park(shut_tids, shut_gates);
@@ -5010,18 +5218,45 @@ begin
   end if;
 end
 $$;
-ALTER FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) IS 'Of the jobs that a claim has locked, those that may start, with the permits for each.';
+ALTER FUNCTION holdfast.pass_permits(entries holdfast.claim_entry[], wanted integer, shares holdfast.claim_share[], locked holdfast.claim_permit[], OUT passed integer[], OUT permits holdfast.claim_permit[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pass_permits(entries holdfast.claim_entry[], wanted integer, shares holdfast.claim_share[], locked holdfast.claim_permit[], OUT passed integer[], OUT permits holdfast.claim_permit[]) IS 'Of the entries that a claim has locked, those (by place) whose jobs may start, with the permits for each.';
+CREATE FUNCTION holdfast.past_rates() RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select 'rate of!'
+$$;
+ALTER FUNCTION holdfast.past_rates() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.past_rates() IS 'A text that sorts after the gates of all rates.';
+CREATE FUNCTION holdfast.pausable_by(tenant text, queue text, type text, lane text) RETURNS TABLE(kind text, name text)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select subject.kind, subject.name
+  from (values
+    ('everything', ''), ('tenant', tenant), ('queue', queue), ('type', type), ('lane', coalesce(lane, 'general'))
+  ) as subject (kind, name)
+$$;
+ALTER FUNCTION holdfast.pausable_by(tenant text, queue text, type text, lane text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pausable_by(tenant text, queue text, type text, lane text) IS 'The subjects by which a job can be paused, in the order in which they are named as the reason for waiting.';
 CREATE FUNCTION holdfast.pause_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select pause_scope_as(
-    pause_scope.kind, pause_scope.name, by, note, by_key, tenant_of_key(pause_scope.kind, pause_scope.name, by_key), false)
+  select pause_subject(
+    pause_scope.kind, pause_scope.name, by, note, by_key,
+    tenant_of_key(pause_scope.kind, pause_scope.name, by_key), false)
 $$;
 ALTER FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) IS 'Stop claims in a queue, type, lane or tenant, or everywhere, for the installation''s operators, and for servers of older releases.';
+COMMENT ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) IS 'Stop claims in a queue, type, lane or tenant, or everywhere, for the installation''s operators and for servers of older releases.';
 CREATE FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select pause_subject(
+    pause_scope_as.kind, pause_scope_as.name, pause_scope_as.by, note, by_key, by_tenant, pause_scope_as.public)
+$$;
+ALTER FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) IS 'Stop claims in a queue, type, lane or tenant, or everywhere.';
+CREATE FUNCTION holdfast.pause_subject(kind text, name text, by text, reason text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, by_tenant text DEFAULT NULL::text, public boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -5029,17 +5264,17 @@ CREATE FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text
 declare
   replaced text;
 begin
-  perform check_scope(pause_scope_as.kind, pause_scope_as.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
-  perform check_texts(by, note);
-  perform check_by_tenant(pause_scope_as.kind, pause_scope_as.name, by_tenant);
+  perform check_subject(pause_subject.kind, pause_subject.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_texts(by, reason);
+  perform check_by_tenant(pause_subject.kind, pause_subject.name, by_tenant);
   select c.paused_by into replaced
   from controls c
-  where c.kind = pause_scope_as.kind and c.name = pause_scope_as.name
+  where c.kind = pause_subject.kind and c.name = pause_subject.name
   for update;
   insert into controls as c (kind, name, paused_at, paused_by, paused_note, paused_tenant, paused_public, updated_by)
   values (
-    pause_scope_as.kind, pause_scope_as.name, now(), pause_scope_as.by, pause_scope_as.note, by_tenant,
-    coalesce(public, false), pause_scope_as.by)
+    pause_subject.kind, pause_subject.name, now(), pause_subject.by, pause_subject.reason, by_tenant,
+    coalesce(public, false), pause_subject.by)
   on conflict on constraint controls_pkey do update
     set paused_at = excluded.paused_at, paused_by = excluded.paused_by, paused_note = excluded.paused_note,
       paused_tenant = excluded.paused_tenant, paused_public = excluded.paused_public, updated_at = now(),
@@ -5048,13 +5283,13 @@ begin
   if not found then
     return false;
   end if;
-  perform note_control(pause_scope_as.kind, pause_scope_as.name, 'pause', by, by_key,
-    jsonb_build_object('note', note, 'instead_of', replaced, 'public', nullif(public, false)));
+  perform note_steering(pause_subject.kind, pause_subject.name, 'pause', by, by_key,
+    jsonb_build_object('note', reason, 'instead_of', replaced, 'public', nullif(public, false)));
   return true;
 end
 $$;
-ALTER FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) IS 'Stop claims in a queue, type, lane or tenant, or everywhere.';
+ALTER FUNCTION holdfast.pause_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text, public boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pause_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text, public boolean) IS 'Stop claims in a queue, type, lane or tenant, or everywhere.';
 CREATE FUNCTION holdfast.payload_limit() RETURNS bigint
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5073,19 +5308,28 @@ CREATE TABLE holdfast.permits (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.permits OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.permits IS 'The permits of limits and rates, held by attempts.';
+COMMENT ON TABLE holdfast.permits IS 'The permits of limits and rates, with the attempts that have them.';
 CREATE FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) RETURNS boolean
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform ask_to_repeat();
+end
+$$;
+ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) IS 'Called by `admit`.';
+CREATE FUNCTION holdfast.permit_state(job_id uuid, attempt integer, granted_at timestamp with time zone, seconds real, moment timestamp with time zone) RETURNS TABLE(free boolean)
+    LANGUAGE sql STABLE
     AS $$
   select case
     when seconds is null then
-      not exists (select from leases l where l.job_id = permit.job_id and l.attempt = permit.attempt)
-    else permit.granted_at <= clock_timestamp() - make_interval(secs => seconds)
+      not exists (select from leases l where l.job_id = permit_state.job_id and l.attempt = permit_state.attempt)
+    else granted_at <= moment - make_interval(secs => seconds)
   end
 $$;
-ALTER FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) IS 'Whether a permit is free.';
+ALTER FUNCTION holdfast.permit_state(job_id uuid, attempt integer, granted_at timestamp with time zone, seconds real, moment timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.permit_state(job_id uuid, attempt integer, granted_at timestamp with time zone, seconds real, moment timestamp with time zone) IS 'Whether a permit is free at a moment.';
 CREATE FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) RETURNS TABLE(turn bigint, number integer, part double precision, tenant text)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5111,7 +5355,7 @@ CREATE FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) RETURN
   where not t.again or parties is not null
 $$;
 ALTER FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) IS 'In which order streams ask for permits.';
+COMMENT ON FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) IS 'The order in which streams ask for permits.';
 CREATE FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) RETURNS integer
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5121,12 +5365,18 @@ CREATE FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) RETURN
     SET enable_mergejoin TO 'off'
     AS $$
   select count(*)::integer
-  from (select p.* from permits p where p.gate = permits_of.gate and p.job_id is not null order by p.slot limit 1000) p
+  from (
+    select p.*, clock_timestamp() as moment
+    from permits p
+    where p.gate = permits_of.gate and p.job_id is not null
+    order by p.slot
+    limit 1000) p
   join jobs j on j.id = p.job_id
-  where j.tenant = permits_of.tenant and not permit_free(row(p.*)::permits, seconds)
+  cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, permits_of.seconds, p.moment) state
+  where j.tenant = permits_of.tenant and not state.free
 $$;
 ALTER FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) IS 'How many permits of a gate a tenant holds; of rates, how many it has used up.';
+COMMENT ON FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) IS 'How many permits of a gate a tenant has; for rates, how many it has used up.';
 CREATE FUNCTION holdfast.place_after_steps() RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5134,7 +5384,7 @@ CREATE FUNCTION holdfast.place_after_steps() RETURNS bigint
   select coalesce(max(s.place), 0) + 1 from clock_steps s
 $$;
 ALTER FUNCTION holdfast.place_after_steps() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.place_after_steps() IS 'The place of what takes all steps into account that were noted.';
+COMMENT ON FUNCTION holdfast.place_after_steps() IS 'The place of a row that already accounts for all recorded steps.';
 CREATE FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision DEFAULT 0, report jsonb DEFAULT NULL::jsonb, seen_renewals bigint DEFAULT NULL::bigint, seen_seconds double precision DEFAULT 0) RETURNS TABLE(leads boolean, clock timestamp with time zone, server_started timestamp with time zone, unheard boolean, renewals bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5186,7 +5436,7 @@ begin
     and (l.holder = candidate or l.expires_at < now() or (l.renewals = seen_renewals and seen_seconds >= seconds));
   leads := found;
   if leads then
-    -- Who has not seen the last renewal cannot tell a step ahead from a time in which nobody led.
+    -- A candidate that has not seen the last renewal cannot tell a step ahead from a time without a leader.
     step := extract(epoch from now() - before.renewed_at)::double precision
       - case when before.measured then seen_seconds else 0 end;
     if (now() < before.renewed_at and step < -0.25)
@@ -5228,7 +5478,7 @@ begin
       order by line
     ) as lines;
   exception
-    when configuration_limit_exceeded then null;  -- temporary files are limited here, and say nothing of the disk
+    when configuration_limit_exceeded then null;  -- temporary files are limited here, which says nothing about the disk
   end;
   perform pg_logical_emit_message(true, 'holdfast', 'probe');
   return true;
@@ -5271,12 +5521,12 @@ begin
     limit max_looked) entry;
   reached_job_id := entries[max_looked];
   if ended then
-    -- What falls due at this moment may be committed a little later, and is looked for once more.
+    -- Jobs that fall due at this moment may be committed a little later, and are looked for again.
     reached_run_at := now() - interval '0.5 seconds';
     reached_job_id := '00000000-0000-0000-0000-000000000000';
   end if;
   with others as materialized (
-    -- One walk over the index for all of them, not a descent for each. An entry that does not fit its job is left out.
+    -- One walk over the index for all jobs, not a descent for each. An entry that does not fit its job is left out.
     select j.id, j.run_at, j.tenant
     from jobs j
     where j.id = any (entries) and j.tenant <> all (passed) and j.run_at <= now() and j.state in ('scheduled', 'retry')
@@ -5297,7 +5547,7 @@ begin
     array_agg(r.id order by r.run_at, r.id)
   into ids, left_tenants, left_run_at, left_job_ids
   from rest r;
-  -- As in `promote_due`: nobody waits for a job or an entry that somebody has locked.
+  -- As in `promote_due`: do not wait for a job or an entry that somebody has locked.
   ids := array(
     select free.id
     from unnest(ids) as chosen (job_id)
@@ -5313,7 +5563,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) IS 'Promote what others have due behind the backlog of some tenants.';
+COMMENT ON FUNCTION holdfast.promote_behind(from_run_at timestamp with time zone, from_job_id uuid, passed text[], max_jobs integer, max_looked integer) IS 'Promote due jobs of other tenants behind the backlog of some.';
 CREATE FUNCTION holdfast.promote_due(max_jobs integer DEFAULT 500, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(promoted integer, next_in_seconds double precision, reached timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5329,7 +5579,7 @@ declare
 begin
   select array_agg(entry.job_id), array_agg(entry.run_at), max(entry.run_at) into ids, times, last
   from (
-    -- A job that somebody has locked waits for its turn, and holds up no other; an entry without a job is dropped below.
+    -- A job that somebody has locked is skipped, and does not hold up others; an entry without a job is dropped below.
     select d.job_id, d.run_at
     from due d
     left join lateral (
@@ -5342,7 +5592,7 @@ begin
     for update of d skip locked) entry;
   if ids is not null then
     perform promote_jobs(ids);
-    -- What is left of the entries belongs to no job that waits for this moment, and would be due for ever.
+    -- The remaining entries belong to no job that waits for this moment, and would be due for ever.
     delete from due d
     using unnest(ids, times) as entry (job_id, run_at)
     where d.run_at = entry.run_at and d.job_id = entry.job_id;
@@ -5452,7 +5702,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) IS 'The public fields of jobs, each asked for in the name of a tenant.';
+COMMENT ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) IS 'The public fields of jobs, each requested for a tenant.';
 CREATE FUNCTION holdfast.publish_shapes(definitions jsonb) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5464,7 +5714,7 @@ CREATE FUNCTION holdfast.publish_shapes(definitions jsonb) RETURNS void
   on conflict on constraint payload_shapes_pkey do update set published_at = now()
 $$;
 ALTER FUNCTION holdfast.publish_shapes(definitions jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.publish_shapes(definitions jsonb) IS 'Remember the shapes of declarations, and that they are the last ones for now.';
+COMMENT ON FUNCTION holdfast.publish_shapes(definitions jsonb) IS 'Store the shapes of declarations as the latest ones.';
 CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5481,7 +5731,8 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     case when known then d.rate_count else t.rate_count end, case when known then d.rate_seconds else t.rate_seconds end,
     case when known then d.rate_key else t.rate_key end
   from jsonb_array_elements(definitions) as definition
-  cross join lateral (select definition ?| array['limit_count', 'rate_count']) as release (known)  -- older ones know nothing of limits
+  -- Older releases declare no limits.
+  cross join lateral (select definition ?| array['limit_count', 'rate_count']) as release (known)
   cross join lateral jsonb_to_record(definition) as d (
     name text, queue text, lane text, max_attempts integer, backoff_base real, backoff_factor real,
     backoff_max real, backoff_jitter real, timeout_seconds real, lease_seconds real, on_failure text,
@@ -5508,7 +5759,7 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     and excluded.version >= t.version
 $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.publish_types(definitions jsonb) IS 'Make known what the code of a worker declares about its job types.';
+COMMENT ON FUNCTION holdfast.publish_types(definitions jsonb) IS 'Publish what the code of a worker declares about its job types.';
 CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5533,13 +5784,50 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.raise_durability() OWNER TO holdfast_owner;
+CREATE TABLE holdfast.ready (
+    stream integer NOT NULL,
+    rank integer NOT NULL,
+    seq bigint NOT NULL,
+    job_id uuid NOT NULL,
+    ready_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.ready OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.ready IS 'Jobs that can be claimed now, in the order of their stream.';
+CREATE FUNCTION holdfast.ready_entry(stream integer, priority integer, seq bigint) RETURNS SETOF holdfast.ready
+    LANGUAGE sql STABLE
+    AS $$
+  select r.*
+  from ready r
+  where r.stream = any (entry_streams(ready_entry.stream))
+    and r.rank = any (ready_ranks(ready_entry.priority))
+    and r.seq = ready_entry.seq
+$$;
+ALTER FUNCTION holdfast.ready_entry(stream integer, priority integer, seq bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.ready_entry(stream integer, priority integer, seq bigint) IS 'The entry of a job, inlined into the caller.';
 CREATE FUNCTION holdfast.ready_rank(priority integer, returned boolean) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select 2 * priority + case when returned then 1 else 2 end
 $$;
 ALTER FUNCTION holdfast.ready_rank(priority integer, returned boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) IS 'Where a job stands within its stream: before it only aged jobs (0) and those of lower priority number.';
+COMMENT ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) IS 'The rank of a job within its stream; lower ranks go first.';
+CREATE FUNCTION holdfast.ready_ranks(priority integer) RETURNS integer[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array[0, ready_rank(priority, true), ready_rank(priority, false)]
+$$;
+ALTER FUNCTION holdfast.ready_ranks(priority integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.ready_ranks(priority integer) IS 'All ranks that a job of this priority can have.';
+CREATE FUNCTION holdfast.ready_seq(job holdfast.jobs) RETURNS bigint
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(
+    (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id), job.seq)
+$$;
+ALTER FUNCTION holdfast.ready_seq(job holdfast.jobs) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.ready_seq(job holdfast.jobs) IS 'The place of a job in `ready`.';
 CREATE FUNCTION holdfast.ready_streams(streams integer[]) RETURNS TABLE(id integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5572,10 +5860,9 @@ begin
     return;
   end if;
   select c.* into pause
-  from unnest(array['everything', 'tenant', 'queue', 'type', 'lane'], array['', job.tenant, job.queue, job.type, own_lane])
-    with ordinality as scope (kind, name, position)
-  join controls c on c.kind = scope.kind and c.name = scope.name and c.paused_at is not null
-  order by scope.position
+  from pausable_by(job.tenant, job.queue, job.type, own_lane) with ordinality as subject (kind, name, position)
+  join controls c on c.kind = subject.kind and c.name = subject.name and c.paused_at is not null
+  order by subject.position
   limit 1;
   if found then
     select left(p.by, 500), left(p.note, 1000) into who, why from shown_pause(pause, only_tenant) p;
@@ -5588,12 +5875,8 @@ begin
     return;
   end if;
   select r.* into entry
-  from ready r
-  where r.stream in (job.stream, -job.stream)
-    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
-    and r.seq = coalesce(
-      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id), job.seq)
-    and r.job_id = job.id;
+  from ready_entry(job.stream, job.priority, ready_seq(job)) r
+  where r.job_id = job.id;
   if not found then
     return query select 'misplaced', 'has lost its place in the line, which maintenance mends',
       jsonb_build_object('kind', 'maintenance');
@@ -5613,7 +5896,7 @@ begin
   return query select u.code, u.text, u.culprit from unserved(job, own_lane) u;
   if found then
     return;
-  elsif entry.stream < 0 then
+  elsif is_parked(entry.stream) then
     return query select 'starting', 'waited for a permit of its key and is let go on in a moment',
       jsonb_build_object('kind', 'maintenance');
     return;
@@ -5623,7 +5906,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) IS 'Why a queued job, which is the head of its target if it has one, was not claimed yet: the first of all that apply.';
+COMMENT ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) IS 'Why a queued job was not claimed yet: the first reason that applies.';
 CREATE FUNCTION holdfast.recalled_turns() RETURNS jsonb
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5633,7 +5916,7 @@ declare
   oldest double precision := extract(epoch from pg_catalog.clock_timestamp()) - 60;
 begin
   memory := nullif(current_setting('holdfast.turns', true), '')::jsonb;
-  -- Whatever is used later is read here.
+  -- Every value that is used later is read here, so that a bad one fails here.
   return jsonb_build_object(
     'counted', case
       when (memory #>> '{counted,at}')::double precision < (memory #>> '{counted,until}')::double precision
@@ -5646,11 +5929,11 @@ begin
       where (t.value ->> 1)::double precision > oldest and (t.value ->> 0)::double precision between -1 and 1), '{}'));
 exception
   when data_exception then
-    return '{"turns": {}}';  -- somebody else has written there
+    return '{"turns": {}}';  -- another program has written to this setting
 end
 $$;
 ALTER FUNCTION holdfast.recalled_turns() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.recalled_turns() IS 'What this session remembers of the last minute.';
+COMMENT ON FUNCTION holdfast.recalled_turns() IS 'The turns of the last minute, as this session remembers them.';
 CREATE FUNCTION holdfast.reconcile(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 1000) RETURNS TABLE(job_id uuid, repair text, last uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5768,8 +6051,8 @@ begin
   if exists (select from closed_types) then
     perform refuse_closed(types, taken);
   end if;
-  -- Looked up once: whoever looks again may find that a type has another queue now, or that a stream was closed. One that
-  -- is closed after this look takes jobs until this transaction ends (see streams.sql).
+  -- Looked up once: a second look may find that a type has another queue, or that a stream was closed. A stream that is
+  -- closed after this look takes jobs until this transaction ends (see streams.sql).
   queues := array(
     select case when job.position <> all (taken) then coalesce(job.option ->> 'queue', t.queue, 'default') end
     from unnest(types, options) with ordinality as job (type, option, position)
@@ -5800,7 +6083,7 @@ begin
     from asked
     order by asked.position
   ), wish as materialized (
-    -- Above the sort: a batch is released in its own order, whatever way it was joined.
+    -- After the sort, so that a batch is queued in its own order, however it was joined.
     select placed.*, coalesce(placed.given_id, uuid_v7()) as id, nextval('places') as seq
     from placed
   ), recorded as (
@@ -5825,7 +6108,7 @@ begin
       (option ->> 'target_count')::bigint,
       option ->> 'traceparent',
       payload,
-      -- Its length counts, not the moment: see clock.sql.
+      -- The length of the delay counts, not the moment: see clock.sql.
       case when state = 'scheduled' and option ? 'delay' then 'delayed' end
     from wish
     order by option ->> 'dedup_key', position
@@ -5833,7 +6116,7 @@ begin
     returning id, seq, stream, state, priority, target, run_at
   ), lined as (
     insert into ready (stream, rank, seq, job_id)
-    select stream, 2 * priority + 2, seq, id
+    select stream, ready_rank(priority, false), seq, id
     from recorded
     where state = 'queued' and target is null
   ), deferred as (
@@ -5881,7 +6164,7 @@ begin
   where done.id is not null;
   missed := taken || missed;
   if cardinality(missed) > 0 then
-    -- In order: of those with the same key the first one owns it, and its job is found before the others look.
+    -- In order: of several positions with one key the first owns it, and its job is found before the others look.
     foreach place in array array(select position from unnest(missed) as position order by position) loop
       return query
       select place, found.job_id, found.state, found.outcome
@@ -5893,7 +6176,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) IS 'The recording itself, for callers that were checked.';
+COMMENT ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) IS 'Record jobs whose arguments were checked.';
 CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5971,14 +6254,14 @@ CREATE FUNCTION holdfast.recover(clock timestamp with time zone, spared_above do
 declare
   ids uuid[];
 begin
-  -- Without a clock there is no doubt about it: the testing kit, where time is moved on purpose.
+  -- Without a clock nothing is in doubt: that is the testing kit, which moves time on purpose.
   if clock_timestamp() not between clock - interval '0.25 seconds' and clock + interval '1 second' then
     return query select null::uuid, null::integer, null, 'too-late', null::timestamptz, null::double precision;
     return;
   end if;
   select array_agg(entry.job_id) into ids
   from (
-    -- Jobs that somebody has locked are passed over here already: any number of them leaves room for others.
+    -- Jobs that somebody has locked are passed over here already, so that any number of them leaves room for others.
     select l.job_id
     from leases l
     join jobs j on j.id = l.job_id
@@ -6053,7 +6336,7 @@ declare
   leased boolean;
 begin
   if tg_op = 'INSERT' and new.fingerprint is not null then
-    -- Written by a call that began before the step that moved the keys to a table of their own.
+    -- Written by a call that began before the migration that moved the keys to a table of their own.
     raise exception 'the engine was upgraded while this was recorded; try again' using errcode = '40001';
   elsif tg_op = 'INSERT' then
     raise exception 'a job cannot be inserted as %, only as created, scheduled or queued', new.state
@@ -6066,8 +6349,9 @@ begin
   elsif old.id is distinct from new.id then
     raise exception 'the id of job % cannot be changed', old.id using errcode = 'HF001';
   elsif old.state = 'running' and new.state = 'running' and new.attempt = old.attempt + 1 then
-    -- The one move that needs a look elsewhere; none of the engine's own functions makes it. The lease is locked, not
-    -- only read: the snapshot of a long transaction may be older than the last renewal, and PostgreSQL then refuses.
+    -- The only move that needs a look at another table; none of the engine's own functions makes it. The lease is
+    -- locked, not only read: the snapshot of a long transaction may be older than the last renewal, and PostgreSQL then
+    -- refuses the lock.
     select l.expires_at >= now() into leased from leases l where l.job_id = old.id for share;
     if leased is not true then
       return new;
@@ -6109,7 +6393,7 @@ CREATE FUNCTION holdfast.refuse_renaming() RETURNS trigger
     AS $$
 begin
   if tg_op = 'DELETE' then
-    if not exists (select from ready r where r.stream in (old.id, -old.id))
+    if not exists (select from ready r where r.stream = any (entry_streams(old.id)))
       and not exists (select from leases l where l.stream = old.id) then
       return old;
     end if;
@@ -6122,7 +6406,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_renaming() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.refuse_renaming() IS 'Whose job it is, of which type and queue, is known to side tables by its stream.';
+COMMENT ON FUNCTION holdfast.refuse_renaming() IS 'Side tables know the tenant, type and queue of a job by its stream.';
 CREATE FUNCTION holdfast.refuse_setting() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6152,7 +6436,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_stream() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.refuse_stream() IS 'A stream is made once for all jobs of its tenant, queue and type: whoever enqueues to a known one pays nothing.';
+COMMENT ON FUNCTION holdfast.refuse_stream() IS 'Checked when a stream is created, once for all jobs of its tenant, queue and type: later jobs pay nothing for it.';
 CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6164,17 +6448,15 @@ CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, versio
   on conflict on constraint workers_pkey do update set heartbeat_at = now()
 $$;
 ALTER FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) IS 'Make a worker known, with its slots per lane, its job types and its queues.';
+COMMENT ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) IS 'Register a worker, with its slots per lane, its job types and its queues.';
 CREATE FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select * from settle(
-    named(worker), job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
-    null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
+  select * from hand_back(worker, job_ids, attempts, note)
 $$;
 ALTER FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) IS 'Hand back what was not run, or not to its end.';
+COMMENT ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) IS 'Hand back jobs that were not run, or not to their end.';
 CREATE FUNCTION holdfast.release_held(job_ids uuid[], by text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6230,8 +6512,8 @@ begin
   if woken is not null then
     perform wake('ready', woken);
   end if;
-  -- Where their stream was forgotten, maintenance brings it back: whoever makes a row holds it until the end of their
-  -- transaction, which may be a long one here.
+  -- If their stream was forgotten, maintenance brings it back: a row that is created here stays locked until the end of
+  -- the caller's transaction, which may be a long one.
   if called or soon or not all_open(woken) then
     perform wake('duty', array[0]);
   end if;
@@ -6250,36 +6532,21 @@ $$;
 ALTER FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.release_held(job_ids uuid[], by text, only_tenant text) IS 'Release held jobs.';
 CREATE FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  ids     uuid[];
-  numbers integer[];
-begin
-  select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
-  from leases l
-  where l.worker = release_unheard.worker
-    and l.job_id <> all (job_ids)
-    and l.claimed_at <= claimed_until
-    and (before_number is null or age(l.xmin) > age((before_number % 4294967296)::text::xid));
-  if ids is null then
-    return 0;
-  end if;
-  perform from release(release_unheard.worker, ids, numbers, 'the answer to the claim was lost');
-  return cardinality(ids);
-end
+  select hand_back_unheard(worker, job_ids, claimed_until, before_number)
 $$;
 ALTER FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) IS 'Hand back what a worker was given without hearing of it.';
+COMMENT ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) IS 'Hand back jobs whose claim the worker never heard of.';
 CREATE FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select release_unheard(worker, job_ids, 'infinity', null)
+  select hand_back_unheard(worker, job_ids, 'infinity', null)
 $$;
 ALTER FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) IS 'Hand back what a worker does not hold, for workers of 0.2.0, which have no mark.';
+COMMENT ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) IS 'Hand back jobs that a worker does not know of, for workers of 0.2.0, which have no mark.';
 CREATE FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6322,7 +6589,7 @@ CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) 
   where l.job_id not in (select p.job_id from prolonged p)
 $$;
 ALTER FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) IS 'Prolong a worker''s leases, all in one statement, and tell which of them somebody wants to interrupt.';
+COMMENT ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) IS 'Prolong a worker''s leases, all in one statement, and say which of them somebody wants to interrupt.';
 CREATE FUNCTION holdfast.replace_heads(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6362,7 +6629,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.replace_heads(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) IS 'Targets whose head has ended or is gone get another, unless that is about to happen anyway.';
+COMMENT ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) IS 'Replace the heads of targets that have ended or are gone, unless a call for that target is pending.';
 CREATE FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb DEFAULT NULL::jsonb, collection text DEFAULT NULL::text, cursor jsonb DEFAULT NULL::jsonb, progress bigint DEFAULT 0, done_reason text DEFAULT NULL::text, ends text DEFAULT 'later'::text, result jsonb DEFAULT NULL::jsonb, log_excerpt text DEFAULT NULL::text) RETURNS TABLE(state text, duplicate boolean, progress_count bigint, result_count bigint, target_count bigint, target_reached boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6404,7 +6671,7 @@ begin
     raise exception 'the progress of a job adds up to at most 9223372036854775807' using errcode = 'HF002';
   end if;
   if jsonb_array_length(items) > 0 then
-    -- In the order of their keys, so that two reports to one collection cannot wait for each other. Numbered behind
+    -- In the order of their keys, so that two reports to one collection cannot wait for each other. The numbers follow
     -- all that the job has reported, which is at least what it has stored.
     insert into job_items (job_id, id, tenant, collection, key, data)
     select report.job_id,
@@ -6440,7 +6707,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) IS 'What an attempt says of its job before it ends: items, where to go on from, how far it has come.';
+COMMENT ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) IS 'What an attempt reports about its job before it ends: items, a cursor, its progress.';
 CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL::text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, at_once boolean DEFAULT true) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6463,14 +6730,14 @@ CREATE FUNCTION holdfast.request_streams() RETURNS integer[]
       and s.closed_in is null)
 $$;
 ALTER FUNCTION holdfast.request_streams() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.request_streams() IS 'The streams in which requests stand, found by their types: most of a large system''s streams have none.';
+COMMENT ON FUNCTION holdfast.request_streams() IS 'The streams that contain requests, found by their types: most streams of a large system have none.';
 CREATE FUNCTION holdfast.request_verbs() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select array['cancel', 'pause', 'resume', 'delete', 'retry']
 $$;
 ALTER FUNCTION holdfast.request_verbs() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.request_verbs() IS 'What may be asked for.';
+COMMENT ON FUNCTION holdfast.request_verbs() IS 'The verbs that may be asked for.';
 CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6479,7 +6746,7 @@ CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
   select pg_notify(current_schema() || '.duty', '');
 $$;
 ALTER FUNCTION holdfast.resign(name text, candidate text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.resign(name text, candidate text) IS 'Give leadership up, so that another process can have it at once.';
+COMMENT ON FUNCTION holdfast.resign(name text, candidate text) IS 'Give up leadership, so that another process can take it at once.';
 CREATE FUNCTION holdfast.resolve_job(id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6487,7 +6754,7 @@ CREATE FUNCTION holdfast.resolve_job(id uuid, by text, note text DEFAULT NULL::t
   select r.outcome from operator_request_as('resolve', resolve_job.id, by, note, only_tenant, by_key, false) r
 $$;
 ALTER FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask in the same way that a job be resolved.';
+COMMENT ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask, as older servers do, that a job be resolved.';
 CREATE FUNCTION holdfast.result_limit() RETURNS bigint
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6501,14 +6768,22 @@ CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text D
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select case
-    when only_by is null then resume_scope_as(resume_scope.kind, resume_scope.name, by, note, by_key, null)
+    when only_by is null then resume_subject(resume_scope.kind, resume_scope.name, by, note, by_key, null)
     when (resume_scope.kind, only_by) is distinct from ('tenant', resume_scope.name || '/') then false
-    else resume_scope_as(resume_scope.kind, resume_scope.name, by, note, by_key, resume_scope.name)
+    else resume_subject(resume_scope.kind, resume_scope.name, by, note, by_key, resume_scope.name)
   end
 $$;
 ALTER FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) IS 'Let claims go on in a queue, type, lane or tenant, or everywhere.';
 CREATE FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select resume_subject(resume_scope_as.kind, resume_scope_as.name, resume_scope_as.by, note, by_key, by_tenant)
+$$;
+ALTER FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) IS 'Let claims go on in a queue, type, lane or tenant, or everywhere.';
+CREATE FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, by_tenant text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -6516,13 +6791,13 @@ CREATE FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note tex
 declare
   paused controls;
 begin
-  perform check_scope(resume_scope_as.kind, resume_scope_as.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
-  perform check_texts(by, note);
-  perform check_by_tenant(resume_scope_as.kind, resume_scope_as.name, by_tenant);
+  perform check_subject(resume_subject.kind, resume_subject.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_texts(by, reason);
+  perform check_by_tenant(resume_subject.kind, resume_subject.name, by_tenant);
   select c.* into paused
   from controls c
-  where c.kind = resume_scope_as.kind
-    and c.name = resume_scope_as.name
+  where c.kind = resume_subject.kind
+    and c.name = resume_subject.name
     and c.paused_at is not null
     and (by_tenant is null or c.paused_tenant = by_tenant)
   for update;
@@ -6531,15 +6806,15 @@ begin
   end if;
   update controls c
   set paused_at = null, paused_by = null, paused_note = null, paused_tenant = null, paused_public = false,
-    updated_at = now(), updated_by = resume_scope_as.by
-  where c.kind = resume_scope_as.kind and c.name = resume_scope_as.name;
-  perform note_control(resume_scope_as.kind, resume_scope_as.name, 'resume', by, by_key, jsonb_build_object(
-    'note', note, 'paused_by', paused.paused_by, 'paused_at', paused.paused_at));
+    updated_at = now(), updated_by = resume_subject.by
+  where c.kind = resume_subject.kind and c.name = resume_subject.name;
+  perform note_steering(resume_subject.kind, resume_subject.name, 'resume', by, by_key, jsonb_build_object(
+    'note', reason, 'paused_by', paused.paused_by, 'paused_at', paused.paused_at));
   return true;
 end
 $$;
-ALTER FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) IS 'Let claims go on in a queue, type, lane or tenant, or everywhere.';
+ALTER FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text) IS 'Let claims go on in a queue, type, lane or tenant, or everywhere.';
 CREATE FUNCTION holdfast.retention_of(dead boolean) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6549,7 +6824,7 @@ CREATE FUNCTION holdfast.retention_of(dead boolean) RETURNS interval
     highest('retention_days')))
 $$;
 ALTER FUNCTION holdfast.retention_of(dead boolean) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.retention_of(dead boolean) IS 'How long ended jobs are kept; dead ones after they were acknowledged.';
+COMMENT ON FUNCTION holdfast.retention_of(dead boolean) IS 'How long ended jobs are kept; dead ones from the moment of their acknowledgement.';
 CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 500) RETURNS TABLE(deleted integer, reached uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6557,7 +6832,7 @@ CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer 
   select r.deleted, r.reached from retire_from(retire.after, retire.max_jobs, retire.max_jobs) r
 $$;
 ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.retire(after uuid, max_jobs integer) IS 'Delete ended jobs whose time is over, for leaders of older releases.';
+COMMENT ON FUNCTION holdfast.retire(after uuid, max_jobs integer) IS 'Delete ended jobs whose retention is over, for leaders of older releases.';
 CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6565,7 +6840,7 @@ CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs int
   select * from retire_known(null, retire_from.after, retire_from.max_jobs, retire_from.max_visited)
 $$;
 ALTER FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose time is over, for leaders of older releases, which do not tell when they looked at the clock.';
+COMMENT ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose retention is over, for leaders of older releases, which do not say when they read the clock.';
 CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6613,7 +6888,7 @@ begin
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
   elsif recent and reached >= first_id(ended) then
-    -- What follows is younger still, up to ids of another kind.
+    -- The following jobs are younger still, up to ids of another kind.
     reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
   -- A job that somebody has locked stays until a later walk.
@@ -6623,7 +6898,8 @@ begin
     over := free;
   end if;
   deleted := coalesce(cardinality(over), 0);
-  -- Jobs leave after all else, which may be too much for one call: the next one then comes here again.
+  -- Jobs are deleted after all their other rows. These may be too many for one call: the next one then starts here
+  -- again.
   if deleted > 0 and not take_away(over) then
     deleted := 0;
     reached := origin;
@@ -6633,7 +6909,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose time is over, with all that belongs to them.';
+COMMENT ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose retention is over, with all rows that belong to them.';
 CREATE FUNCTION holdfast.review_leases(after uuid DEFAULT NULL::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(job_id uuid, attempt integer, lease_seconds double precision, was timestamp with time zone, expires_at timestamp with time zone, reached uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6730,7 +7006,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) IS 'A key in place of another one, which stays good for a while.';
+COMMENT ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) IS 'Create a key that replaces another one, which stays valid for a while.';
 CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6741,11 +7017,11 @@ CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     array[jsonb_strip_nulls(jsonb_build_object(
       'priority', job.priority, 'queue', job.queue, 'target', job.target, 'max_attempts', job.max_attempts,
       'correlation_id', coalesce(job.correlation_id, job.id::text), 'parent_id', job.parent_id,
-      'retry_of', job.id, 'target_count', job.target_count))],
+      'retry_of', job.id, 'target_count', job.target_count, 'traceparent', job.traceparent))],
     job.tenant, coalesce(by, job.created_by), null) r
 $$;
 ALTER FUNCTION holdfast.run_again(job holdfast.jobs, by text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) IS 'A new job with the intent of one that has ended.';
+COMMENT ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) IS 'Record a new job with the intent of one that has ended.';
 CREATE FUNCTION holdfast.running_jobs(memory jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6777,63 +7053,20 @@ end
 $$;
 ALTER FUNCTION holdfast.running_jobs(memory jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.running_jobs(memory jsonb) IS 'How many jobs each tenant runs, by the leases of all workers.';
-CREATE FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
+CREATE FUNCTION holdfast.running_outside(gate text, capacity integer) RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    SET jit TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
-  with line as (
-    select s.id, case scope_figures.kind
-        when 'queue' then s.queue when 'type' then s.type when 'tenant' then s.tenant
-        else coalesce((select t.lane from job_types t where t.name = s.type), 'general')
-      end as name
-    from streams s
-    where s.queue <> 'holdfast' and s.closed_in is null and (only_tenant is null or s.tenant = only_tenant)
-  ), known as (
-    select line.name from line
-    union
-    select unnest(array['fast', 'general']) where scope_figures.kind = 'lane'
-    union
-    select t.queue from job_types t where scope_figures.kind = 'queue' and only_tenant is null
-    union
-    select t.name from job_types t where scope_figures.kind = 'type' and only_tenant is null
-    union
-    select c.name from closed_types c where scope_figures.kind = 'type' and only_tenant is null
-    union
-    select k.tenant from api_keys k
-    where scope_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
-    union
-    select c.name from controls c
-    where c.kind = scope_figures.kind and (only_tenant is null or (c.kind = 'tenant' and c.name = only_tenant))
-    union
-    select only_name
-    where only_name is not null and (scope_figures.kind <> 'tenant' or only_tenant is null or only_tenant = only_name)
-  ), page as (
-    select known.name
-    from known
-    where (only_name is null or known.name = only_name) and (after is null or known.name > after)
-    order by known.name
-    limit max_names
-  ), streamed as materialized (
-    select page.name, array_agg(line.id) as ids
-    from page
-    join line on line.name = page.name
-    group by page.name
-  ), leased as materialized (
-    select l.stream, count(*) as count from leases l group by l.stream
-  )
-  select page.name, least(counted.count, 10000), counted.count > 10000,
-    coalesce((select sum(leased.count) from leased where leased.stream = any (streamed.ids)), 0)::bigint,
-    c.paused_at, shown.by, shown.note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
-  from page
-  left join streamed on streamed.name = page.name
-  left join controls c on c.kind = scope_figures.kind and c.name = page.name
-  cross join lateral shown_pause(c, only_tenant) shown
-  cross join lateral (select count_ready(streamed.ids, 10001) as count) counted
-  order by page.name
+  select count(*)
+  from permits p
+  join leases l on l.job_id = p.job_id and l.attempt = p.attempt
+  where p.gate = running_outside.gate and p.slot > capacity
 $$;
-ALTER FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) IS 'One kind of scope by name, page by page; of one tenant only what concerns its jobs.';
+ALTER FUNCTION holdfast.running_outside(gate text, capacity integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.running_outside(gate text, capacity integer) IS 'How many attempts run with a permit beyond the capacity of the limit.';
 CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 100000) RETURNS TABLE(ids uuid[], reached uuid, reached_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6847,11 +7080,22 @@ CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::
 #variable_conflict use_column
 declare
   condition text := query_condition(tree);
-  -- What the condition reads that may be large; no caller's text is in it.
+  -- The sizes of the large columns that the condition reads. This text contains nothing that the caller wrote.
   read_size text := (
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
     where strpos(condition, 'j.' || large) > 0);
+  -- The jobs that are walked over, newest first. Those of a tenant are walked over by the index that has nothing else:
+  -- no other index has this order, whatever the statistics say of the tenant.
+  walk      text := case
+    when coalesce(only_tenant, 'default') = 'default' then
+      'where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1) order by j.id desc'
+    else
+      $w$where j.tenant <> 'default'
+        and (j.tenant, j.id) >= ($1, '00000000-0000-0000-0000-000000000000')
+        and (j.tenant, j.id) < ($1, coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+      order by j.tenant desc, j.id desc$w$
+  end;
   ends_at   timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
   found_ids uuid[];
   last_seen uuid;
@@ -6865,12 +7109,11 @@ begin
         from (
           select j.*
           from jobs j
-          where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
-          order by j.id desc
+          %s
           limit $4) j
         where not starts_with(j.type, 'holdfast.') and %s
         limit $3) page
-      $q$, condition)
+      $q$, walk, condition)
     into found_ids
     using only_tenant, before, max_jobs, max_visited, null, null, tree;
   else
@@ -6891,15 +7134,14 @@ begin
             from (
               select j.*
               from jobs j
-              where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
-              order by j.id desc
+              %s
               limit $4) j
             window walk as (order by j.id desc)) j
           where not starts_with(j.type, 'holdfast.')
           offset 0) seen
         where seen.fits is distinct from false
         limit $3) page
-      $q$, condition, read_size)
+      $q$, condition, read_size, walk)
     into found_ids, last_seen
     using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432), tree;
   end if;
@@ -6908,25 +7150,22 @@ begin
   elsif cardinality(found_ids) = max_jobs then
     select j.id, j.created_at into last from jobs j where j.id = found_ids[max_jobs];
   else
-    select j.id, j.created_at into last
-    from jobs j
-    where (before is null or j.id < before) and (only_tenant is null or j.tenant = only_tenant)
-    order by j.id desc
-    offset max_visited - 1
-    limit 1;
+    execute format('select j.id, j.created_at from jobs j %s offset $3 - 1 limit 1', walk)
+    into last
+    using only_tenant, before, max_visited;
   end if;
   return query select coalesce(found_ids, '{}'), last.id, last.created_at;
 end
 $_$;
 ALTER FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) IS 'Jobs that fit, newest first, among the `max_visited` before `before`.';
+COMMENT ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) IS 'Jobs that match, newest first, among the `max_visited` jobs before `before`.';
 CREATE FUNCTION holdfast.search_limit(what text, usual numeric) RETURNS numeric
     LANGUAGE sql STABLE
     AS $$
   select coalesce(nullif(current_setting('holdfast.search_' || what, true), '')::numeric, usual)
 $$;
 ALTER FUNCTION holdfast.search_limit(what text, usual numeric) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.search_limit(what text, usual numeric) IS 'How much one page of a search may take, where nothing else is set for the session (`holdfast.search_seconds`).';
+COMMENT ON FUNCTION holdfast.search_limit(what text, usual numeric) IS 'How much time or data one page of a search may take, unless the session sets a limit (`holdfast.search_seconds`).';
 CREATE FUNCTION holdfast.seat(tenants text[], targets text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6948,8 +7187,8 @@ begin
     from unnest(tenants, targets) as a (tenant, target)
     order by 1, 2
   loop
-    -- The row may be deleted between two of these statements by whoever found the line empty. It is inserted only where
-    -- there is none: an insert waits for whoever is changing the row.
+    -- Another session that found the line empty may delete the row between two of these statements. The row is inserted
+    -- only if there is none: an insert waits for a session that is changing the row.
     loop
       perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update skip locked;
       had := found;
@@ -7029,7 +7268,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat_headless(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) IS 'Targets with a line but no head, which a lost call could leave, get one.';
+COMMENT ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) IS 'Seat a head for targets that have a line but no head, which a lost call could leave.';
 CREATE FUNCTION holdfast.seat_one(tenant text, target text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7045,11 +7284,7 @@ declare
 begin
   loop
     select h.job_id, h.place, j.state, j.reason, j.attempt, j.stream, j.priority,
-      exists (
-        select from ready r
-        where r.stream in (j.stream, -j.stream)
-          and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-          and r.seq = h.seq) as lined,
+      exists (select from ready_entry(j.stream, j.priority, h.seq)) as lined,
       h.seq
     into head
     from heads h
@@ -7066,18 +7301,8 @@ begin
     end if;
     if head.state = 'queued' then
       if candidate.turn = 0 or (not head.lined and candidate.place < head.place) then
-        if head.lined then
-          delete from ready r
-          where r.ctid in (
-            select e.ctid
-            from ready e
-            where e.stream in (head.stream, -head.stream)
-              and e.rank in (0, ready_rank(head.priority, true), ready_rank(head.priority, false))
-              and e.seq = head.seq
-            for update skip locked);
-          if not found then
-            return null;
-          end if;
+        if head.lined and not take_entry(head.stream, head.priority, head.seq) then
+          return null;
         end if;
         insert into waiting (tenant, target, turn, place, job_id)
         values (seat_one.tenant, seat_one.target, 1, head.place, head.job_id)
@@ -7110,7 +7335,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat_one(tenant text, target text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.seat_one(tenant text, target text) IS 'One target, whose row in `heads` is locked.';
+COMMENT ON FUNCTION holdfast.seat_one(tenant text, target text) IS 'Seat one target, whose row in `heads` is locked.';
 CREATE FUNCTION holdfast.secure_commit() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -7123,7 +7348,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.secure_commit() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.secure_commit() IS 'Run by the commit.';
+COMMENT ON FUNCTION holdfast.secure_commit() IS 'Raise durability once more, at the commit, with the search path that the caller has then.';
 CREATE FUNCTION holdfast.serve_ready(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7151,7 +7376,7 @@ begin
     where line.number < max_rows
   )
   select array_agg(line.stream order by line.number) into found from line;
-  mended := serve_streams(array(select distinct abs(stream) from unnest(found) as stream));
+  mended := serve_streams(array(select distinct stream_of(stream) from unnest(found) as stream));
   if mended > 0 then
     perform pg_notify(current_schema() || '.ready', '');
   end if;
@@ -7162,7 +7387,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.serve_ready(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.serve_ready(after text[], max_rows integer) IS 'Bring back the streams in which something stands, walking from one to the next; those of parked entries come first.';
+COMMENT ON FUNCTION holdfast.serve_ready(after text[], max_rows integer) IS 'Bring back the streams that have entries, walking from one to the next; those of parked entries come first.';
 CREATE FUNCTION holdfast.serve_streams(ids integer[], examples uuid[] DEFAULT NULL::uuid[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7198,11 +7423,12 @@ begin
     where s.id = free.id
   )
   select count(*) filter (where free.closed_in is not null) into served from free;
-  -- An insert would wait for whoever makes the same row: the lock says who that is, and others leave it to them.
+  -- An insert would wait for another session that creates the same row. The session with the lock creates it; others
+  -- skip.
   with lost as materialized (
     select distinct asked.id
     from unnest(ids) as asked (id)
-    where asked.id > 0 and not exists (select from streams s where s.id = asked.id)
+    where not is_parked(asked.id) and not exists (select from streams s where s.id = asked.id)
   ), named as materialized (
     select distinct on (lost.id) lost.id, j.tenant, j.queue, j.type
     from lost
@@ -7213,7 +7439,7 @@ begin
       union all
       (select j.tenant, j.queue, j.type
        from (
-         select r.job_id from ready r where r.stream in (lost.id, -lost.id) limit 100) entry
+         select r.job_id from ready r where r.stream = any (entry_streams(lost.id)) limit 100) entry
        join jobs j on j.id = entry.job_id and j.stream = lost.id)
       limit 1) j
     order by lost.id
@@ -7229,7 +7455,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.serve_streams(ids integer[], examples uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.serve_streams(ids integer[], examples uuid[]) IS 'Jobs stand or run in these streams: those that were closed are opened, those that are gone are made again, under their old numbers, and all of them count as used.';
+COMMENT ON FUNCTION holdfast.serve_streams(ids integer[], examples uuid[]) IS 'Serve these streams, which have waiting or running jobs: closed ones are opened, missing ones are created again under their old numbers, and all of them count as used.';
 CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7237,7 +7463,7 @@ CREATE FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, ra
   select change_limits(kind, name, '{limit,rate}', limit_count, rate_count, rate_seconds, null, by, by_key)
 $$;
 ALTER FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) IS 'Set how many jobs may run at once, and start per time; null for no limit.';
+COMMENT ON FUNCTION holdfast.set_limit(kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text, by_key uuid) IS 'Set how many jobs may run at once, and how many may start per time; null for no limit.';
 CREATE FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7245,7 +7471,7 @@ CREATE FUNCTION holdfast.set_weight(tenant text, weight double precision, by tex
   select change_limits('tenant', tenant, '{weight}', null, null, null, weight, by, by_key)
 $$;
 ALTER FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) IS 'Set a tenant''s share where tenants compete; null for the usual one, which is 1.';
+COMMENT ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) IS 'Set a tenant''s weight where tenants compete; null for the default, which is 1.';
 CREATE FUNCTION holdfast.setting_fault(name text, value text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7307,7 +7533,7 @@ begin
     from unnest(job_ids, attempts, outcomes, kinds, error_types, error_messages, tracebacks, log_excerpts,
       delays, durations_ms)
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
-  ), held as materialized (
+  ), claimed as materialized (
     select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
       l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback,
       report.log_excerpt, report.delay, report.duration_ms
@@ -7318,9 +7544,9 @@ begin
     for update of l
   ), gone as (
     delete from leases l
-    using held
-    where l.job_id = held.job_id and l.attempt = held.attempt
-    returning held.*
+    using claimed
+    where l.job_id = claimed.job_id and l.attempt = claimed.attempt
+    returning claimed.*
   ), verdict as materialized (
     select gone.*, cost.failures, next.state,
       case next.state
@@ -7330,7 +7556,7 @@ begin
         when 'scheduled' then now() + make_interval(secs => gone.delay)
         else now()
       end as run_at,
-      gone.outcome in ('failed', 'timeout', 'lost') or next.state = 'error' as faulty
+      costs_attempt(gone.outcome) or next.state = 'error' as faulty
     from gone
     join jobs j on j.id = gone.job_id
     left join job_types t on t.name = j.type
@@ -7372,7 +7598,7 @@ begin
     select id, tenant, type, error_type, coalesce(error_message, outcome) from moved where state = 'dead'
     on conflict do nothing
   ), noted as (
-    -- Nobody's wish makes an error, nor a drain: the worker is named then.
+    -- An error or a drain is not anybody's request: the worker is named then.
     insert into job_events (job_id, event, by, note, message)
     select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end,
       case when state = 'error' or interrupt is null then worker else interrupted_by end,
@@ -7403,10 +7629,7 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
-  if exists (
-    select from job_types t
-    where t.limit_count is not null or (t.rate_count is not null and t.rate_key is not null)
-  ) then
+  if exists (select from limited_types()) then
     perform make_room(settled);
   end if;
   if woken is not null then
@@ -7427,7 +7650,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) IS 'All endings but success, for callers that were checked: lock and drop the leases, decide, move, log.';
+COMMENT ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) IS 'Record any ending except success, for callers that were checked: lock and drop the leases, decide, move, log.';
 CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7480,7 +7703,7 @@ declare
 begin
   select
     array_agg(h.tid) filter (where not exists (
-      select from parked p where p.stream = -h.stream and p.rank = h.rank and p.seq = h.seq)),
+      select from parked p where p.stream = stream_of(h.stream) and p.rank = h.rank and p.seq = h.seq)),
     max(array[h.stream::text, h.rank::text, h.seq::text]) filter (where h.number = max_rows)
   into tids, reached
   from (
@@ -7488,23 +7711,23 @@ begin
     from ready r
     where (r.stream, r.rank, r.seq) > (
         coalesce(after[1]::integer, -2147483648), coalesce(after[2]::integer, 0), coalesce(after[3]::bigint, 0))
-      and r.stream < 0
+      and is_parked(r.stream)
     order by r.stream, r.rank, r.seq
     limit max_rows) h;
-  -- Where it stands in the open already, it is only dropped.
+  -- If the job already has a visible entry, the hidden one is only dropped.
   with taken as (
     delete from ready r
     where r.ctid = any (array(
       select s.ctid
       from ready s
       where s.ctid = any (tids)
-        and s.stream < 0
-        and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
+        and is_parked(s.stream)
+        and not exists (select from parked p where p.stream = stream_of(s.stream) and p.rank = s.rank and p.seq = s.seq)
       for update skip locked))
     returning r.stream, r.rank, r.seq, r.job_id, r.ready_at
   ), shown as (
     insert into ready (stream, rank, seq, job_id, ready_at)
-    select -t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    select stream_of(t.stream), t.rank, t.seq, t.job_id, t.ready_at from taken t
     on conflict do nothing
   )
   select count(*) into mended from taken;
@@ -7513,7 +7736,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.show_hidden(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) IS 'What is hidden from claims without being parked comes back.';
+COMMENT ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) IS 'Bring back entries that are hidden from claims without being parked.';
 CREATE FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text DEFAULT NULL::text, max_line integer DEFAULT 0) RETURNS TABLE(tenant text, target text, blocked boolean, job_id uuid, type text, state text, since timestamp with time zone, run_at timestamp with time zone, worker text, by text, note text, last_error text, waiting bigint, waiting_more boolean, line uuid[])
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7551,7 +7774,7 @@ CREATE FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenan
   order by asked.tenant, asked.target
 $$;
 ALTER FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) IS 'What is known of targets by name; no row where nothing is open.';
+COMMENT ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) IS 'Targets by name; no row if nothing is open.';
 CREATE FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) RETURNS TABLE(by text, note text)
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -7559,64 +7782,62 @@ CREATE FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) 
   from (select only_tenant is null or coalesce(pause.paused_tenant = only_tenant, false)) as own (known)
 $$;
 ALTER FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) IS 'Who paused something and why, as far as whoever asks may know it.';
+COMMENT ON FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) IS 'Who paused something and why, as far as the caller may know it.';
 CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
+    SET enable_hashjoin TO 'on'
+    SET enable_nestloop TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
-  with busy as materialized (
-    select scope.kind, scope.name, sum(b.running) as running
-    from (
-      select s.tenant, s.queue, s.type, count(*) as running
-      from leases l
-      join streams s on s.id = l.stream
-      where exists (select from controls c where c.limit_count is not null)
-        or exists (select from job_types t where t.limit_count is not null)
-      group by s.tenant, s.queue, s.type) b
-    cross join lateral (values ('queue', b.queue), ('tenant', b.tenant), ('type', b.type)) as scope (kind, name)
-    group by scope.kind, scope.name
-  ), rule as (
-    -- What a type limits per key is no limit of the type.
-    select c.kind, c.name, c.paused_at is not null as paused,
-      case when c.kind <> 'type' or t.limit_key is null then coalesce(c.limit_count, t.limit_count) end as limit_count,
-      case when c.kind <> 'type' or t.rate_key is null then coalesce(c.rate_count, t.rate_count) end as rate_count,
-      coalesce(c.rate_seconds, t.rate_seconds) as rate_seconds
-    from controls c
-    left join job_types t on c.kind = 'type' and t.name = c.name
-    union all
-    select 'type', t.name, false,
-      case when t.limit_key is null then t.limit_count end,
-      case when t.rate_key is null then t.rate_count end,
-      t.rate_seconds
-    from job_types t
-    where (t.limit_count is not null or t.rate_count is not null)
-      and not exists (select from controls c where c.kind = 'type' and c.name = t.name)
-  ), shut as materialized (
-    select rule.kind, rule.name
-    from rule
-    left join busy b on b.kind = rule.kind and b.name = rule.name
-    where rule.paused
-      or rule.limit_count <= coalesce(b.running, 0)
-      or case when rule.rate_count is not null then
-        rule.rate_count <= (
-          select count(*)
-          from permits p
-          where p.gate = 'rate of ' || rule.kind || ':' || rule.name
-            and p.slot <= rule.rate_count
-            and p.granted_at > clock_timestamp() - make_interval(secs => rule.rate_seconds))
-      end
-  )
-  select array(
-    select distinct line.id
+begin
+  return array(
+    with rule as materialized (
+      select l.kind, l.name, l.limit_count, l.rate_count, l.rate_seconds from limits_in_force() l
+    ), busy as materialized (
+      select subject.kind, subject.name, sum(b.running) as running
+      from (
+        select s.tenant, s.queue, s.type, count(*) as running
+        from leases l
+        join streams s on s.id = l.stream
+        where exists (select from rule where rule.limit_count is not null)
+        group by s.tenant, s.queue, s.type) b
+      cross join lateral limitable_by(b.tenant, b.queue, b.type) subject
+      group by subject.kind, subject.name
+    ), used_up as (
+      select rule.kind, rule.name
+      from (select rule.*, clock_timestamp() as moment from rule where rule.rate_count is not null) rule
+      where rule.rate_count <= (
+        select count(*)
+        from permits p
+        cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, rule.rate_seconds, rule.moment) state
+        where p.gate = gate_of(rule.kind, rule.name, rule.rate_seconds)
+          and p.slot <= rule.rate_count
+          and not state.free)
+    ), shut as materialized (
+      select c.kind, c.name from controls c where c.paused_at is not null
+      union all
+      select rule.kind, rule.name
+      from rule
+      left join busy b on b.kind = rule.kind and b.name = rule.name
+      where rule.limit_count <= coalesce(b.running, 0)
+      union all
+      select used_up.kind, used_up.name from used_up
+    )
+    select line.id
     from unnest(asked) as line (id)
-    left join streams s on s.id = line.id
+    where not exists (select from streams s where s.id = line.id)
+    union
+    select s.id
+    from unnest(asked) as line (id)
+    join streams s on s.id = line.id
     left join job_types t on t.name = s.type
-    cross join lateral (values
-      ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
-      ('everything', '')) as scope (kind, name)
-    left join shut on shut.kind = scope.kind and shut.name = scope.name
-    where s.id is null or (shut.kind is not null and not starts_with(s.type, 'holdfast.')))
+    cross join lateral pausable_by(s.tenant, s.queue, s.type, t.lane) subject
+    join shut on shut.kind = subject.kind and shut.name = subject.name
+    where not starts_with(s.type, 'holdfast.'));
+end
 $$;
 ALTER FUNCTION holdfast.shut_streams(asked integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.shut_streams(asked integer[]) IS 'Which of the streams are shut: paused, or at a limit or rate.';
@@ -7627,7 +7848,7 @@ CREATE FUNCTION holdfast.single_line(value text) RETURNS text
   from split_part(btrim(replace(value, e'\r', '')), e'\n', 1) as line
 $$;
 ALTER FUNCTION holdfast.single_line(value text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.single_line(value text) IS 'Enough of a text for a sentence.';
+COMMENT ON FUNCTION holdfast.single_line(value text) IS 'The first line of a text, cut to 200 characters.';
 CREATE FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7642,7 +7863,7 @@ begin
     return query select r.code, r.text, r.culprit from reason_to_wait(job, only_tenant) r;
     return;
   end if;
-  -- Hand-written SQL may have left a text of any length; an answer must not.
+  -- Hand-written SQL may have stored texts of any length. The answer must stay short.
   job.created_by := left(job.created_by, 500);
   job.last_error := left(job.last_error, 10000);
   select left(e.by, 500), left(e.note, 1000) into who, why
@@ -7733,7 +7954,7 @@ CREATE FUNCTION holdfast.stands_alone() RETURNS boolean
   select statement_timestamp() - transaction_timestamp() < interval '50 microseconds'
 $$;
 ALTER FUNCTION holdfast.stands_alone() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.stands_alone() IS 'Whether this statement is, in all likelihood, a transaction of its own: the two began within microseconds.';
+COMMENT ON FUNCTION holdfast.stands_alone() IS 'Whether this statement is probably a transaction of its own: then the two began within microseconds.';
 CREATE FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7755,7 +7976,71 @@ CREATE FUNCTION holdfast.stream_idle() RETURNS interval
   select make_interval(secs => least(setting('STREAM_IDLE_SECONDS')::double precision, highest('stream_idle')))
 $$;
 ALTER FUNCTION holdfast.stream_idle() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.stream_idle() IS 'How long a stream must have been idle.';
+COMMENT ON FUNCTION holdfast.stream_idle() IS 'How long a stream must be idle before it is forgotten.';
+CREATE FUNCTION holdfast.stream_of(entry_stream integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select abs(entry_stream)
+$$;
+ALTER FUNCTION holdfast.stream_of(entry_stream integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.stream_of(entry_stream integer) IS 'The stream of an entry, parked or not.';
+CREATE FUNCTION holdfast.subject_figures(kind text, only_tenant text, only_name text, after text, max_names integer) RETURNS TABLE(name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamp with time zone, paused_by text, paused_note text, limit_count integer, rate_count integer, rate_seconds real, weight real)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  with line as (
+    select s.id, case subject_figures.kind
+        when 'queue' then s.queue when 'type' then s.type when 'tenant' then s.tenant
+        else coalesce((select t.lane from job_types t where t.name = s.type), 'general')
+      end as name
+    from streams s
+    where s.queue <> 'holdfast' and s.closed_in is null and (only_tenant is null or s.tenant = only_tenant)
+  ), known as (
+    select line.name from line
+    union
+    select unnest(array['fast', 'general']) where subject_figures.kind = 'lane'
+    union
+    select t.queue from job_types t where subject_figures.kind = 'queue' and only_tenant is null
+    union
+    select t.name from job_types t where subject_figures.kind = 'type' and only_tenant is null
+    union
+    select c.name from closed_types c where subject_figures.kind = 'type' and only_tenant is null
+    union
+    select k.tenant from api_keys k
+    where subject_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
+    union
+    select c.name from controls c
+    where c.kind = subject_figures.kind and (only_tenant is null or (c.kind = 'tenant' and c.name = only_tenant))
+    union
+    select only_name
+    where only_name is not null and (subject_figures.kind <> 'tenant' or only_tenant is null or only_tenant = only_name)
+  ), page as (
+    select known.name
+    from known
+    where (only_name is null or known.name = only_name) and (after is null or known.name > after)
+    order by known.name
+    limit max_names
+  ), streamed as materialized (
+    select page.name, array_agg(line.id) as ids
+    from page
+    join line on line.name = page.name
+    group by page.name
+  ), leased as materialized (
+    select l.stream, count(*) as count from leases l group by l.stream
+  )
+  select page.name, least(counted.count, 10000), counted.count > 10000,
+    coalesce((select sum(leased.count) from leased where leased.stream = any (streamed.ids)), 0)::bigint,
+    c.paused_at, shown.by, shown.note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
+  from page
+  left join streamed on streamed.name = page.name
+  left join controls c on c.kind = subject_figures.kind and c.name = page.name
+  cross join lateral shown_pause(c, only_tenant) shown
+  cross join lateral (select count_ready(streamed.ids, 10001) as count) counted
+  order by page.name
+$$;
+ALTER FUNCTION holdfast.subject_figures(kind text, only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.subject_figures(kind text, only_tenant text, only_name text, after text, max_names integer) IS 'Subjects of one kind by name, page by page; for a tenant, only those that concern its jobs.';
 CREATE FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7785,6 +8070,7 @@ begin
     order by job.tenant, job.creator
   loop
     perform check_enqueue(caller.types, caller.payloads, caller.options, caller.tenant);
+    perform check_texts(caller.creator, null);
     return query
     select caller.positions[r.item]::integer, r.job_id, r.state, r.outcome
     from record_jobs(caller.types, caller.payloads, caller.options, caller.tenant, caller.creator, caller.ids) r;
@@ -7792,7 +8078,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) IS 'Record the intents of many callers at once: one commit for all of them, and each in its own tenant''s name.';
+COMMENT ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) IS 'Record the intents of many callers at once: one commit for all of them, each for its own tenant.';
 CREATE FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS TABLE(id uuid, type text, queue text, lane text, tenant text, state text, reason text, priority integer, attempt integer, failures integer, max_attempts integer, target text, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, retry_of uuid, created_by text, created_at timestamp with time zone, updated_at timestamp with time zone, run_at timestamp with time zone, started_at timestamp with time zone, finished_at timestamp with time zone, last_error text, last_error_at timestamp with time zone, target_count bigint, lease_owner text, lease_expires_at timestamp with time zone, interrupt text, traceparent text, progress_count bigint, result_count bigint, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7818,7 +8104,7 @@ CREATE FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text DEFAULT NULL
   where only_tenant is null or j.tenant = only_tenant
 $$;
 ALTER FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) IS 'What lists say of jobs: everything but payload, result and cursor, and no text that is longer than it may be.';
+COMMENT ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) IS 'What lists show of jobs: everything but payload, result and cursor, with texts cut to their maximal length.';
 CREATE FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer DEFAULT 200, after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7883,76 +8169,38 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.take_away(ids uuid[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) IS 'Delete ended jobs with all that belongs to them, or as much of that as one call may; whether it is done.';
+COMMENT ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) IS 'Delete ended jobs with all rows that belong to them, or as many as one call may.';
+CREATE FUNCTION holdfast.take_entry(stream integer, priority integer, seq bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  delete from ready r
+  where r.ctid in (
+    select e.ctid
+    from ready_entry(take_entry.stream, take_entry.priority, take_entry.seq) spot
+    join ready e on e.stream = spot.stream and e.rank = spot.rank and e.seq = spot.seq
+    for update of e skip locked);
+  return found;
+end
+$$;
+ALTER FUNCTION holdfast.take_entry(stream integer, priority integer, seq bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.take_entry(stream integer, priority integer, seq bigint) IS 'Take the entry of a job away, unless a claim has locked it.';
 CREATE FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
-declare
-  step   record;
-  wish   record;
-  got    integer[];
-  more   integer;
-  rest   integer;
-  before integer;
-  visits integer;
-  capped boolean[] := array_fill(false, array[cardinality(asked)]);
 begin
-  streams := asked;
-  allowed := array_fill(0, array[cardinality(asked)]);
-  reach := '{}';
-  gates := '{}';
-  slots := '{}';
-  owners := '{}';
-  for step in select t.number, t.part, t.tenant from permit_turns(asked, parties) t order by t.turn loop
-    continue when step.part is null and parties is not null and not capped[step.number];
-    more := shares[step.number] - allowed[step.number];
-    before := cardinality(gates);
-    visits := 0;
-    for wish in select g.gate, g.capacity, g.seconds from gates_of(asked[step.number]) g loop
-      if step.part < 1 and wish.gate not in ('tenant:' || step.tenant, 'rate of tenant:' || step.tenant) then
-        rest := floor(wish.capacity * step.part + 1e-9) - permits_of(wish.gate, wish.seconds, step.tenant) - (
-          select count(*)::integer
-          from unnest(gates, owners) as t (gate, owner)
-          where t.gate = wish.gate and parties[t.owner] = parties[step.number]);
-        capped[step.number] := capped[step.number] or rest < more;
-        more := greatest(0, least(more, rest));
-      end if;
-      exit when more = 0;
-      got := grab(
-        wish.gate, wish.capacity, wish.seconds, more,
-        array(select t.slot from unnest(gates, slots) as t (gate, slot) where t.gate = wish.gate));
-      more := cardinality(got);
-      visits := visits + 1;
-      exit when more = 0;
-      gates := gates || array_fill(wish.gate, array[more]);
-      slots := slots || got;
-      owners := owners || array_fill(step.number, array[more]);
-    end loop;
-    if visits > 1 or more = 0 then
-      -- What the next gate had less of is left to other streams.
-      select coalesce(array_agg(k.gate), '{}'), coalesce(array_agg(k.slot), '{}'), coalesce(array_agg(k.owner), '{}')
-      into gates, slots, owners
-      from (
-        select t.gate, t.slot, t.owner, t.position,
-          row_number() over (partition by t.position > before, t.gate order by t.slot) as nth
-        from unnest(gates, slots, owners) with ordinality as t (gate, slot, owner, position)) k
-      where k.position <= before or k.nth <= more;
-    end if;
-    allowed[step.number] := allowed[step.number] + more;
-  end loop;
-  for number in 1..cardinality(asked) loop
-    reach[number] := case
-      when allowed[number] > 0 and has_keys(asked[number]) then
-        least(greatest(1000, allowed[number]), (allowed[number] + 8) * (1 << least(2 * (round - 1), 16)))
-      else allowed[number]
-    end;
-  end loop;
+  perform ask_to_repeat();
 end
 $$;
 ALTER FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) IS 'Lock permits for a share of each stream.';
+COMMENT ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) IS 'Called by claims.';
 CREATE FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) RETURNS integer[]
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7982,7 +8230,7 @@ CREATE FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options json
   where not exists (select from recorded r where r.key = wish.key and r.job_id = wish.id)
 $$;
 ALTER FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) IS 'Record the idempotency keys of a batch for the ids of their jobs-to-be, in the order of the keys, so that no two batches wait for each other.';
+COMMENT ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) IS 'Record the idempotency keys of a batch for the ids of its future jobs, in the order of the keys, so that no two batches wait for each other.';
 CREATE FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data jsonb, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7995,7 +8243,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) IS 'What a job has stored, page by page.';
+COMMENT ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) IS 'The items of a job, page by page.';
 CREATE FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) RETURNS TABLE(id bigint, collection text, key text, data text, created_at timestamp with time zone, more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8008,7 +8256,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) IS 'What a job has stored, page by page, bounded in bytes: see `items_page`.';
+COMMENT ON FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer) IS 'The items of a job, page by page, bounded in bytes: see `items_page`.';
 CREATE FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8021,7 +8269,7 @@ CREATE FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) RETURN
     and 'admin' <> all (k.scopes)
 $$;
 ALTER FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) IS 'The tenant whose operators a key that pauses this scope stands for; null for the installation''s operators.';
+COMMENT ON FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) IS 'The tenant for whose operators a key pauses this subject; null for the installation''s operators.';
 CREATE FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8057,7 +8305,7 @@ CREATE FUNCTION holdfast.term_at(place text[]) RETURNS text
   select format('($7 #>> %L)', place)
 $_$;
 ALTER FUNCTION holdfast.term_at(place text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.term_at(place text[]) IS 'A value of the tree, as a text.';
+COMMENT ON FUNCTION holdfast.term_at(place text[]) IS 'The SQL expression for a value of the tree, as text.';
 CREATE FUNCTION holdfast.told(by text, at timestamp with time zone, note text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8077,7 +8325,7 @@ CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
   where k.id = mine.id
 $$;
 ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.touch_keys(key_ids uuid[]) IS 'Record when keys were last used: told now and then, not with every request.';
+COMMENT ON FUNCTION holdfast.touch_keys(key_ids uuid[]) IS 'Record when keys were last used.';
 CREATE FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer DEFAULT 10000) RETURNS TABLE(tenants text[], targets text[])
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8113,7 +8361,27 @@ CREATE FUNCTION holdfast.unheard(channel text DEFAULT 'duty'::text) RETURNS bool
       and l.objsubid = 2)
 $$;
 ALTER FUNCTION holdfast.unheard(channel text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.unheard(channel text) IS 'Whether a transaction is under way that has something for the leader and may have sent no notification.';
+COMMENT ON FUNCTION holdfast.unheard(channel text) IS 'Whether an open transaction has work for the leader and may have sent no notification.';
+CREATE FUNCTION holdfast.unlocked_entries(tids tid[]) RETURNS holdfast.claim_entry[]
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select array_agg(row(r.tid, r.job_id, r.stream, r.rank, r.seq, r.ready_at, null)::claim_entry)
+  from (
+    select r.ctid as tid, r.job_id, r.stream, r.rank, r.seq, r.ready_at
+    from ready r
+    left join lateral (
+      select j.id from jobs j where j.id = r.job_id for no key update skip locked) free on true
+    where r.ctid = any (tids)
+      and (free.id is not null or not exists (select from jobs j where j.id = r.job_id))
+    order by r.rank, r.seq, r.job_id) r
+$$;
+ALTER FUNCTION holdfast.unlocked_entries(tids tid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.unlocked_entries(tids tid[]) IS 'Of the entries that a claim has locked: those whose jobs it could lock now, and those without a job.';
 CREATE FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8141,7 +8409,7 @@ begin
   ), taken as (
     delete from ready r
     using next
-    where r.stream = -next.stream and r.rank = next.rank and r.seq = next.seq
+    where r.stream = parked_stream(next.stream) and r.rank = next.rank and r.seq = next.seq
     returning next.stream, r.rank, r.seq, r.job_id, r.ready_at
   ), back as (
     insert into ready (stream, rank, seq, job_id, ready_at)
@@ -8155,11 +8423,11 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) IS 'Bring back parked jobs, so many of each gate in each stream, the first ones first; what has gone since is only forgotten.';
+COMMENT ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) IS 'Bring back parked jobs, the given number of each gate in each stream, in their order.';
 CREATE FUNCTION holdfast.unprintable(name text) RETURNS boolean
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
-  -- Written so that it means the same wherever backslashes are escapes in plain text (standard_conforming_strings = off).
+  -- Written so that it means the same if backslashes are escapes in plain strings (standard_conforming_strings = off).
   select name ~ E'[\\x01-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]'
 $$;
 ALTER FUNCTION holdfast.unprintable(name text) OWNER TO holdfast_owner;
@@ -8171,7 +8439,7 @@ CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
   delete from workers w where w.id = unregister_worker.id
 $$;
 ALTER FUNCTION holdfast.unregister_worker(id text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.unregister_worker(id text) IS 'Say that a worker has gone, in good order.';
+COMMENT ON FUNCTION holdfast.unregister_worker(id text) IS 'Record that a worker has left in good order.';
 CREATE FUNCTION holdfast.unserved(job holdfast.jobs, lane text) RETURNS TABLE(code text, text text, culprit jsonb)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8214,7 +8482,7 @@ CREATE FUNCTION holdfast.unserved(job holdfast.jobs, lane text) RETURNS TABLE(co
   limit 1
 $$;
 ALTER FUNCTION holdfast.unserved(job holdfast.jobs, lane text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) IS 'No row if some live worker could run the job, whatever it does now.';
+COMMENT ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) IS 'Why no live worker can run the job; no row if one could, however busy it is now.';
 CREATE FUNCTION holdfast.usable_slots(lanes jsonb, lane text) RETURNS integer
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -8222,7 +8490,7 @@ CREATE FUNCTION holdfast.usable_slots(lanes jsonb, lane text) RETURNS integer
     + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
 $$;
 ALTER FUNCTION holdfast.usable_slots(lanes jsonb, lane text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) IS 'General slots run anything, fast ones only types declared fast.';
+COMMENT ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) IS 'How many slots can run jobs of a lane: general slots run anything, fast ones only types declared fast.';
 CREATE FUNCTION holdfast.uuid_v7() RETURNS uuid
     LANGUAGE plpgsql PARALLEL SAFE
     AS $$
@@ -8264,20 +8532,20 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    having count(*) > 1
    limit max_offences)
   union all
-  (select 'what stands in line is offered to workers', r.job_id, format('stream %s', abs(r.stream))
+  (select 'what stands in line is offered to workers', r.job_id, format('stream %s', stream_of(r.stream))
    from ready r
    join jobs j on j.id = r.job_id
    where r.ready_at < now() - interval '1 minute'
      and is_maintained()
      and not exists (
        select from streams s
-       where s.id = abs(r.stream) and s.closed_in is null and (s.tenant, s.queue, s.type) = (j.tenant, j.queue, j.type))
+       where s.id = stream_of(r.stream) and s.closed_in is null and (s.tenant, s.queue, s.type) = (j.tenant, j.queue, j.type))
    limit max_offences)
   union all
-  (select 'what is hidden from claims is parked', r.job_id, format('stream %s', -r.stream)
+  (select 'what is hidden from claims is parked', r.job_id, format('stream %s', stream_of(r.stream))
    from ready r
-   where r.stream < 0
-     and not exists (select from parked p where p.stream = -r.stream and p.rank = r.rank and p.seq = r.seq)
+   where is_parked(r.stream)
+     and not exists (select from parked p where p.stream = stream_of(r.stream) and p.rank = r.rank and p.seq = r.seq)
    limit max_offences)
   union all
   (select 'a due entry belongs to a scheduled or retrying job', d.job_id, coalesce(j.state, 'missing')
@@ -8372,7 +8640,7 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    limit max_offences)
 $$;
 ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.verify(max_offences integer) IS 'Check the invariants over the live tables; a row for each offence.';
+COMMENT ON FUNCTION holdfast.verify(max_offences integer) IS 'Check the invariants over the live tables; a row for each violation.';
 CREATE FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone, message text, progress_count bigint, result_count bigint, target_count bigint, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8395,7 +8663,7 @@ begin
   join jobs j on j.id = asked.id and j.tenant = asked.tenant
   left join job_progress p on p.job_id = j.id
   cross join lateral (
-    -- Of its own events alone: with a limit, a plan may walk through those of all jobs, the newest first.
+    -- Only the job's own events: with a limit, a plan may walk through those of all jobs, newest first.
     select (array_agg(e.message order by e.id desc))[1] as message
     from job_events e
     where j.state in ('paused', 'error', 'canceled')
@@ -8417,7 +8685,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.vouch() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.vouch() IS 'Let the commit of this transaction vouch for what is visible to it, although it may write nothing itself.';
+COMMENT ON FUNCTION holdfast.vouch() IS 'Let the commit of this transaction guarantee everything that it could see, although it may write nothing itself.';
 CREATE FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) RETURNS double precision
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8426,7 +8694,7 @@ CREATE FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered 
     select sum(s.seconds) from clock_steps s where s.place >= coalesce(waited_seconds.entered, 0))))
 $$;
 ALTER FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) IS 'For how many seconds something has really waited that began at this moment, or was entered at this place if that is known better: steps back since then are added.';
+COMMENT ON FUNCTION holdfast.waited_seconds(began timestamp with time zone, entered bigint, clock timestamp with time zone) IS 'For how many seconds something has really waited that began at this moment, or was entered at this place if that is known more precisely.';
 CREATE FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8440,14 +8708,14 @@ begin
   return (
     select count(*)
     from (
-      select from streams s join ready r on r.stream in (s.id, -s.id) where s.tenant = waiting_jobs.tenant and s.closed_in is null
+      select from streams s join ready r on r.stream = any (entry_streams(s.id)) where s.tenant = waiting_jobs.tenant and s.closed_in is null
       union all
       select from waiting w where w.tenant = waiting_jobs.tenant
       limit up_to) counted);
 end
 $$;
 ALTER FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) IS 'How many jobs of a tenant wait, for a worker or behind another of their target, counted no further than asked: a flood must not make the answer dear.';
+COMMENT ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) IS 'How many jobs of a tenant wait for a worker or behind another of their target, counted no further than asked: a large backlog must not make the answer expensive.';
 CREATE FUNCTION holdfast.wake(channel text, topics integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8488,7 +8756,7 @@ CREATE FUNCTION holdfast.wake_again(streams integer[]) RETURNS void
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  -- Of a stream that workers do not know they would hear nothing for some seconds.
+  -- Workers that do not know a stream would ignore a notification for it, for some seconds.
   if serve_streams(streams) > 0 then
     perform pg_notify(current_schema() || '.ready', '');
   else
@@ -8497,7 +8765,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.wake_again(streams integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.wake_again(streams integer[]) IS 'Jobs have come back to these streams, which may have been forgotten: they are served, and workers are told.';
+COMMENT ON FUNCTION holdfast.wake_again(streams integer[]) IS 'Serve streams to which jobs have returned, in case they were forgotten, and notify workers.';
 CREATE FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) RETURNS jsonb[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8532,13 +8800,13 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) IS 'Options of children: where none is given, the correlation id is the parent''s.';
+COMMENT ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) IS 'The options of children: a child without a correlation id gets its parent''s.';
 CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
-  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream in (s.id, -s.id) limit 1) r on true)
+  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream = any (entry_streams(s.id)) limit 1) r on true)
     or exists (select from leases l where l.stream = any (streams))
     or exists (
       select from (select d.job_id from due d order by d.run_at limit 1000) soon
@@ -8548,7 +8816,7 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.work_left(streams integer[]) IS 'Whether anything is left that a worker for these streams could still do: something ready, running, retrying or snoozed (among the next thousand that are due), a target to be seated, or a request.';
+COMMENT ON FUNCTION holdfast.work_left(streams integer[]) IS 'Whether a worker for these streams has anything left to do: a job that is ready, running, retrying or snoozed (among the next thousand that are due), a target without a head, or a request.';
 CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -8559,7 +8827,7 @@ CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) R
   limit 1
 $$;
 ALTER FUNCTION holdfast.written_rate(count integer, seconds double precision) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.written_rate(count integer, seconds double precision) IS 'A rate as people write it, alike in Python (`Rate.__str__`): 10/s, 100/min, 5/30s.';
+COMMENT ON FUNCTION holdfast.written_rate(count integer, seconds double precision) IS 'A rate as people write it, the same as in Python (`Rate.__str__`): 10/s, 100/min, 5/30s.';
 ALTER TABLE holdfast.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.audit_log_id_seq
     START WITH 1
@@ -8727,16 +8995,6 @@ CREATE TABLE holdfast.payload_shapes (
 );
 ALTER TABLE holdfast.payload_shapes OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.payload_shapes IS 'What handlers take, as their workers publish it.';
-CREATE TABLE holdfast.ready (
-    stream integer NOT NULL,
-    rank integer NOT NULL,
-    seq bigint NOT NULL,
-    job_id uuid NOT NULL,
-    ready_at timestamp with time zone DEFAULT now() NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
-ALTER TABLE holdfast.ready OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.ready IS 'Jobs that can be claimed now, in the order of their stream.';
 CREATE TABLE holdfast.repairs (
     kind text NOT NULL COLLATE pg_catalog."C",
     count bigint NOT NULL,
@@ -8984,6 +9242,7 @@ GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, pa
 REVOKE ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_client;
 GRANT ALL ON FUNCTION holdfast.as_caller(by text, address text, request_id text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.ask_to_repeat() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.attempts_after(id uuid, only_tenant text, after integer, max_attempts integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.attempts_allowed(of_job integer, of_type integer, by_default integer) FROM PUBLIC;
@@ -9021,6 +9280,7 @@ REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FRO
 REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_subject(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_texts(who text, reason text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_types(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) FROM PUBLIC;
@@ -9052,11 +9312,13 @@ GRANT ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key 
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.costs_attempt(outcome text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.deal_shares(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.declared_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
@@ -9098,6 +9360,7 @@ GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uu
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.entry_streams(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.events_page(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
@@ -9134,6 +9397,7 @@ GRANT ALL ON FUNCTION holdfast.forget_workers() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forgotten(id uuid, by text, max_rows integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT ids uuid[], OUT lines integer[], OUT ranks integer[], OUT seqs bigint[], OUT times timestamp with time zone[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.full_gate(job holdfast.jobs) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.gate_of(kind text, name text, seconds real) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.gates_of(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_api;
@@ -9163,17 +9427,22 @@ GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.hand_out(gates text[], slots integer[], job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.held_outside(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.highest(bound text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_parked(stream integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_rate(gate text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) FROM PUBLIC;
@@ -9207,6 +9476,11 @@ GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double pr
 REVOKE ALL ON FUNCTION holdfast.leader_patience() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lease_length(seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.limitable_by(tenant text, queue text, type text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.limited_types() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.limits_by(decided holdfast.controls, declared holdfast.job_types) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.limits_in_force() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.limits_of(kind text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_closed_types() FROM PUBLIC;
@@ -9223,6 +9497,8 @@ REVOKE ALL ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) FRO
 GRANT ALL ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_steering() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_steering() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
@@ -9235,6 +9511,7 @@ GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues te
 GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.live_workers() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lock_head(tenant text, target text, patience integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose_each(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
@@ -9251,6 +9528,7 @@ REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text,
 REVOKE ALL ON FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_steering(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.number_in_lane(number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) TO holdfast_worker;
@@ -9272,17 +9550,23 @@ REVOKE ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text
 GRANT ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.pass_permits(owner integer[], ids uuid[], tids tid[], wanted integer, asked integer[], allowed integer[], held_gates text[], held_slots integer[], owners integer[], OUT passed integer[], OUT gates text[], OUT slots integer[], OUT jobs uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.parked_stream(stream integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.pass_permits(entries holdfast.claim_entry[], wanted integer, shares holdfast.claim_share[], locked holdfast.claim_permit[], OUT passed integer[], OUT permits holdfast.claim_permit[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.past_rates() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.pausable_by(tenant text, queue text, type text, lane text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.pause_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text, public boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.pause_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text, public boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.payload_limit() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_operator;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.permit_state(job_id uuid, attempt integer, granted_at timestamp with time zone, seconds real, moment timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.permits_of(gate text, seconds real, tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.place_after_steps() FROM PUBLIC;
@@ -9305,7 +9589,10 @@ GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_work
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.raise_durability() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.ready_entry(stream integer, priority integer, seq bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.ready_ranks(priority integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.ready_seq(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_streams(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.ready_streams(streams integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.reason_to_wait(job holdfast.jobs, only_tenant text) FROM PUBLIC;
@@ -9362,6 +9649,8 @@ REVOKE ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note
 GRANT ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.retention_of(dead boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_worker;
@@ -9377,7 +9666,7 @@ REVOKE ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, di
 GRANT ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.running_jobs(memory jsonb) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.scope_figures(kind text, only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.running_outside(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.search_limit(what text, usual numeric) FROM PUBLIC;
@@ -9412,7 +9701,12 @@ REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.stream_idle() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.stream_of(entry_stream integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.subject_figures(kind text, only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_operator;
 GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO holdfast_api;
@@ -9421,6 +9715,7 @@ GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO ho
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.take_entry(stream integer, priority integer, seq bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
@@ -9437,6 +9732,7 @@ GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unheard(channel text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unheard(channel text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.unlocked_entries(tids tid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unpark(gates text[], streams integer[], counts bigint[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unprintable(name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unregister_worker(id text) FROM PUBLIC;

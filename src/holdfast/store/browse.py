@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast.model.job import Attempt, Event, Job, ListedJob
+from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.query import Tree
 from holdfast.store.database import Session
 from holdfast.store.rows import attempt_of, event_of, job_of, listed_job_of
@@ -17,11 +17,15 @@ from holdfast.store.rows import attempt_of, event_of, job_of, listed_job_of
 __all__ = ["BrowseStore", "Page"]
 
 
+#: A tenant may have ten thousand; each takes up to 2 KB of an answer.
+_STREAMS = 1_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Jobs that fit, newest first; `reached` is where to look on, and how far back was looked. None: at everything.
+    """Jobs that match, newest first. `reached` is where to go on, None if everything was looked at.
 
-    It is a job of the tenant that was asked for.
+    It is a job of the tenant that was asked for; `reached_at` says how far back the search went.
     """
 
     jobs: list[ListedJob]
@@ -30,20 +34,20 @@ class Page:
 
 
 class BrowseStore:
-    """Reads over jobs: of one tenant, or (None) of all."""
+    """Reads over the jobs of one tenant, or (None) of all."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def search(self, tree: Tree, *, tenant: str | None, before: UUID | None, limit: int, visit: int) -> Page:
-        """One page."""
+        """One page of a search."""
         (row,) = await self._session.rows("search_jobs", json.dumps(tree), tenant, before, limit, visit)
         found = await self._session.rows("summaries", row["ids"], tenant) if row["ids"] else []
         jobs = sorted(map(listed_job_of, found), key=lambda job: job.id, reverse=True)
         return Page(jobs=jobs, reached=row["reached"], reached_at=row["reached_at"])
 
     async def job(self, job_id: UUID, tenant: str | None) -> Job | None:
-        """One job, with everything that is known of it."""
+        """One job, with all its fields."""
         for row in await self._session.rows("get_jobs", [job_id], tenant):
             return job_of(row)
         return None
@@ -53,7 +57,7 @@ class BrowseStore:
         return bool(await self._session.rows("summaries", [job_id], tenant))
 
     async def job_texts(self, job_id: UUID, tenant: str | None) -> tuple[ListedJob, dict[str, str]] | None:
-        """One job, with payload, result and cursor as JSON text: whoever passes them on need not read them."""
+        """One job, with payload, result and cursor as JSON text, for callers that pass them on without parsing."""
         for row in await self._session.rows("get_jobs", [job_id], tenant):
             values = dict(row)
             texts = {name: values.pop(name) or "null" for name in ("payload", "result", "cursor")}
@@ -63,19 +67,19 @@ class BrowseStore:
     async def attempts(
         self, job_id: UUID, tenant: str | None, *, after: int, limit: int
     ) -> tuple[Sequence[Attempt], bool]:
-        """Ended attempts, oldest first, behind this number, and whether there are more."""
+        """Ended attempts, oldest first, after this number, and whether there are more."""
         rows = await self._session.rows("attempts_page", job_id, tenant, after, limit)
         return [attempt_of(row) for row in rows], bool(rows) and rows[-1]["more"]
 
     async def events(
         self, job_id: UUID, tenant: str | None, *, after: int, limit: int
-    ) -> tuple[Sequence[Event], bool]:
-        """The rarer moves, oldest first, behind the first so many, and whether there are more."""
+    ) -> tuple[Sequence[JobEvent], bool]:
+        """The history, oldest first, without the first `after` events, and whether there are more."""
         rows = await self._session.rows("events_page", job_id, tenant, after, limit)
         return [event_of(row) for row in rows], bool(rows) and rows[-1]["more"]
 
     async def statistics(self, tenant: str | None) -> dict[str, Any]:
-        """What stands where, and the totals of what is not kept by stream."""
-        streams = [dict(row) for row in await self._session.rows("job_statistics", tenant)]
+        """Ready and running jobs of the thousand busiest streams, and the totals that are not kept per stream."""
+        streams = [dict(row) for row in await self._session.rows("job_statistics", tenant, _STREAMS + 1)]
         (totals,) = await self._session.rows("job_totals", tenant)
-        return {"streams": streams, **dict(totals)}
+        return {"streams": streams[:_STREAMS], "more_streams": len(streams) > _STREAMS, **dict(totals)}

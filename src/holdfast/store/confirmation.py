@@ -1,8 +1,8 @@
-"""Whether a commit was confirmed by the standbys that it waited for.
+"""Whether the standbys for which a commit waited have confirmed it.
 
-Where a commit waits for a synchronous standby and somebody ends the wait (`pg_cancel_backend`), PostgreSQL sends a
-warning and then success: the transaction is committed here, and a failover may lose it. Whoever reads success alone
-would acknowledge it. The warning is recognised by the function of the server that sends it: its text is translated.
+If a commit waits for a synchronous standby and somebody ends the wait (`pg_cancel_backend`), PostgreSQL sends a warning
+and then success: the transaction is committed here, but a failover may lose it. A client that reads only the success
+would acknowledge it. The warning is recognized by the server function that sends it, because its text is translated.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _SENDER = "SyncRepWaitForLSN"
 class Confirmation:
     """Listens on connections for commits whose wait for a standby was ended.
 
-    The driver calls it before it hands over the answer that follows the warning.
+    The driver calls it before it returns the answer that follows the warning.
     """
 
     def __init__(self) -> None:
         self._missing: set[Any] = set()
 
     def listen(self, conn: Lent) -> None:
-        """From now on, know of commits on this connection."""
+        """From now on, notice commits on this connection."""
         conn.add_log_listener(self._heard)
 
     def leave(self, conn: Lent) -> None:
-        """Listen no more."""
+        """Stop listening."""
         conn.remove_log_listener(self._heard)
         self._missing.discard(conn)
 
     def missing(self, conn: Lent) -> bool:
-        """Whether a commit on this connection was not confirmed since the last time that this was asked."""
+        """Whether a commit on this connection was not confirmed since the last call."""
         if conn not in self._missing:
             return False
         self._missing.discard(conn)
@@ -53,9 +53,9 @@ class Confirmation:
 
 
 def unconfirmed() -> DatabaseUnavailable:
-    """What is told of such a commit: repeated, it is found, and its repeat waits for the standbys again."""
+    """The error for such a commit. A repeat finds what was committed, and waits for the standbys again."""
     return DatabaseUnavailable(
-        "the commit did not wait for a synchronous standby to the end, because somebody cancelled it: it is not known "
+        "the commit did not wait for a synchronous standby to the end, because somebody canceled it: it is not known "
         "whether a failover would keep it",
         reason="uncertain",
     )

@@ -1,17 +1,16 @@
 """A few connections, made when needed and lent to one statement at a time.
 
 asyncpg's own pool is made for lending connections to foreign code: it wraps each one, resets it afterwards with a
-second round trip, and gives it back in a task of its own. Our statements are single ones and leave nothing
-behind, and for a single enqueue all that would cost about as much as the enqueue. Rules:
+second round trip, and gives it back in a separate task. We send single statements that leave nothing behind, and for a
+single enqueue all this would cost about as much as the enqueue. Rules:
 
 1. A connection is lent to one statement at a time, and comes back once: whole (`give`), or given up (`drop`).
-2. One that is dropped keeps its place until the server has confirmed that its statement has ended, for two seconds
-   at most. Those that the server did not confirm are counted for a minute, and more than two for each place are not
-   left behind.
-3. One that was refused a write may lead to a server that is not the primary any more: all that are older than a
-   few seconds are replaced. A new one that is refused too shows that the server itself is read-only: it is kept.
-4. Tenants take turns: the statements of one stand in line behind each other, and before nobody else's. One of the
-   connections is for the others.
+2. A dropped connection keeps its place until the server has confirmed that its statement has ended, for two seconds at
+   most. Statements that the server did not confirm are counted for a minute. There may be at most two of them for each
+   place.
+3. A connection on which a write was refused may lead to a server that is not the primary any more: all connections that
+   are older than a few seconds are replaced. If a new one is refused too, the server itself is read-only: it is kept.
+4. Tenants take turns: the statements of one tenant wait only for each other. One of the connections is for the others.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from holdfast.store.servers import CONNECT_SECONDS, open_connection, retire
 
 __all__ = ["Connections"]
 
-#: How long a connection is kept that nobody needs, and how long one is waited for.
+#: How long an unused connection is kept, and how long to wait for one.
 KEPT_SECONDS = 300.0
 WAIT_SECONDS = 30.0
-#: How long an adopted one waits for its first statement.
+#: How long an adopted connection waits for its first statement.
 _ADOPTED_SECONDS = 5.0
 #: How old a connection must be for its server to be in doubt when it refuses a write.
 DOUBT_SECONDS = 5.0
-#: How long an abandoned statement may go on in the server without being counted any more.
+#: How long an abandoned statement that may still run in the server is counted.
 _GHOST_SECONDS = 60.0
-#: How long a server that does not answer is waited for when nothing is under way any more.
+#: How long to wait for a server that does not answer when nothing is under way any more.
 _HANG_UP_SECONDS = 1.0
 
 
@@ -61,9 +60,9 @@ class Connections:
         self._arguments, self._size = arguments, size
         self._grow_after, self._kept_seconds = grow_after, kept_seconds
         self._idle: list[tuple[asyncpg.Connection, float]] = []
-        #: Which are lent, and in whose name.
+        #: The connections that are lent, and to which party.
         self._lent: dict[asyncpg.Connection, str] = {}
-        #: When each was made, and before when it must have been made to be in doubt.
+        #: When each was made; those made before `_doubted` are in doubt.
         self._made: dict[asyncpg.Connection, float] = {}
         self._doubted = float("-inf")
         self.confirmation = Confirmation()
@@ -76,9 +75,9 @@ class Connections:
         self._all_back = asyncio.Event()
 
     async def take(self, seconds: float | None = None) -> asyncpg.Connection:
-        """A connection to be given back; a new one if there may be one more, else whichever is given back first.
+        """Lend a connection: a new one if there may be one more, otherwise the first one that is given back.
 
-        DatabaseUnavailable if there is none in time: that many statements are under way, or connecting fails.
+        Raises DatabaseUnavailable if there is none in time: too many statements are under way, or connecting fails.
         """
         end: float | None = None
         patient = self._grow_after > 0
@@ -120,13 +119,13 @@ class Connections:
         raise NotOpen("the app was closed")
 
     def adopt(self, conn: asyncpg.Connection) -> None:
-        """Take over one that was opened with the same arguments: for the first statement, if that comes soon."""
+        """Take over a connection with the same arguments, for the first statement if that comes soon."""
         self._enter(conn)
         self._idle.append((conn, time.monotonic() - self._kept_seconds + _ADOPTED_SECONDS))
         self._timer = asyncio.get_running_loop().call_later(_ADOPTED_SECONDS, self._trim)
 
     def give(self, conn: asyncpg.Connection) -> None:
-        """It is not needed any more. One that is broken is forgotten, and one that was dropped is gone already."""
+        """Return a connection. A broken one is forgotten; for a dropped one this does nothing."""
         if conn not in self._lent:
             return
         del self._lent[conn]
@@ -141,7 +140,7 @@ class Connections:
                 self._timer = asyncio.get_running_loop().call_later(self._kept_seconds, self._trim)
 
     def drop(self, conn: asyncpg.Connection) -> None:
-        """Its statement was given up, or nobody knows what state it is in: it is ended, in the server too."""
+        """End a connection, in the server too: its statement was given up, or its state is unknown."""
         del self._lent[conn]
         del self._made[conn]
         if self._closed or conn.is_closed():
@@ -153,9 +152,9 @@ class Connections:
         task.add_done_callback(self._retired)
 
     def doubt(self, conn: asyncpg.Connection) -> bool:
-        """It was refused a write: unless it is new, it may lead to a server that is not the primary any more.
+        """Doubt a connection on which a write was refused: unless it is new, its server may no longer be the primary.
 
-        Whether others are made instead, so that another try makes sense.
+        Returns whether others are made instead, so that another try makes sense.
         """
         now = time.monotonic()
         if now - self._made[conn] < DOUBT_SECONDS:
@@ -166,7 +165,7 @@ class Connections:
         return True
 
     async def close(self, patience: float) -> None:
-        """End all connections; those that are lent are waited for, for so many seconds, and then cut."""
+        """End all connections; those that are lent are waited for, for `patience` seconds, and then cut."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -206,7 +205,7 @@ class Connections:
         return conn
 
     def _enter(self, conn: asyncpg.Connection) -> None:
-        """One more connection: from now on, its age is known, and whether its commits were confirmed."""
+        """Register a new connection: its age, and a listener for unconfirmed commits."""
         self.confirmation.listen(conn)
         self._made[conn] = time.monotonic()
 
@@ -219,7 +218,7 @@ class Connections:
         self._leave_place()
 
     def _refuse_more_ghosts(self) -> None:
-        """Whoever sends statements and gives them up must not fill the server with them."""
+        """Refuse to connect if too many abandoned statements may still run: they must not fill the server."""
         while self._ghosts and self._ghosts[0] < time.monotonic() - _GHOST_SECONDS:
             self._ghosts.popleft()
         if len(self._ghosts) >= 2 * self._size:
@@ -227,11 +226,11 @@ class Connections:
             raise DatabaseUnavailable(told, reason="slow")
 
     def _may(self, party: str) -> bool:
-        """Whether there may be one more in this name."""
+        """Whether a party may have one more connection."""
         return not party or sum(one == party for one in self._lent.values()) < max(1, self._size - 1)
 
     async def _turn(self, party: str) -> asyncpg.Connection | None:
-        """Wait for what is given back: a connection, or the right to look again."""
+        """Wait until something is given back: a connection, or (None) the right to look again."""
         waiting = self._waiting.join(party)
         try:
             return await waiting
@@ -245,14 +244,14 @@ class Connections:
             raise
 
     def _leave_place(self) -> None:
-        """There may be one connection more."""
+        """Free a place: there may be one connection more."""
         if not self._closed:
             self._hand_on(None)
         elif not self._lent:
             self._all_back.set()
 
     def _hand_on(self, conn: asyncpg.Connection | None) -> bool:
-        """Give it to whose turn it is; False if nobody waits."""
+        """Pass it to the party whose turn it is; False if nobody waits."""
         turn = self._waiting.next(self._may)
         if turn is None:
             return False
@@ -263,7 +262,7 @@ class Connections:
         return True
 
     def _trim(self) -> None:
-        """End what nobody has needed for long."""
+        """End connections that nobody has needed for long."""
         self._timer = None
         oldest = time.monotonic() - self._kept_seconds
         for conn, since in self._idle:

@@ -1,8 +1,8 @@
-"""Connections to one database in one role: a few of them, named statements, one place that repeats.
+"""A pool of connections to one database in one role. It runs named statements, and only it repeats them.
 
-Each face of Holdfast connects as its own role (`<schema>_api`, `<schema>_worker`, `<schema>_operator`), so
-that PostgreSQL itself refuses what the face may not do. Through a pooler in transaction mode (a direct URL
-is set as well) nothing is kept per session: there the login itself must be a member of one role only.
+Each face of Holdfast connects as its own role (`<schema>_api`, `<schema>_worker`, `<schema>_operator`), so that
+PostgreSQL itself refuses what the face may not do. Through a pooler in transaction mode (a direct URL is set as well)
+nothing is kept per session: there the login itself must be a member of only one role.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, never
 from holdfast.store.servers import open_connection, retire
 from holdfast.store.statements import migrations, queries
 
-__all__ = ["READS", "Database", "Pause", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
+__all__ = ["READS", "Backoff", "Database", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
 
-#: How long a statement may take where nothing else is said, and how long one waits for a lock in the server.
+#: The default time limit of a statement, and the longest wait for a lock in the server.
 STATEMENT_SECONDS = 30.0
 _LOCK_SECONDS = 10.0
 _REPEATS = 5
-#: What only looks, and so can be asked again when the connection was cut.
+#: Statements that only read, and so can be repeated when the connection was cut.
 READS = frozenset({
     "accepted_payloads", "answered_key", "attempts_page", "backlog", "claim_mark", "current_step", "drain_state",
     "ended_attempts", "events_page", "explain", "find_events_token", "find_key", "get_jobs", "issue_events_token",
@@ -42,7 +42,7 @@ READS = frozenset({
 _CLOSE_SECONDS = 5.0
 _CHECK_SECONDS = 30.0
 
-#: How the server learns that this end is gone: a statement that runs for nobody ends, and so does a silent session.
+#: How the server learns that this client is gone: abandoned statements end, and so do silent sessions.
 _LINE_SETTINGS = {
     "client_connection_check_interval": "2s",
     "tcp_keepalives_idle": "10",
@@ -53,7 +53,7 @@ _LINE_SETTINGS = {
 
 
 class Session(Protocol):
-    """Whatever runs named statements: our own pool, or a caller's connection (holdfast.store.foreign)."""
+    """Runs named statements: our own pool, or a caller's connection (holdfast.store.foreign)."""
 
     @property
     def schema(self) -> str:
@@ -62,7 +62,7 @@ class Session(Protocol):
 
     @property
     def inside_transaction(self) -> bool:
-        """Whether what is done here commits later, with what others do."""
+        """Whether statements here are committed later, in a transaction of the caller."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class Session(Protocol):
         ...
 
 
-class Pause:
+class Backoff:
     """Jittered, growing pauses between attempts to reach the database again."""
 
     def __init__(self, first: float = 0.05, longest: float = 2.0) -> None:
@@ -83,17 +83,17 @@ class Pause:
         self._cut = False
 
     def seconds(self) -> float:
-        """How long to wait now; the next one is longer."""
+        """How long to wait now; the next pause is longer."""
         current, self._next = self._next, min(self._longest, self._next * 2)
         return current * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
 
     def after_cut(self) -> float:
-        """How long to wait after a connection was cut: not at all the first time, for a new one may be had at once."""
+        """How long to wait after a connection was cut: the first time not at all, since a new one may be available."""
         cut, self._cut = self._cut, True
         return self.seconds() if cut else 0.0
 
     def reset(self) -> None:
-        """The database answered."""
+        """Note that the database answered."""
         self._next, self._cut = self._first, False
 
 
@@ -106,7 +106,7 @@ async def connect(
     seconds: float | None = None,
     lock_seconds: float | None = None,
 ) -> asyncpg.Connection:
-    """One connection outside any pool, past the pooler if there is one and `direct` is asked for."""
+    """Open a single connection outside any pool; with `direct`, past the pooler if there is one."""
     arguments = connection_arguments(
         config, role=role, name=name, direct=direct, seconds=seconds, lock_seconds=lock_seconds
     )
@@ -114,7 +114,7 @@ async def connect(
 
 
 class _WrongServer(Exception):
-    """A write was refused on a connection that is replaced: nothing was done, and a new one may lead elsewhere."""
+    """A write was refused on a connection that is being replaced. Nothing was done; a new one may lead elsewhere."""
 
     def __init__(self, refusal: BaseException) -> None:
         super().__init__(str(refusal))
@@ -127,7 +127,7 @@ class Database:
     inside_transaction = False
 
     def __init__(self, config: Config, *, role: str | None, size: int = 4, seconds: float = STATEMENT_SECONDS) -> None:
-        """`seconds` is how long a statement may take, the wait for a connection included, unless it says otherwise."""
+        """`seconds` is the default time limit of a statement, including the wait for a connection."""
         self.config = config
         self.role = role
         self._size, self._seconds = size, seconds
@@ -135,7 +135,7 @@ class Database:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sql = queries(config.schema)
         self.disk = DiskWatch(config)
-        #: Told of every statement: its name, how long it took, and the code of the error, if there was one.
+        #: Called for every statement: its name, its duration, and the code of the error, if there was one.
         self.observe: Callable[[str, float, str | None], None] | None = None
 
     @property
@@ -144,7 +144,7 @@ class Database:
         return self.config.schema
 
     def open_later(self) -> None:
-        """Connect when there is something to do. Another pool in this role has looked at the schema."""
+        """Connect when it is needed. Another pool in this role has checked the schema."""
         self._loop = asyncio.get_running_loop()
         self.disk.judge(forgets=False)
         self._connections = Connections(self._arguments(), self._size)
@@ -153,11 +153,11 @@ class Database:
         """Connect, and refuse to work with a schema that is missing or older than this release."""
         self._loop = asyncio.get_running_loop()
         arguments = self._arguments()
-        # Whether the role may be taken is better known now than at the first statement.
+        # Whether the role can be assumed should be known now, not only at the first statement.
         try:
             conn = await open_connection(arguments)
         except HoldfastError:
-            await check_schema(self.config)  # where the schema is missing, so are its roles: that is what to say
+            await check_schema(self.config)  # if the schema is missing, so are its roles: report that instead
             raise
         await _check(conn, self.config)
         self.disk.judge(forgets=False)
@@ -169,7 +169,7 @@ class Database:
         return connection_arguments(self.config, role=self.role, name=name, direct=False, seconds=self._seconds)
 
     async def close(self) -> None:
-        """Give all connections back; those still in use are cut after a moment."""
+        """Close all connections; those still in use are cut after a moment."""
         connections, self._connections = self._connections, None
         if connections is not None:
             await connections.close(_CLOSE_SECONDS)
@@ -191,9 +191,9 @@ class Database:
         return await self._run("fetchrow", statement, arguments, seconds)  # type: ignore[no-any-return]
 
     async def _run(self, method: str, statement: str, arguments: Sequence[Any], seconds: float | None) -> Any:
-        """Run one statement; deadlocks and serialisation failures are repeated here and nowhere else.
+        """Run one statement. Deadlocks and serialization failures are repeated here and nowhere else.
 
-        One limit holds for all of it: the wait for a connection, connecting, the statement and its repeats.
+        One time limit covers everything: the wait for a connection, connecting, the statement and its repeats.
         """
         connections = self._connections
         if connections is None:
@@ -213,7 +213,7 @@ class Database:
                 await asyncio.sleep(random.uniform(0, 0.02 * 2**repeat))  # noqa: S311 - jitter is no secret
             except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
                 told = translated(fault)
-                # Where idle connections are cut, the next one may be cut as well.
+                # If idle connections are being cut, the next one may be cut as well.
                 harmless = never_sent(fault) or (statement in READS and getattr(told, "reason", None) == "cut")
                 if not harmless or repeat == _REPEATS - 1:
                     raise told from fault
@@ -274,7 +274,7 @@ async def check_schema(config: Config) -> None:
 
 
 async def _check(conn: asyncpg.Connection, config: Config) -> None:
-    """The same on a connection, which is ended if anything is wrong."""
+    """Check the schema on a connection, which is ended if anything is wrong."""
     sql = queries(config.schema)
     try:
         if not await conn.fetchval(sql["has_steps"], config.schema, timeout=_CHECK_SECONDS):
@@ -290,7 +290,7 @@ async def _check(conn: asyncpg.Connection, config: Config) -> None:
 
 
 async def refuse_testing_schema(conn: asyncpg.Connection, config: Config) -> None:
-    """Raise SchemaError where real work would go into a schema that tests empty and whose time they move."""
+    """Raise SchemaError if real work would go into a schema that tests empty and whose time they move."""
     sql = queries(config.schema)["testing_clock"]
     if not config.is_of_a_test and await conn.fetchval(sql, config.schema, timeout=_CHECK_SECONDS):
         raise SchemaError(
@@ -313,10 +313,10 @@ def connection_arguments(
     seconds: float | None = None,
     lock_seconds: float | None = None,
 ) -> dict[str, Any]:
-    """How to connect. Behind a pooler neither prepared statements nor session parameters survive.
+    """The arguments for a connection. Behind a pooler neither prepared statements nor session parameters survive.
 
-    `seconds` is how long a statement of this connection is waited for, unless it brings its own limit; then the
-    server ends it too. It covers what the driver itself sends: nobody waits for ever for an answer to LISTEN.
+    `seconds` is the default time limit of the connection's statements; the server ends them too. It also covers
+    statements that the driver itself sends, such as LISTEN.
     """
     if config.database_url is None:
         raise DatabaseUnavailable("no database URL: set HOLDFAST_DATABASE_URL, or open an app, which starts one")
@@ -324,9 +324,9 @@ def connection_arguments(
     settings = {
         "application_name": name,
         "jit": "off",
-        # What a server says of a commit that no standby confirmed is a warning.
+        # The server reports a commit that no standby confirmed by a warning.
         "client_min_messages": "warning",
-        # A snapshot kept for the whole transaction would make renewals, claims and settlements fail each other.
+        # A snapshot for the whole transaction would make renewals, claims and settlements fail each other.
         "default_transaction_isolation": "read committed",
         **_LINE_SETTINGS,
     }

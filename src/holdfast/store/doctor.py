@@ -1,4 +1,4 @@
-"""What `doctor` reads: the server and the schema as they are, over one connection that expects nothing."""
+"""What `doctor` reads: the state of the server and the schema, over one connection that assumes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Examination", "examination"]
 
 @asynccontextmanager
 async def examination(config: Config, *, role: str | None = None) -> AsyncIterator[Examination]:
-    """A connection to look around with; `role` as in `Database`."""
+    """A connection for examinations; `role` as in `Database`."""
     conn = await connect(config, role=role, name="holdfast doctor", direct=role is not None)
     try:
         yield Examination(conn, config)
@@ -44,7 +44,7 @@ class Examination:
         return found | {"skew": (before + time.time()) / 2 - found["clock"].timestamp()}
 
     async def overruled(self) -> list[dict[str, Any]]:
-        """What makes commits less durable than Holdfast takes them: name, value, origin."""
+        """Settings that make commits less durable than Holdfast expects: name, value, origin."""
         return await self._rows("overruled_settings")
 
     async def log(self) -> list[str]:
@@ -52,12 +52,12 @@ class Examination:
         return [row["setting"] for row in await self._rows("doctor_log")]
 
     async def collation(self) -> dict[str, Any]:
-        """The version of the collation in which indexes were built, and that of the server now."""
+        """The version of the collation with which indexes were built, and that of the server now."""
         (found,) = await self._rows("doctor_collation")
         return found
 
     async def guards(self) -> list[str]:
-        """Triggers of the engine that are off or missing."""
+        """Triggers of the engine that are disabled or missing."""
         return [row["fault"] for row in await self._rows("doctor_guards", self._config.schema)]
 
     async def roles(self) -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ class Examination:
         return await self._rows("roles", [f"{self._config.schema}_{role}" for role in ROLES])
 
     async def rights(self) -> tuple[str, ...]:
-        """What the engine's roles lack, in words."""
+        """Rights that the engine's roles lack, in words."""
         try:
             return await missing_rights(self._conn, self._config)
         except (*CONNECTION_FAULTS, asyncpg.PostgresError) as fault:
@@ -77,37 +77,37 @@ class Examination:
         return found
 
     async def old_snapshots(self, seconds: float) -> list[dict[str, Any]]:
-        """What has kept dead rows from being vacuumed for longer than this."""
+        """Sessions and transactions that have kept dead rows from being vacuumed for longer than this."""
         return await self._rows("doctor_old_snapshots", seconds)
 
     async def dead_rows(self) -> list[dict[str, Any]]:
-        """Live and dead rows of the tables that move."""
+        """Live and dead rows of the busy tables."""
         return await self._rows("doctor_dead_rows", self._config.schema)
 
     async def work(self, silent_seconds: float) -> dict[str, Any]:
-        """Ready jobs, live workers, whether maintenance is led, and what is overdue."""
+        """Ready jobs, live workers, whether maintenance has a leader, and what is overdue."""
         (found,) = await self._rows("doctor_work", silent_seconds)
         return found
 
     async def unhandled(self, silent_seconds: float) -> list[dict[str, Any]]:
-        """Types and queues with ready jobs that no live worker takes."""
+        """Types and queues with ready jobs that no live worker serves."""
         return await self._rows("doctor_unhandled", silent_seconds)
 
     async def blocked(self, most_targets: int) -> list[dict[str, Any]]:
-        """Some of the blocked targets among so many, each with the `count` of them all."""
+        """Some of the blocked targets among the first `most_targets`, each with the `count` of all of them."""
         return await self._rows("doctor_blocked", most_targets)
 
     async def repairs(self) -> list[dict[str, Any]]:
-        """What was mended."""
+        """Repairs so far, by kind."""
         return await self._rows("doctor_repairs")
 
     async def testing_clock(self) -> bool:
-        """Whether the testing kit made this schema."""
+        """Whether the testing kit created this schema."""
         (found,) = await self._rows("testing_clock", self._config.schema)
         return bool(found["present"])
 
     async def notify_seconds(self, patience: float) -> float | None:
-        """How long a notification to ourselves takes; None if it does not come."""
+        """How long a notification to this process takes; None if it does not arrive."""
         heard = asyncio.Event()
         channel = f"{self._config.schema}.doctor"
         try:

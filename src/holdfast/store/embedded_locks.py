@@ -1,4 +1,4 @@
-"""The lock files of the embedded server: flocks, which the kernel drops with the last process that holds them.
+"""The lock files of the embedded server: flocks, which the kernel releases with the last process that holds them.
 
 The keeper imports this module too, outside its package and without site-packages: standard library only.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open or create a private file, never through a link; what root makes belongs to the folder's owner."""
+    """Open or create a private file, never through a link; files that root creates belong to the folder's owner."""
     fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if os.geteuid() == 0:
         owner = path.parent.stat()

@@ -1,8 +1,8 @@
-"""The embedded server's login: its name must never be the engine's schema's.
+"""The embedded server's login: its name must never equal the name of the engine's schema.
 
-PostgreSQL looks for tables in the schema named like the login first, and makes new ones there. New data folders
-have the login `postgres`, and what users make lands in `public`. The first ones had `holdfast`, like the engine's
-schema: they keep it, because programs may have its URL, and get a search_path without that schema.
+PostgreSQL first looks for tables in the schema that is named like the login, and creates new ones there. New data
+folders have the login `postgres`, so users' tables are created in `public`. The first ones had `holdfast`, like the
+engine's schema: they keep it, because programs may have its URL, and get a search_path without that schema.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 def is_mended(data: Path) -> bool:
-    """Whether the data folder was made with, or was given, a login that makes no trouble."""
+    """Whether the data folder was created with a safe login, or was repaired."""
     return (data / LOGIN_FILE).exists()
 
 
 def record(data: Path, login: str) -> None:
-    """Leave the login's name in its data folder."""
+    """Store the login's name in its data folder."""
     with os.fdopen(open_file(data / LOGIN_FILE, os.O_WRONLY | os.O_TRUNC), "w") as file:
         file.write(login)
         file.flush()
@@ -34,7 +34,7 @@ def record(data: Path, login: str) -> None:
 
 
 def mend(folder: Path, binaries: Path, postmaster: Postmaster) -> None:
-    """Let the tables of users land in `public` from now on; tries again at the next start if it cannot."""
+    """Let users' tables be created in `public` from now on; if that fails, it is tried again at the next start."""
     login = login_of(folder / "data")
     try:
         databases = run_script("databases", folder, binaries, postmaster).splitlines()

@@ -1,11 +1,11 @@
-"""Find, question and end the processes of an embedded server.
+"""Finds, asks and ends the processes of an embedded server.
 
-Whether a server lives is told by `server.lock`, which the postmaster and all of its children inherit: the
-process id in `postmaster.pid` means nothing in another container or process namespace. Three cases follow:
+`server.lock`, which the postmaster and all of its children inherit, says whether a server lives: the process id in
+`postmaster.pid` means nothing in another container or process namespace. There are three cases:
 
-1. The process is seen, under its own number or (in a nested namespace) under another: it can be signalled.
-2. It is not seen, but the lock is held and the socket answers: the server can be used, and not stopped.
-3. It is not seen and does not answer: what holds the lock are backends that a killed postmaster left.
+1. The process is visible, under its own id or (in a nested namespace) under another: it can be signalled.
+2. It is not visible, but the lock is held and the socket answers: the server can be used, but not stopped.
+3. It is not visible and does not answer: the lock is held by backends that a killed postmaster left.
 
 The keeper imports this module too, outside its package and without site-packages: standard library only.
 """
@@ -32,7 +32,7 @@ KNOWS_PROCESSES = Path("/proc/self/cwd").exists()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postmaster:
-    """A server, as its `postmaster.pid` describes it; `pid` is None where the process is not seen from here."""
+    """A server, as its `postmaster.pid` describes it; `pid` is None if the process is not visible from here."""
 
     pid: int | None
     port: int
@@ -42,7 +42,7 @@ class Postmaster:
 
 
 def find_postmaster(data: Path) -> Postmaster | None:
-    """The live server of a data folder; where its process is not seen, ask it whether it `answers`."""
+    """The live server of a data folder. If its process is not visible, the caller checks whether it `answers`."""
     postmaster = read_postmaster(data)
     if postmaster is None or postmaster.pid is None:
         return None
@@ -57,7 +57,7 @@ def find_postmaster(data: Path) -> Postmaster | None:
 
 
 def read_postmaster(data: Path) -> Postmaster | None:
-    """What `postmaster.pid` says, whether or not that server still lives."""
+    """The content of `postmaster.pid`, whether or not that server still lives."""
     try:
         lines = os.fsdecode((data / "postmaster.pid").read_bytes()).split("\n")
         lines += [""] * (8 - len(lines))
@@ -73,7 +73,7 @@ def read_postmaster(data: Path) -> Postmaster | None:
 
 
 def works_in(pid: int, data: Path | os.stat_result) -> bool:
-    """Whether a process lives and, where the system can tell, has the data folder as its working folder."""
+    """Whether a process lives and, if the system can tell, has the data folder as its working folder."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
@@ -90,7 +90,7 @@ def works_in(pid: int, data: Path | os.stat_result) -> bool:
 
 
 def holds_file(pid: int, path: Path) -> bool:
-    """Whether a process has a file open; where the system cannot tell, whether it lives."""
+    """Whether a process has a file open; if the system cannot tell, whether it lives."""
     if not KNOWS_PROCESSES:
         return works_in(pid, path)
     with contextlib.suppress(OSError):
@@ -102,14 +102,14 @@ def holds_file(pid: int, path: Path) -> bool:
 
 
 def find_holder(number: int, path: Path) -> int | None:
-    """The process that calls itself `number` and has a file open, under the number it has here."""
+    """The process that has the id `number` in its own namespace and has a file open; returns its id here."""
     if holds_file(number, path) and _own_number(number) == number:
         return number
     return next((pid for pid in _processes() if _own_number(pid) == number and holds_file(pid, path)), None)
 
 
 def server_processes(data: Path) -> Iterator[int]:
-    """The processes of PostgreSQL that work in a data folder, as far as they are seen from here."""
+    """The processes of PostgreSQL that work in a data folder, as far as they are visible from here."""
     for pid in _processes():
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/exe").readlink().name.startswith("postgres") and works_in(pid, data):
@@ -117,7 +117,7 @@ def server_processes(data: Path) -> Iterator[int]:
 
 
 def end_process(pid: int, alive: Callable[[], bool], steps: Sequence[tuple[signal.Signals, float]]) -> None:
-    """Send ever harder signals, each with its seconds to take effect, until the process is gone."""
+    """Send increasingly forceful signals, each with its seconds to take effect, until the process is gone."""
     for step, seconds in steps:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, step)
@@ -131,7 +131,7 @@ def end_process(pid: int, alive: Callable[[], bool], steps: Sequence[tuple[signa
 
 
 def answers(postmaster: Postmaster) -> bool:
-    """Whether the server takes connections: it asks for the password, or refuses for a reason of its own."""
+    """Whether the server accepts connections: it asks for the password, or refuses for another reason."""
     parameters = b"user\0holdfast\0database\0holdfast\0\0"
     version_3 = (196608).to_bytes(4, "big")
     with socket.socket(socket.AF_UNIX) as connection:
@@ -150,7 +150,7 @@ def _processes() -> Iterator[int]:
 
 
 def _own_number(pid: int) -> int | None:
-    """The number by which a process knows itself, in the namespace where it runs."""
+    """The process id in the namespace in which the process runs."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

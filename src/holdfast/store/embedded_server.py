@@ -1,8 +1,8 @@
-"""The keeper's hands: start, adopt and stop the postmaster of one data folder.
+"""Starts, adopts and stops the postmaster of one data folder, for the keeper.
 
 Two servers on one data folder would destroy it, so `server.lock` must be held to start one. The postmaster
-inherits the locked descriptor, and all of its children do: the kernel drops the lock when the last of them is
-gone, whoever was killed before, and in whichever container they run. The keeper keeps no copy of it.
+inherits the locked descriptor, and so do all of its children: the kernel releases the lock when the last of them is
+gone, whichever was killed before, and in whichever container they run. The keeper keeps no copy of it.
 
 The keeper imports this module outside its package and without site-packages: standard library only.
 """
@@ -33,11 +33,11 @@ from .embedded_postmaster import (
     works_in,
 )
 
-#: How long the remains of a server, or a server that is not seen from here, may keep the lock.
+#: How long the remains of a server, or a server that is not visible from here, may keep the lock.
 PATIENCE_SECONDS = 5.0
 
 
-class Server:
+class EmbeddedServer:
     """The postmaster of one data folder: a child of this keeper, or one that an earlier keeper left."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Server:
                 return
             postmaster = find_postmaster(self._data)
             if postmaster is not None and postmaster.pid is not None:
-                # A server of an earlier release holds no lock: it is held for it.
+                # A server of an earlier release does not hold the lock, so the keeper holds it instead.
                 self._adopt(postmaster)
                 self._lock_for_another, lock = lock, None
                 return
@@ -109,12 +109,12 @@ class Server:
         return self._pid is not None and works_in(self._pid, self._working_folder or self._data)
 
     def came_up(self) -> bool:
-        """Whether this server, dead or alive, left word that it had been ready."""
+        """Whether this server, dead or alive, has recorded that it was ready."""
         postmaster = self._word()
         return postmaster is not None and postmaster.status in ("ready", "stopping")
 
     def ready(self) -> Postmaster | None:
-        """The server, when it is there to be asked."""
+        """The server, if it is ready to be asked."""
         postmaster = self._word() if self.alive() else None
         return postmaster if postmaster is not None and postmaster.status == "ready" else None
 
@@ -131,21 +131,21 @@ class Server:
         return True
 
     def _word(self) -> Postmaster | None:
-        """What `postmaster.pid` says, if it speaks of this server."""
+        """The content of `postmaster.pid`, if it is about this server."""
         postmaster = read_postmaster(self._data)
         if self._child is not None:
             return postmaster if postmaster is not None and postmaster.pid == self._pid else None
         return postmaster if self._pid is not None or self._is_elsewhere else None
 
     def _take(self, lock: int) -> bool:
-        """Take the server's lock; False when a server has it, which is adopted, or something else for too long."""
+        """Take the server's lock; False if a server has it, which is adopted, or something else for too long."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not wait_for_lock(lock, fcntl.LOCK_EX, seconds=0.05):
             postmaster = find_postmaster(self._data)
             if postmaster is not None and (postmaster.pid is not None or answers(postmaster)):
                 self._adopt(postmaster)
                 return False
-            # Without a `postmaster.pid` it may be a server that has only just begun.
+            # Without a `postmaster.pid` it may be a server that has only just started.
             if postmaster is not None:
                 self._end_orphans()
             if time.monotonic() > deadline:
@@ -160,11 +160,11 @@ class Server:
         self._say(f"adopts the server {where}")
 
     def _clear_remains(self) -> None:
-        """Remove what a killed server left and PostgreSQL would stumble over, where the system can tell."""
+        """Remove files of a killed server that would confuse PostgreSQL, if the system can tell."""
         if not KNOWS_PROCESSES:
             return
         self._end_orphans()
-        # PostgreSQL takes any process with the old id for its server: a zombie, or a stranger after a reboot.
+        # PostgreSQL takes any process with the old id for its server: a zombie, or another process after a reboot.
         for remains in (self._data / "postmaster.pid", *self._sockets.glob(".s.PGSQL.*")):
             remains.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Who is connected to the embedded server, whichever way they got its URL: asked with psql, by the keeper.
+"""Finds out, with psql, who is connected to the embedded server, however they got its URL. The keeper asks this.
 
 The keeper imports this module too, outside its package and without site-packages: standard library only.
 """
@@ -16,7 +16,7 @@ from .embedded_postmaster import Postmaster
 PATIENCE_SECONDS = 5.0
 #: The file with the login's name is inside the data folder, because the two belong together.
 LOGIN_FILE = "holdfast_login"
-#: The login of data folders that were made before there was such a file.
+#: The login of data folders that were created before there was such a file.
 FIRST_LOGIN = "holdfast"
 SCRIPTS = Path(__file__).parents[1] / "sql" / "embedded"
 
@@ -27,14 +27,14 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What the server is used for: what is open now, and how many sessions there were so far."""
+    """How the server is used: what is open now, and how many sessions there were so far."""
 
     open: int
     sessions: int
 
 
 def login_of(data: Path) -> str:
-    """The name of the superuser for whom the data folder was made."""
+    """The name of the superuser with which the data folder was created."""
     try:
         return (data / LOGIN_FILE).read_text().strip() or FIRST_LOGIN
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def login_of(data: Path) -> str:
 
 
 def look_at_use(folder: Path, binaries: Path, postmaster: Postmaster) -> Use:
-    """Connections and prepared transactions, without our own."""
+    """Count connections and prepared transactions, without our own."""
     try:
         words = run_script("use", folder, binaries, postmaster).split()
     except NoAnswerError as refusal:
@@ -61,7 +61,7 @@ def run_script(
     database: str = "postgres",
     variables: Mapping[str, str] | None = None,
 ) -> str:
-    """Run a file of `sql/embedded` with psql: what it printed."""
+    """Run a file of `sql/embedded` with psql. Returns its output."""
     command = [str(binaries / "psql"), "-XAtq", "--field-separator= ", "--set=ON_ERROR_STOP=1"]
     command += [f"--set={name}={value}" for name, value in (variables or {}).items()]
     try:

@@ -1,4 +1,4 @@
-"""SQLSTATEs and the driver's errors become Holdfast's, here and nowhere else."""
+"""Translates SQLSTATEs and the driver's errors to Holdfast's; this happens nowhere else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.errors import (
 
 __all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "never_sent", "told_by_sqlstate", "translated"]
 
-#: A deadlock or a serialisation failure: nothing was done, the statement may be repeated.
+#: A deadlock or a serialization failure: nothing was done, and the statement may be repeated.
 REPEATABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 CONNECTION_FAULTS = (
@@ -40,17 +40,17 @@ CONNECTION_FAULTS = (
     asyncpg.InternalClientError,
 )
 
-#: What the server answers on a connection that goes on: it need not be replaced.
+#: Errors after which the connection still works and need not be replaced.
 ANSWERED = (asyncpg.QueryCanceledError, asyncpg.ReadOnlySQLTransactionError)
 
-#: What the driver says where a connection has gone, of its own state.
+#: Messages of the driver about its own state when a connection has gone.
 _DRIVERS_OWN = re.compile(
     "another operation|cannot switch to state|unknown protocol state|released back to the pool|connection is closed"
 )
-#: What it says before it has sent anything.
+#: Messages of the driver before it has sent anything.
 _UNSENT = ("cannot switch to state", "connection is closed")
 
-#: What the engine calls the rules that have errors of their own (`sizes.sql`, `streams.sql`, `closing.sql`).
+#: The engine's rules that have their own errors (`sizes.sql`, `streams.sql`, `closing.sql`), by constraint name.
 _RULES: dict[str | None, type[HoldfastError]] = {
     "payload": InvalidPayload,
     "payload_max_bytes": PayloadTooLarge,
@@ -90,9 +90,9 @@ def translated(fault: BaseException) -> HoldfastError:
 
 
 def told_by_sqlstate(fault: BaseException) -> HoldfastError | None:
-    """The error for a fault that reached us through another driver; None if that driver tells it best.
+    """The error for a fault from another driver; None if that driver's own error is the better one.
 
-    Lost connections, deadlocks and serialisation failures are for the caller, whose transaction it is.
+    Lost connections, deadlocks and serialization failures are for the caller, who owns the transaction.
     """
     told = _told(_sqlstate(fault), str(getattr(fault, "orig", fault)), _constraint(fault))
     if told is None or isinstance(told, DatabaseUnavailable):
@@ -101,9 +101,9 @@ def told_by_sqlstate(fault: BaseException) -> HoldfastError | None:
 
 
 def _cause(fault: BaseException) -> str:
-    """What the server said before it cut the connection, if it said anything.
+    """What the server said before it cut the connection, if anything.
 
-    What the driver says of its own state ("cannot switch to state 12", "released back to the pool") helps nobody.
+    The driver's messages about its own state ("cannot switch to state 12", "released back to the pool") do not help.
     """
     cause = fault.__cause__
     if isinstance(cause, asyncpg.PostgresError):
@@ -114,7 +114,7 @@ def _cause(fault: BaseException) -> str:
 
 
 def _sqlstate(fault: BaseException | None) -> str | None:
-    """Drivers name it differently, and what wraps a driver keeps its error."""
+    """The SQLSTATE. Drivers name it differently, and wrappers keep the driver's error."""
     while fault is not None:
         state = getattr(fault, "sqlstate", None) or getattr(fault, "pgcode", None)
         if isinstance(state, str):
@@ -124,7 +124,7 @@ def _sqlstate(fault: BaseException | None) -> str | None:
 
 
 def _constraint(fault: BaseException | None) -> str | None:
-    """The name by which the engine tells apart errors of one SQLSTATE, as the driver has it."""
+    """The constraint name, by which the engine distinguishes errors with the same SQLSTATE."""
     while fault is not None:
         name = getattr(fault, "constraint_name", None) or getattr(getattr(fault, "diag", None), "constraint_name", None)
         if isinstance(name, str):

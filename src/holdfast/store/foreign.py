@@ -1,13 +1,13 @@
 """Statements on a connection that belongs to the caller, inside the caller's own transaction.
 
-What is done this way happens if and only if that transaction commits. Rules:
+These statements take effect if and only if that transaction commits. Rules:
 
-1. The engine's functions are the same, and so are the named statements; only who sends them differs.
-2. A connection that is not in a transaction is refused: what follows would commit by itself, unnoticed.
-3. Blocking connections are used in the calling thread and never wait in the event loop's sense, so that the
-   coroutines here can be run without a loop (`holdfast.lifecycle.portal.immediately`).
-4. Faults of the input and of the schema become Holdfast's errors. All others stay the driver's, because the
-   caller's own code knows what to do about a deadlock or a lost connection.
+1. The engine's functions and the named statements are the same; only the sender differs.
+2. A connection that is not in a transaction is refused: its statements would commit by themselves, unnoticed.
+3. Blocking connections are used in the calling thread and never wait in the event loop's sense, so the coroutines here
+   can be run without a loop (`holdfast.lifecycle.portal.immediately`).
+4. Faults of the input and of the schema become Holdfast's errors. All others stay the driver's, because the caller's
+   own code knows what to do about a deadlock or a lost connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHARED = (
     "the connection given as conn= is used by another task at this moment: a connection does one thing at a time, so "
     "await one call before the next, or give each task a connection of its own"
 )
-#: Connections of asyncio with a statement of ours under way, by identity.
+#: asyncio connections on which one of our statements is under way, by identity.
 _in_use: set[int] = set()
 
 _IDS = {"id", "job_id", "request_id", "parent_id", "retry_of"}
@@ -37,7 +37,7 @@ _IDS = {"id", "job_id", "request_id", "parent_id", "retry_of"}
 class Foreign:
     """Runs named statements on a caller's connection or session."""
 
-    #: Others may wait for what this transaction does, so nothing that a worker needs is locked.
+    #: Others may wait for this transaction, so nothing that a worker needs is locked.
     inside_transaction = True
 
     def __init__(self, conn: Any, schema: str, disk: DiskWatch) -> None:
@@ -72,7 +72,7 @@ class Foreign:
         return [{name: _identified(name, value) for name, value in row.items()} for row in rows]
 
     def _plain(self, argument: Any) -> Any:
-        """Ids travel as text, but for asyncpg: not every other driver knows how to send a UUID, all know text."""
+        """Send ids as text, except with asyncpg: not every other driver can send a UUID, but all can send text."""
         if type(self._conn).__module__.startswith("asyncpg"):
             return argument
         if isinstance(argument, UUID):
@@ -83,12 +83,12 @@ class Foreign:
 
 
 def is_blocking(conn: Any) -> bool:
-    """Whether a connection blocks the thread that uses it; one of asyncio must be awaited."""
+    """Whether a connection blocks the thread that uses it; an asyncio connection must be awaited."""
     return lender_of(conn).blocking
 
 
 class _Text:
-    """A named statement; with `%s`, each parameter stands once and in order, as all our statements have them."""
+    """A named statement. With `%s`, each parameter occurs once and in order, as in all our statements."""
 
     def __init__(self, schema: str, statement: str) -> None:
         self.dollar = queries(schema)[statement]

@@ -1,4 +1,4 @@
-"""What clients do to jobs: record, ask, read."""
+"""What clients do with jobs: record, request, read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Protocol, Unpack
 from uuid import UUID
 
 from asyncpg.pgproto import pgproto
@@ -14,26 +14,27 @@ from asyncpg.pgproto import pgproto
 from holdfast.errors import HoldfastError, PayloadTooLarge
 from holdfast.model.filters import Filters, checked_filters
 from holdfast.model.ids import new_job_id_bytes
-from holdfast.model.job import Attempt, Enqueued, Event, Job, ListedJob
+from holdfast.model.job import Attempt, Enqueued, Job, JobEvent, ListedJob
+from holdfast.model.names import Named
 from holdfast.model.options import Intent
 from holdfast.model.progress import Item
-from holdfast.model.scope import Named
 from holdfast.model.states import State
 from holdfast.store.database import Session
 from holdfast.store.foreign import Foreign
 from holdfast.store.rows import attempt_of, event_of, item_of, job_of, listed_job_of
 
-__all__ = ["JobStore", "Published"]
+__all__ = ["JobStore", "Published", "Recorder", "are_alike", "plain_intent"]
 
 _TENANT_AND_CREATOR = attrgetter("tenant", "created_by")
-#: How many characters of payloads one statement records, more only if they are one payload's.
+_QUEUE = {"queue"}
+#: How many characters of payloads one statement records; a single larger payload is sent alone.
 _CHARACTERS = 4 * 2**20
 #: A payload of more characters is measured before it is sent.
 _LARGE_CHARACTERS = 2**20
 
 
 class Published(NamedTuple):
-    """A shape by which payloads of a type are judged, or that there is none. Whoever has its text is not sent it."""
+    """A shape by which payloads of a type are judged, or none. Its text is missing if the caller has it already."""
 
     type: str
     mode: str
@@ -41,18 +42,40 @@ class Published(NamedTuple):
     shape: str | None
 
 
+class Recorder(Protocol):
+    """Records jobs in place of a store's own statements."""
+
+    async def enqueue(self, intents: Sequence[Intent], /) -> list[Enqueued]:
+        """Record intents, in order."""
+        ...
+
+
 class JobStore:
     """The client's verbs, as statements of the engine."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, *, recorder: Recorder | None = None) -> None:
+        """With a recorder, it records the jobs; all other calls use the session."""
+        self._session, self._recorder = session, recorder
 
     def over(self, conn: Any) -> JobStore:
-        """The same verbs on a caller's connection, inside its transaction."""
+        """The same methods on a caller's connection, inside its transaction."""
         return JobStore(Foreign(conn, self._session.schema, self._session.disk))
 
+    async def enqueue_one(self, intent: Intent) -> Enqueued:
+        """Record one intent."""
+        job_id, job_type, payload, options, tenant, created_by = intent
+        if len(payload) > _LARGE_CHARACTERS or not (not options or options.keys() == _QUEUE):
+            (answer,) = await self.enqueue([intent])
+        else:
+            (answer,) = await self._enqueue_plain(
+                job_type, [payload], [job_id], queue=options.get("queue"), tenant=tenant, created_by=created_by
+            )
+        return answer
+
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
-        """Record intents, in order. A statement records those of one tenant and creator, up to so many bytes."""
+        """Record intents, in order. Each statement records those of one tenant and creator, up to a number of bytes."""
+        if self._recorder is not None:
+            return await self._recorder.enqueue(intents)
         await self._refuse_large((i.type, i.payload) for i in intents)
         answers: list[Enqueued] = []
         for (tenant, created_by), batch in _batches(intents):
@@ -82,7 +105,7 @@ class JobStore:
         return answers
 
     async def enqueue_each(self, intents: Sequence[Intent]) -> list[Enqueued | HoldfastError]:
-        """Record intents, each by itself: what is wrong with one of them is its own answer."""
+        """Record intents, each by itself: an error of one of them is its own answer."""
         answers: list[Enqueued | HoldfastError] = []
         for intent in intents:
             try:
@@ -92,9 +115,8 @@ class JobStore:
         return answers
 
     async def enqueue_alike(self, job_type: str, payloads: list[str], *, queue: str | None) -> list[Enqueued]:
-        """Record jobs of one type that say nothing but, perhaps, a queue; so many bytes in a statement."""
-        # The driver's own UUID, which it would make of any other: less than half the work for a large batch.
-        ids: list[UUID] = [pgproto.UUID(number) for number in new_job_id_bytes(len(payloads))]
+        """Record jobs of one type without options except for the queue; each statement up to a number of bytes."""
+        ids = _new_ids(len(payloads))
         if sum(map(len, payloads)) <= _LARGE_CHARACTERS:
             return await self._enqueue_plain(job_type, payloads, ids, queue=queue)
         await self._refuse_large((job_type, payload) for payload in payloads)
@@ -104,7 +126,7 @@ class JobStore:
         return answers
 
     async def _refuse_large(self, jobs: Iterable[tuple[str, str]]) -> None:
-        """Raise PayloadTooLarge for what the engine would not take, before it is sent. The engine has the last word."""
+        """Raise PayloadTooLarge for payloads that the engine would refuse, before they are sent. The engine decides."""
         large = [(job_type, payload) for job_type, payload in jobs if len(payload) > _LARGE_CHARACTERS]
         if not large:
             return
@@ -124,7 +146,7 @@ class JobStore:
         tenant: str = "default",
         created_by: str | None = None,
     ) -> list[Enqueued]:
-        """The engine tells only of those that were not simply recorded."""
+        """Record plain jobs. The engine returns only those that were not simply recorded."""
         alone = not self._session.inside_transaction
         rows = await self._session.rows("enqueue_plain", job_type, payloads, ids, queue, tenant, created_by, alone)
         answers = list(map(Enqueued, ids, repeat(State.QUEUED), repeat("created")))
@@ -133,44 +155,44 @@ class JobStore:
         return answers
 
     async def accepted_payloads(self, types: Sequence[str], known: Sequence[str]) -> list[Published]:
-        """By which shapes payloads of these types are judged, newest first: a row each, or one that has none."""
+        """The shapes by which payloads of these types are judged, newest first: a row each, or one without a shape."""
         rows = await self._session.rows("accepted_payloads", list(types), list(known))
         return [Published(row["type"], row["mode"], row["digest"], row["shape"]) for row in rows]
 
     async def other_names(self, kind: Named, name: str) -> list[str] | None:
-        """The names that there are instead of one that nobody knows; None if it is known."""
+        """The known names if the given one is unknown; None if it is known."""
         (row,) = await self._session.rows("other_names", kind, name)
         names: list[str] | None = row["names"]
         return names
 
     async def answered_key(self, intent: Intent) -> Enqueued | None:
-        """What is answered to an intent whose idempotency key has a job already."""
+        """The answer to an intent whose idempotency key already has a job."""
         key = intent.options["idempotency_key"]
         for row in await self._session.rows("answered_key", intent.tenant, key, intent.type, intent.payload):
             return _enqueued(row)
         return None
 
     async def request(
-        self, verb: str, job_ids: Sequence[UUID], *, by: str | None, note: str | None, tenant: str | None
+        self, verb: str, job_ids: Sequence[UUID], *, by: str | None, reason: str | None, tenant: str | None
     ) -> list[tuple[UUID, str, UUID | None]]:
-        """Ask for something; (job, outcome, request or new job) each."""
+        """Make a request. Returns (job, outcome, request or new job) for each."""
         statement = "request_later" if self._session.inside_transaction else "request"
-        rows = await self._session.rows(statement, verb, list(job_ids), by, note, tenant)
+        rows = await self._session.rows(statement, verb, list(job_ids), by, reason, tenant)
         return [(row["job_id"], row["outcome"], row["request_id"]) for row in rows]
 
     async def release_held(
         self, job_ids: Sequence[UUID], *, by: str | None, tenant: str | None
     ) -> list[tuple[UUID, str]]:
-        """Release held jobs; (job, outcome) each."""
+        """Release held jobs. Returns (job, outcome) for each."""
         rows = await self._session.rows("release_held", list(job_ids), by, tenant)
         return [(row["job_id"], row["outcome"]) for row in rows]
 
     async def get(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Job]:
-        """The jobs that exist among the given ones, in no order."""
+        """Those of the given jobs that exist, in no order."""
         return [job_of(row) for row in await self._session.rows("get_jobs", list(job_ids), tenant)]
 
     async def listed(self, job_ids: Sequence[UUID]) -> list[ListedJob]:
-        """The jobs that exist among the given ones, without payloads and results, in no order."""
+        """Those of the given jobs that exist, without payloads and results, in no order."""
         return [listed_job_of(row) for row in await self._session.rows("summaries", list(job_ids), None)]
 
     async def list(self, **filters: Unpack[Filters]) -> list[ListedJob]:
@@ -180,23 +202,23 @@ class JobStore:
         return [listed_job_of(row) for row in rows]
 
     async def attempts(self, job_id: UUID, *, after: int, limit: int) -> Sequence[Attempt]:
-        """Ended attempts of a job, oldest first, behind this number; fewer than `limit` where they are large."""
+        """Ended attempts of a job, oldest first, after this number; fewer than `limit` if they are large."""
         return [attempt_of(row) for row in await self._session.rows("attempts_page", job_id, None, after, limit)]
 
-    async def events(self, job_id: UUID, *, after: int, limit: int) -> Sequence[Event]:
-        """The rarer moves of a job, oldest first, behind the first so many; fewer than `limit` where they are large."""
+    async def events(self, job_id: UUID, *, after: int, limit: int) -> Sequence[JobEvent]:
+        """A job's history, oldest first, without the first `after` events; fewer than `limit` if they are large."""
         return [event_of(row) for row in await self._session.rows("events_page", job_id, None, after, limit)]
 
     async def items(self, job_id: UUID, *, after: int | None, limit: int) -> Sequence[Item]:
-        """What a job has stored, in the order in which it did; fewer than `limit` where they are large."""
+        """The items of a job, in the order in which it stored them; fewer than `limit` if they are large."""
         return [item_of(row) for row in await self._session.rows("items_page", job_id, after, limit)]
 
     async def backlog(self) -> dict[str, int]:
-        """How much stands where."""
+        """How many jobs are ready, running, due, waiting and dead."""
         return {row["measure"]: row["count"] for row in await self._session.rows("backlog")}
 
     async def verify(self, limit: int = 100) -> Sequence[tuple[str, UUID | None, str | None]]:
-        """Offences against the invariants: (invariant, job, detail)."""
+        """Violations of the invariants: (invariant, job, detail)."""
         rows = await self._session.rows("verify", limit)
         return [(row["invariant"], row["job_id"], row["detail"]) for row in rows]
 
@@ -210,7 +232,7 @@ def _batches(intents: Sequence[Intent]) -> Iterator[tuple[tuple[str, str | None]
 
 
 def _parts(payloads: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """From where to where to send at once: one message to PostgreSQL has a limit, and takes memory at both ends."""
+    """Ranges to send at once: one message to PostgreSQL has a limit, and takes memory at both ends."""
     start = weight = 0
     for place, payload in enumerate(payloads):
         weight += len(payload)
@@ -221,10 +243,27 @@ def _parts(payloads: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield start, len(payloads)
 
 
-def _is_plain(batch: list[Intent]) -> bool:
-    """Whether all are of one type and say nothing but, perhaps, the same queue."""
+def plain_intent(job_type: str, payload: str, queue: str | None) -> Intent:
+    """A new job without options except for the queue."""
+    (job_id,) = _new_ids(1)
+    return Intent(job_id, job_type, payload) if queue is None else Intent(job_id, job_type, payload, {"queue": queue})
+
+
+def are_alike(intents: Sequence[Intent]) -> bool:
+    """Whether one plain statement can record all: one tenant, creator and type, and no option except for the queue."""
+    _, _, _, _, tenant, created_by = intents[0]
+    return _is_plain(intents) and all(i.tenant == tenant and i.created_by == created_by for i in intents)
+
+
+def _is_plain(batch: Sequence[Intent]) -> bool:
+    """Whether all have one type and no option except, perhaps, the same queue."""
     _, kind, _, options, *_ = batch[0]
-    return (not options or options.keys() == {"queue"}) and all(i.type == kind and i.options == options for i in batch)
+    return (not options or options.keys() == _QUEUE) and all(i.type == kind and i.options == options for i in batch)
+
+
+def _new_ids(count: int) -> list[UUID]:
+    """The driver's own UUIDs, to which it would convert any others: less than half the work for a large batch."""
+    return [pgproto.UUID(number) for number in new_job_id_bytes(count)]
 
 
 def _enqueued(row: Any) -> Enqueued:

@@ -13,20 +13,20 @@ from holdfast.store.database import Session
 
 __all__ = ["KeyStore", "Secret"]
 
-#: What is kept of a secret: what is shown of it, and its hash.
+#: The stored parts of a secret: the part that is shown, and its hash.
 Secret = tuple[str, bytes]
 
 
 class KeyStore:
-    """Find keys (as `client`), or manage them (as `operator`)."""
+    """Finds keys (as `client`), or manages them (as `operator`)."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def find(self, proof: bytes | EventsToken) -> tuple[bool, Caller | None, float | None]:
-        """Whether there is any key at all; who has this one, if it is good; and for how many seconds it still is.
+        """Whether any key exists; the caller with this one, if it is valid; and for how many seconds it still is.
 
-        A key is known by its secret's digest, or by a token that stands for it.
+        A key is found by its secret's digest, or by a token that stands for it.
         """
         if isinstance(proof, EventsToken):
             (row,) = await self._session.rows("find_events_token", *proof)
@@ -45,12 +45,12 @@ class KeyStore:
         return True, caller, row["seconds_left"]
 
     async def issue_token(self, digest: bytes, job_id: UUID, seconds: float) -> tuple[str, datetime] | None:
-        """A token for the events of a job, and when it ends; None if the key is not good any more."""
+        """A token for the events of a job, and when it expires; None if the key is not valid any more."""
         rows = await self._session.rows("issue_events_token", digest, job_id, seconds)
         return (EventsToken.written(rows[0]["token"]), rows[0]["expires_at"]) if rows else None
 
     async def touch(self, key_ids: Sequence[UUID]) -> None:
-        """These were used."""
+        """Record that these keys were used."""
         await self._session.rows("touch_keys", list(key_ids))
 
     async def create(
@@ -77,22 +77,22 @@ class KeyStore:
     async def rotate(
         self, old_id: UUID, key_id: UUID, *, secret: Secret, overlap_seconds: float, by: str, by_key: UUID | None
     ) -> Key | None:
-        """Record a key in place of another; None if that one is not good any more."""
+        """Replace a key by a new one; None if the old one is not valid any more."""
         who = by, by_key, *provenance.get()
         rows = await self._session.rows("rotate_key", old_id, key_id, *secret, overlap_seconds, *who)
         return Key(**dict(rows[0])) if rows else None
 
     async def revoke(self, key_id: UUID, *, by: str, by_key: UUID | None) -> Key | None:
-        """End a key; None if it had ended."""
+        """End a key; None if it has ended already."""
         rows = await self._session.rows("revoke_key", key_id, by, by_key, *provenance.get())
         return Key(**dict(rows[0])) if rows else None
 
     async def list(self, tenant: str | None, *, after: UUID | None, limit: int | None) -> Sequence[Key]:
-        """Keys, oldest first, behind this one."""
+        """Keys, oldest first, after this one."""
         return [Key(**dict(row)) for row in await self._session.rows("keys_after", tenant, after, limit)]
 
     async def audit(self, tenant: str | None, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
-        """What was done, newest first."""
+        """The audit log, newest first."""
         rows = await self._session.rows("list_audit", tenant, before, limit)
         return [
             AuditEntry(**{**dict(row), "detail": None if row["detail"] is None else json.loads(row["detail"])})

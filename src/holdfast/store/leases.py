@@ -1,9 +1,9 @@
-"""What a worker does to jobs: claim, renew, settle."""
+"""What a worker does with jobs: claim, renew, settle."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -11,33 +11,39 @@ from uuid import UUID
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.model.hints import Ranges
 from holdfast.model.job import Claim, Stream
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import Kind, Outcome
 from holdfast.store.database import Database
 from holdfast.store.rows import ending_of
 from holdfast.telemetry.events import AttemptEnded
 
 __all__ = ["ClaimMark", "LeaseStore", "Refusal", "Settlement"]
 
-#: (job, attempt, outcome, duration in milliseconds, what the handler logged)
-Settlement = tuple[UUID, int, Outcome, int, str | None]
-
-
-#: SQLSTATEs of a server that works, but not for this statement: canceled, locked, too much for it in some way. Class
-#: by class: out of memory and other limits, program limits, locks, deadlocks, cancellation, internal errors.
+#: SQLSTATEs of a server that works, but not for this statement: canceled, locked, or too expensive in some way. By
+#: class: out of memory and other limits, program limits, locks, deadlocks, cancellation, internal errors.
 _PASSING = ("40", "532", "534", "54", "55P03", "57014", "XX")
 
 
+class Settlement(NamedTuple):
+    """How an attempt ended, how long its handler ran, and the end of its log."""
+
+    job_id: UUID
+    attempt: int
+    outcome: Outcome
+    duration_ms: int
+    log_excerpt: str | None
+
+
 class ClaimMark(NamedTuple):
-    """Where claims have come to: a moment, and the number of the next transaction."""
+    """A mark that separates earlier claims from later ones: a moment, and the number of the next transaction."""
 
     claimed_until: datetime
     before_number: int
 
 
 class Refusal(HoldfastError):
-    """The database answered, and did not take a batch of settlements. A smaller one may pass, or the same one later.
+    """The database answered, but refused a batch of settlements. A smaller one may pass, or the same one later.
 
-    `lasting`: because of what is in it, so that the same one never passes.
+    `lasting`: the content is the reason, so the same batch will never pass.
     """
 
     code = "refused"
@@ -48,12 +54,12 @@ class Refusal(HoldfastError):
 
 
 class LeaseStore:
-    """The worker's verbs, as statements of the engine."""
+    """The worker's operations, as statements of the engine."""
 
     def __init__(self, database: Database, worker: str) -> None:
         self._database = database
         self._worker = worker
-        #: How large a result may be, as far as is known here; the engine has the last word.
+        #: The maximal size of a result, as far as it is known here; the engine decides.
         self.result_limit = database.config.result_max_bytes
 
     async def claim(
@@ -69,7 +75,7 @@ class LeaseStore:
     ) -> list[Claim]:
         """Lease up to `limit` jobs. Those beyond the first `at_once` are numbered from `next_number` on.
 
-        With `records`, jobs at their last chance get no such number: the beginning of each is recorded separately.
+        With `records`, jobs at their last chance get no number: the beginning of each is recorded separately.
         """
         rows = await self._database.rows(
             "claim_jobs",
@@ -83,18 +89,18 @@ class LeaseStore:
         )
         return [_claim(row, streams) for row in rows]
 
-    async def payloads(self, held: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[str, str | None]]:
-        """Payload and cursor, as JSON text, of those (job, attempt) that are still held."""
-        ids, attempts = [job_id for job_id, _ in held], [attempt for _, attempt in held]
+    async def payloads(self, claimed: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[str, str | None]]:
+        """Payload and cursor, as JSON text, of those (job, attempt) that are still claimed."""
+        ids, attempts = [job_id for job_id, _ in claimed], [attempt for _, attempt in claimed]
         rows = await self._database.rows("payloads", self._worker, ids, attempts)
         return {row["job_id"]: (row["payload"], row["cursor"]) for row in rows}
 
     async def may_begin(self, numbers: Sequence[int]) -> None:
-        """Have it known that jobs up to these numbers, one per lane, are about to begin."""
+        """Record that jobs up to these numbers, one per lane, are about to begin."""
         await self._database.value("may_begin", self._worker, list(numbers))
 
     async def record_beginning(self, job_id: UUID, attempt: int) -> bool | None:
-        """Have it known that this job is about to begin; False if its lease is locked, None if it is lost."""
+        """Record that this job is about to begin; False if its lease is locked, None if it is lost."""
         rows = await self._database.rows("record_beginnings", self._worker, [job_id], [attempt])
         return bool(rows[0]["recorded"]) if rows else None
 
@@ -105,7 +111,7 @@ class LeaseStore:
         tenants: Sequence[str] | None,
         used: Collection[int] = (),
     ) -> dict[int, Stream]:
-        """The streams that hold jobs of these types and are not paused. `used` were taken from lately."""
+        """The streams with jobs of these types that are not paused. `used` are those from which it claimed lately."""
         self.result_limit = int(await self._database.value("result_limit"))
         rows = await self._database.rows("open_streams", types, queues, tenants, list(used))
         return {row["id"]: Stream(**dict(row)) for row in rows}
@@ -115,20 +121,30 @@ class LeaseStore:
         return [row["id"] for row in await self._database.rows("ready_streams", list(streams))]
 
     async def work_left(self, streams: Sequence[int]) -> bool:
-        """Whether anything could still be done for these streams."""
+        """Whether a worker for these streams has anything left to do."""
         return bool(await self._database.value("work_left", list(streams)))
 
     async def claim_mark(self) -> ClaimMark:
-        """Whatever is claimed from now on is younger than this."""
+        """A mark: every lease that is claimed from now on is younger."""
         (row,) = await self._database.rows("claim_mark")
         return ClaimMark(*row)
 
-    async def release_unheard(self, known: Sequence[UUID], mark: ClaimMark) -> int:
-        """Hand back what this worker was given before the mark without learning of it."""
+    async def hand_back_unheard(self, known: Sequence[UUID], mark: ClaimMark) -> int:
+        """Hand back jobs that this worker was given before the mark without learning of it."""
         return int(await self._database.value("release_unheard", self._worker, list(known), *mark))
 
+    async def renew(self, batch: Sequence[Settlement], *, seconds: float) -> None:
+        """Prolong the leases of attempts that another process will settle later."""
+        await self._database.rows("renew", self._worker, *_keys(batch), seconds=seconds)
+
+    async def interrupted(self, job_id: UUID, attempt: int) -> str | None:
+        """Why somebody wants to interrupt an attempt; None if nobody does."""
+        for row in await self._database.rows("interrupted", self._worker, [job_id], [attempt]):
+            return str(row["interrupt"])
+        return None
+
     async def settle(self, batch: Sequence[Settlement]) -> list[str]:
-        """Say how attempts ended; the resulting state of each, or `lease-lost`. Refusal where that was not taken."""
+        """Record how attempts ended. Returns each state, or `lease-lost`. Raises Refusal if nothing was recorded."""
         try:
             told = await self._settle(batch)
         except (InvalidInput, Conflict) as fault:
@@ -137,26 +153,24 @@ class LeaseStore:
             if str(getattr(fault.__cause__, "sqlstate", None)).startswith(_PASSING):
                 raise Refusal(fault, lasting=False) from fault
             raise
-        if not told and all(entry[2].kind == "success" for entry in batch):
+        if not told and all(entry.outcome.kind == "success" for entry in batch):
             return ["success"] * len(batch)
-        return [
-            told.get((entry[0], entry[1]), "success" if entry[2].kind == "success" else "lease-lost") for entry in batch
-        ]
+        return [told.get(entry[:2], "success" if entry.outcome.kind == "success" else "lease-lost") for entry in batch]
 
     async def settle_singly(self, batch: Sequence[Settlement]) -> list[str | None]:
-        """The same, one by one where the whole is refused; None for what is refused alone, and may pass later."""
+        """Settle one by one if the batch is refused; None for an attempt that is refused alone and may pass later."""
         try:
             return list(await self.settle(batch))
         except Refusal as fault:
             if len(batch) == 1 and fault.lasting:
-                job_id, attempt, _, duration_ms, _ = batch[0]
-                return list(await self.settle([(job_id, attempt, Outcome.refused(str(fault)), duration_ms, None)]))
+                refused = batch[0]._replace(outcome=Outcome.refused(str(fault)), log_excerpt=None)
+                return list(await self.settle([refused]))
             if len(batch) == 1:
                 return [None]
         return [state for entry in batch for state in await self.settle_singly([entry])]
 
     async def endings(self, batch: Sequence[Settlement], states: Sequence[str | None]) -> list[AttemptEnded | None]:
-        """What is to be told of attempts that were settled so; None where nothing more is known of one."""
+        """The events of attempts that were settled with these states; None if there are no details."""
         details: dict[tuple[UUID, int], Any] = {}
         with contextlib.suppress(HoldfastError):
             rows = await self._database.rows("ended_attempts", *_keys(batch))
@@ -167,41 +181,36 @@ class LeaseStore:
         ]
 
     async def _settle(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
-        """What the engine says of them. Of attempts that succeeded, it names only those that did not count."""
+        """Settle a batch. Of successful attempts, the engine returns only those that did not count."""
         states: dict[tuple[UUID, int], str] = {}
-        done = [entry for entry in batch if entry[2].kind == "success"]
+        done = [entry for entry in batch if entry.outcome.kind == "success"]
         if done:
-            results = [entry[2].result for entry in done]
-            excerpts = [entry[4] for entry in done]
+            results = [entry.outcome.result for entry in done]
+            excerpts = [entry.log_excerpt for entry in done]
             rows = await self._database.rows(
                 "complete_many",
                 self._worker,
                 *_keys(done),
                 results if any(results) else None,
-                [entry[3] for entry in done],
+                [entry.duration_ms for entry in done],
                 excerpts if any(excerpts) else None,
             )
             states = {(row[0], row[1]): row[2] for row in rows}
         if len(done) == len(batch):
             return states
-        for kinds, statement in (
-            (("failed", "timeout"), self._fail),
-            (("snoozed",), self._snooze),
-            (("released",), self._release),
-            (("canceled", "paused"), self._stop),
-        ):
-            some = [entry for entry in batch if entry[2].kind in kinds]
+        for verb in dict.fromkeys(_VERBS.values()):
+            some = [entry for entry in batch if _VERBS.get(entry.outcome.kind) is verb]
             if some:
-                states |= await statement(some)
+                states |= await verb(self, some)
         return states
 
     async def other_shapes(self, job_type: str, tenant: str, queue: str) -> list[str | None]:
-        """What other live workers that could run a job take; None takes everything."""
+        """The shapes of other live workers that could run a job; None accepts everything."""
         rows = await self._database.rows("other_shapes", self._worker, job_type, tenant, queue)
         return [row["shape"] for row in rows]
 
     async def _fail(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
-        outcomes = [entry[2] for entry in batch]
+        outcomes = [entry.outcome for entry in batch]
         rows = await self._database.rows(
             "fail",
             self._worker,
@@ -210,29 +219,29 @@ class LeaseStore:
             [o.error_type for o in outcomes],
             [o.message for o in outcomes],
             [o.traceback for o in outcomes],
-            [entry[4] for entry in batch],
+            [entry.log_excerpt for entry in batch],
             [o.delay_seconds for o in outcomes],
             [o.kind for o in outcomes],
-            [entry[3] for entry in batch],
+            [entry.duration_ms for entry in batch],
         )
         return {(row[0], row[1]): row[2] for row in rows}
 
     async def _snooze(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
-        delays = [entry[2].delay_seconds for entry in batch]
-        notes = [entry[2].message for entry in batch]
-        rows = await self._database.rows("snooze", self._worker, *_keys(batch), delays, notes)
+        delays = [entry.outcome.delay_seconds for entry in batch]
+        reasons = [entry.outcome.message for entry in batch]
+        rows = await self._database.rows("snooze", self._worker, *_keys(batch), delays, reasons)
         return {(row[0], row[1]): row[2] for row in rows}
 
-    async def _release(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
+    async def _hand_back(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
         states: dict[tuple[UUID, int], str] = {}
-        for note in dict.fromkeys(entry[2].message for entry in batch):
-            some = [entry for entry in batch if entry[2].message == note]
-            rows = await self._database.rows("release", self._worker, *_keys(some), note)
+        for reason in dict.fromkeys(entry.outcome.message for entry in batch):
+            some = [entry for entry in batch if entry.outcome.message == reason]
+            rows = await self._database.rows("release", self._worker, *_keys(some), reason)
             states |= {(row[0], row[1]): row[2] for row in rows}
         return states
 
     async def _stop(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
-        outcomes = [entry[2] for entry in batch]
+        outcomes = [entry.outcome for entry in batch]
         rows = await self._database.rows(
             "stop", self._worker, *_keys(batch), [o.kind for o in outcomes], [o.message for o in outcomes]
         )
@@ -240,7 +249,7 @@ class LeaseStore:
 
 
 def _claim(row: Iterable[Any], streams: Mapping[int, Stream]) -> Claim:
-    """A row of a claim as a value; its fields are set at once, because calling the class takes five times as long."""
+    """Create a claim from a row; its fields are set directly, because calling the class takes five times as long."""
     claim = object.__new__(Claim)
     (
         claim.job_id,
@@ -268,3 +277,14 @@ def _claim(row: Iterable[Any], streams: Mapping[int, Stream]) -> Claim:
 
 def _keys(batch: Sequence[Settlement]) -> tuple[list[UUID], list[int]]:
     return [entry[0] for entry in batch], [entry[1] for entry in batch]
+
+
+#: The methods that settle attempts which did not succeed, by outcome.
+_VERBS: dict[Kind, Callable[[LeaseStore, Sequence[Settlement]], Awaitable[dict[tuple[UUID, int], str]]]] = {
+    "failed": LeaseStore._fail,
+    "timeout": LeaseStore._fail,
+    "snoozed": LeaseStore._snooze,
+    "released": LeaseStore._hand_back,
+    "canceled": LeaseStore._stop,
+    "paused": LeaseStore._stop,
+}

@@ -1,7 +1,7 @@
 """The kinds of connection that callers lend us, and how each of them is used.
 
-Every kind can do two things: run a statement inside the transaction that is open, and hold a transaction of
-its own for the length of a block. None of these packages is imported here: a connection brings its own.
+Every kind can do two things: run a statement inside the open transaction, and hold a transaction of its own for the
+length of a block. None of these packages is imported here: a connection brings its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_TRANSACTION = "the connection is not in a transaction, so nothing would hold
 
 
 class Text(Protocol):
-    """One statement in the ways that drivers write parameters."""
+    """One statement in the parameter styles of the drivers."""
 
     dollar: str
     percent: str
@@ -33,17 +33,17 @@ class Lender(Protocol):
     blocking: bool
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
-        """The rows of a statement within the open transaction; a connection without one is refused."""
+        """The rows of a statement within the open transaction. A connection without one is refused."""
         ...
 
     async def flush(self, conn: Any) -> None:
-        """Send what the connection has only noted so far."""
+        """Send changes that the connection has only buffered so far."""
         ...
 
     def transaction(self, conn: Any) -> AbstractAsyncContextManager[None]:
-        """A transaction that ends with the block: committed, or after an error rolled back.
+        """A transaction that ends with the block: committed, or rolled back after an error.
 
-        Refused where the end of the block could not commit, because somebody else holds the transaction.
+        Refused if the end of the block could not commit, because other code controls the transaction.
         """
         ...
 
@@ -71,7 +71,7 @@ class _Asyncpg(_Plain):
 
 
 class _Blocking(_Plain):
-    """The connection that `ctx.transaction()` gives to a handler which is no coroutine: in a transaction, always."""
+    """The connection that `ctx.transaction()` gives to a handler that is not a coroutine: always in a transaction."""
 
     blocking = True
 
@@ -94,7 +94,7 @@ class _Psycopg(_Plain):
         import psycopg
 
         _refuse_autocommit(conn)
-        # Whatever cursors and rows the connection is set up for, here they are plain.
+        # Use plain cursors and rows, whatever the connection is set up for.
         kind: Any = psycopg.Cursor if self.blocking else psycopg.AsyncCursor
         async with _block(kind(conn, row_factory=_tuples)) as cursor:
             await _done(cursor.execute(sql.percent, arguments))
@@ -127,7 +127,7 @@ class _Alchemy:
     @asynccontextmanager
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
         if self._session:
-            # A scoped session of asyncio shows most of its session, but not this; called, it gives the session.
+            # A scoped asyncio session exposes most of its session, but not this; calling it returns the session.
             session = conn if self.blocking or hasattr(conn, "sync_session") else conn()
             _refuse_joined(session if self.blocking else session.sync_session)
         async with _committed(conn):
@@ -139,12 +139,12 @@ class _Django(_Plain):
 
     async def rows(self, conn: Any, sql: Text, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
         if conn.vendor != "postgresql":
-            raise InvalidInput(f"Holdfast lives in PostgreSQL; this Django connection is to {conn.vendor}")
+            raise InvalidInput(f"Holdfast needs PostgreSQL; this Django connection is to {conn.vendor}")
         if not conn.in_atomic_block and conn.get_autocommit():
             raise InvalidInput(_NO_TRANSACTION.format(advice="use it within `transaction.atomic()`"))
         with conn.cursor() as cursor:
             cursor.execute(sql.percent, arguments)
-            # Without USE_TZ, Django's connection answers in its own time zone, without naming it.
+            # Without USE_TZ, Django's connection returns naive times in its own time zone.
             zone = ZoneInfo(conn.timezone_name)
             return [
                 {name: _aware(value, zone) for name, value in row.items()}
@@ -155,7 +155,7 @@ class _Django(_Plain):
     async def transaction(self, conn: Any) -> AsyncIterator[None]:
         from django.db.transaction import atomic
 
-        # With autocommit off, `atomic` leaves the commit to others.
+        # With autocommit off, `atomic` leaves the commit to other code.
         _refuse_nested(not conn.in_atomic_block and not conn.get_autocommit())
         with atomic(using=conn.alias, durable=True):
             yield
@@ -180,7 +180,7 @@ _LENDERS: Mapping[tuple[str, str], Lender] = {
 
 
 def lender_of(conn: Any) -> Lender:
-    """How this connection is used; what is none is refused."""
+    """The way to use this connection. Raises InvalidInput for any other object."""
     kind = type(conn)
     for parent in kind.__mro__:
         found = _LENDERS.get((parent.__module__.partition(".")[0], parent.__name__))
@@ -193,9 +193,9 @@ def lender_of(conn: Any) -> Lender:
 
 
 def _written_for(connection: Any, sql: Text) -> str:
-    """The statement in the style of the dialect's driver; what is not PostgreSQL in a transaction is refused."""
+    """The statement in the style of the dialect's driver. Refuses other databases, and autocommit."""
     if connection.dialect.name != "postgresql":
-        raise InvalidInput(f"Holdfast lives in PostgreSQL; this connection is to {connection.dialect.name}")
+        raise InvalidInput(f"Holdfast needs PostgreSQL; this connection is to {connection.dialect.name}")
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise InvalidInput(_NO_TRANSACTION.format(advice='do not use the isolation level "AUTOCOMMIT"'))
     return sql.dollar if connection.dialect.paramstyle == "numeric_dollar" else sql.percent
@@ -208,22 +208,22 @@ def _refuse_autocommit(conn: Any) -> None:
 
 def _refuse_nested(inside: bool) -> None:
     if inside:
-        raise InvalidInput("the connection is in a transaction already, which this block could not commit")
+        raise InvalidInput("the connection is already in a transaction, which this block could not commit")
 
 
 def _in_block(conn: Any) -> bool:
-    """Whether a connection of psycopg is within a block of its own; there, nobody else may commit."""
+    """Whether a connection of psycopg is within its own block; there, no other code may commit."""
     return bool(getattr(conn, "_num_transactions", 0)) or (conn.autocommit and conn.info.transaction_status != 0)
 
 
 def _refuse_joined(session: Any) -> None:
-    """A session on a connection that is in a transaction, as test suites use them, commits nothing itself."""
+    """Refuse a session on a connection that is in a transaction, as in test suites: it would commit nothing itself."""
     try:
         bind = session.get_bind()
     except Exception as fault:
         if type(fault).__name__ != "UnboundExecutionError":
             raise
-        return  # several databases: which one counts shows later
+        return  # several databases: which one is used will be known later
     _refuse_nested(hasattr(bind, "in_transaction") and bind.in_transaction())
 
 
@@ -233,18 +233,18 @@ async def _connection_of(session: Any) -> Any:
     except Exception as fault:
         if type(fault).__name__ == "UnboundExecutionError":
             advice = "pass the connection: `session.connection(bind_arguments=...)`"
-            raise InvalidInput(f"the session has several databases, and nothing tells which one: {advice}") from fault
+            raise InvalidInput(f"the session has several databases; choose one: {advice}") from fault
         raise
 
 
 async def _done(answer: Any) -> Any:
-    """What a call gives: at once where it blocks, else once it is awaited."""
+    """The result of a call: at once if it blocks, otherwise after awaiting it."""
     return await answer if isawaitable(answer) else answer
 
 
 @asynccontextmanager
 async def _block(manager: Any) -> AsyncIterator[Any]:
-    """A context manager of either kind."""
+    """Enter a context manager of either kind."""
     if hasattr(manager, "__aenter__"):
         async with manager as entered:
             yield entered
@@ -255,7 +255,7 @@ async def _block(manager: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _committed(conn: Any) -> AsyncIterator[None]:
-    """What the connection has done since its last commit; a rollback that fails hides no error."""
+    """Commit everything since the connection's last commit; a failed rollback hides no error."""
     try:
         yield
         await _done(conn.commit())
@@ -266,7 +266,7 @@ async def _committed(conn: Any) -> AsyncIterator[None]:
 
 
 def _tuples(_cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """A row factory of psycopg: whatever the connection's own is, here rows are tuples."""
+    """A row factory of psycopg that returns tuples, whatever the connection's own factory is."""
     return tuple
 
 

@@ -1,6 +1,6 @@
-"""A worker's connection for what must not wait: renewals, heartbeats and notifications.
+"""A worker's connection for statements that must not wait: renewals, heartbeats and notifications.
 
-It is a single connection outside the pool, past any pooler, used from one event loop only.
+It is a single connection outside the pool, past any pooler, used from only one event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.store.statements import queries
 
 __all__ = ["Lifeline"]
 
-#: How long a statement may take, and how long it may wait for a lock: renewals come after a heartbeat that waits.
+#: How long a statement may take, and how long it may wait for a lock: renewals wait behind a heartbeat that waits.
 _STATEMENT_SECONDS, _LOCK_SECONDS = 10.0, 2.0
 
 
@@ -34,7 +34,7 @@ class Lifeline:
 
     @classmethod
     async def open(cls, config: Config, worker: str | None = None) -> Lifeline:
-        """Connect; raises DatabaseUnavailable when that fails."""
+        """Connect. Raises DatabaseUnavailable if that fails."""
         conn = await connect(
             config,
             role="worker",
@@ -76,7 +76,7 @@ class Lifeline:
     async def renew(
         self, job_ids: Sequence[UUID], attempts: Sequence[int]
     ) -> dict[tuple[UUID, int], tuple[float, str | None]]:
-        """Prolong leases: remaining seconds and a wish to interrupt, for each that is still held."""
+        """Prolong leases. Returns remaining seconds and an interrupt, for each lease that the worker still has."""
         rows = await self._rows("renew", self._worker, list(job_ids), list(attempts))
         return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
@@ -86,7 +86,7 @@ class Lifeline:
         return {(row[0], row[1]): row[2] for row in rows}
 
     async def beat(self, *, draining: bool, used: Mapping[str, int]) -> bool:
-        """Say that the worker lives, and its used slots per lane; False if the database does not know it (any more)."""
+        """Record that the worker lives, and its used slots per lane; False if the database does not know the worker."""
         ((known,),) = await self._rows("beat", self._worker, draining, json.dumps(used))
         return known is True
 

@@ -1,9 +1,9 @@
-"""A line for each tenant whose intents wait to be recorded, so that the flood of one costs the others no time.
+"""A line for each tenant whose intents wait to be recorded, so that the flood of one does not delay the others.
 
 1. Tenants take turns: a batch takes one intent from each tenant in line, then a second one from each, and so on.
-2. A tenant whose intents are being recorded waits until that statement has ended. What others bring meanwhile goes
-   by another statement.
-3. What waits is bounded, in intents and in bytes of payload. A tenant alone may fill half of the room; once all of it
+2. A tenant whose intents are being recorded waits until that statement has ended. Meanwhile the intents of others are
+   recorded by another statement.
+3. The lines are bounded, in intents and in bytes of payload. A single tenant may fill half of the room; once all of it
    is taken, only a tenant that has less than its share may add to its line.
 """
 
@@ -32,7 +32,7 @@ Bearer = TypeVar("Bearer", bound=_Bearer)
 
 
 class _Line(Generic[Bearer]):
-    """Those of one tenant."""
+    """The line of one tenant."""
 
     def __init__(self) -> None:
         self.bearers: deque[Bearer] = deque()
@@ -49,14 +49,14 @@ class _Line(Generic[Bearer]):
 
 
 class Lines(Generic[Bearer]):
-    """All who wait."""
+    """The lines of all tenants."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, _Line[Bearer]] = {}  # the tenant whose turn is next comes first
+        self._lines: dict[str, _Line[Bearer]] = {}  # the tenant whose turn is next is first
         self._count = self._size = 0
 
     def have_room_for(self, intents: Sequence[Intent]) -> bool:
-        """Whether these, all of one tenant, may join."""
+        """Whether these intents, all of one tenant, may join."""
         tenant = intents[0].tenant
         line = self._lines.get(tenant) or _Line()
         shares = len(self._lines) + (tenant not in self._lines)
@@ -66,13 +66,13 @@ class Lines(Generic[Bearer]):
         )
 
     def add(self, bearer: Bearer) -> None:
-        """Join one's tenant's line."""
+        """Join the line of the intent's tenant."""
         self._lines.setdefault(bearer.intent.tenant, _Line()).add(bearer)
         self._count += 1
         self._size += len(bearer.intent.payload)
 
     def next_batch(self, busy: Collection[str]) -> list[Bearer]:
-        """The next ones of the tenants that are not busy."""
+        """The next batch, from tenants that are not busy."""
         waiting = deque(tenant for tenant in self._lines if tenant not in busy)
         batch: list[Bearer] = []
         size = 0

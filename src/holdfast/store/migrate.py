@@ -1,11 +1,10 @@
-"""Bring a database to this release: numbered steps, then the functions that changed, then the rights.
+"""Brings a database to this release: numbered steps, then the functions that changed, then the rights.
 
-All of it happens in one transaction under one lock, so that ten processes may start at once and a failure
-leaves nothing half done. Clients and workers go on meanwhile: the transaction is repeated if it cannot have the tables,
-because somebody has held them for long or because both wait for each other. A process
-older than the database's release changes nothing. Rights and owners that a restore has lost are given back, also where
-nothing else is to be done. Everything belongs to `<schema>_owner`; where the login may not create roles, the statements
-for an administrator are given.
+All of it happens in one transaction under one lock, so that ten processes may start at once and a failure leaves
+nothing half done. Clients and workers go on meanwhile: the transaction is repeated if it cannot lock the tables,
+because others have used them for long or because of a deadlock. A process that is older than the database's release
+changes nothing. Rights and owners that a restore has lost are restored, even if there is nothing else to do. Everything
+belongs to `<schema>_owner`; if the login may not create roles, the error contains the statements for an administrator.
 """
 
 from __future__ import annotations
@@ -32,46 +31,46 @@ __all__ = ["ROLES", "Plan", "migrate", "migration_sql", "missing_rights", "plan"
 
 ROLES = ("owner", "api", "worker", "operator", "client")
 
-#: How long each try waits for a table that others use; those who come later wait as well. No order of locks suits
-#: everybody (a list reads `jobs` before the view, a single job the view before `jobs`), so most tries end before the
-#: server looks for deadlocks, and others go on. The last tries are for a transaction that takes long. Another
+#: How long each try waits for a table that others use; statements that come later wait as well. No order of locks suits
+#: every statement (a list reads `jobs` before the view, a single job the view before `jobs`), so most tries end before
+#: the server checks for deadlocks, and others go on. The last tries are for a transaction that takes long. Another
 #: migration is waited for without limit.
 LOCK_TIMEOUTS = ("300ms",) * 25 + ("4s",) * 3
 #: How long others can go on between two tries, in seconds, at least and at most.
 _PAUSE_SECONDS = 0.1, 0.5
 
-#: How many names of those that lack a right are shown.
+#: How many names without a right are shown.
 _SHOWN = 3
 
-#: Function files that have triggers need the tables, too.
+#: Function files with triggers lock the tables, too.
 _TRIGGER = "create or replace trigger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What stands between a database and this release."""
+    """The difference between a database and this release."""
 
     applied: tuple[tuple[int, str], ...]
     pending: tuple[tuple[int, str], ...]
     changed_functions: tuple[str, ...]
     newer_release: str | None
-    #: What a schema lacks that is current otherwise: "holdfast_worker may not call claim, complete".
+    #: Rights that are missing in a schema that is otherwise current: "holdfast_worker may not call claim, complete".
     missing_rights: tuple[str, ...] = ()
 
     @property
     def current(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether there is nothing to do."""
         return not self.pending and not self.changed_functions and not self.missing_rights
 
 
 async def plan(config: Config) -> Plan:
-    """What `migrate` would do."""
+    """The plan that `migrate` would carry out."""
     async with _connection(config) as conn:
         return await _plan(conn, config)
 
 
 async def migrate(config: Config, *, up_to: int | None = None) -> Plan:
-    """Apply what is missing; the plan that was carried out. DatabaseBusy if somebody holds a table all the time."""
+    """Apply the missing parts. Returns the plan that was carried out; DatabaseBusy if a table was never free."""
     async with _connection(config) as conn:
         for lock_timeout in LOCK_TIMEOUTS[:-1]:
             with suppress(*REPEATABLE, asyncpg.LockNotAvailableError):
@@ -103,7 +102,7 @@ async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None, 
         await conn.execute(f'set local role "{config.schema}_owner"')
         await conn.execute(f'set local search_path = "{config.schema}", pg_catalog, pg_temp')
         await conn.execute("set local check_function_bodies = off")
-        # A table whose rows wait for a trigger that is deferred to the commit cannot be altered.
+        # A table cannot be altered while its rows wait for a trigger that is deferred to the commit.
         await conn.execute("set constraints all immediate")
         if before.pending or any(_TRIGGER in functions()[name] for name in before.changed_functions):
             await conn.execute(script("locks", config.schema))
@@ -123,7 +122,7 @@ async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None, 
 
 
 async def _refuse_encoding(conn: asyncpg.Connection) -> None:
-    """Text that is no UTF-8 could be stored, and would stop every worker that reads it."""
+    """Refuse other encodings: text that is not UTF-8 could be stored, and would stop every worker that reads it."""
     encoding = await conn.fetchval("show server_encoding")
     if encoding != "UTF8":
         raise SchemaError(
@@ -133,7 +132,7 @@ async def _refuse_encoding(conn: asyncpg.Connection) -> None:
 
 
 def migration_sql(config: Config) -> str:
-    """The whole schema as one script for psql, run by a login that may create roles."""
+    """The whole schema as one script for psql, for a login that may create roles."""
     parts = [
         "begin;",
         script("roles", config.schema),
@@ -169,14 +168,14 @@ async def _plan(conn: asyncpg.Connection, config: Config) -> Plan:
         changed_functions=tuple(n for n, text in functions().items() if checksums.get(n) != _checksum(text)),
         newer_release=newest if _release(newest) > _release(__version__) else None,
     )
-    # What another release needs is not known here, and a migration gives the rights anyway.
+    # The rights of another release are not known here, and a migration grants the rights anyway.
     if found.current and found.newer_release is None:
         return replace(found, missing_rights=await missing_rights(conn, config))
     return found
 
 
 async def missing_rights(conn: asyncpg.Connection, config: Config) -> tuple[str, ...]:
-    """What a schema of this release lacks, in words, as far as everybody may know it."""
+    """Rights that are missing in a schema of this release, in words, as far as the login can see them."""
     names, roles = zip(*grants(config.schema), strict=True)
     rows = await conn.fetch(queries(config.schema)["missing_rights"], config.schema, names, roles)
     faults: dict[str, list[str]] = {}
@@ -191,7 +190,7 @@ def _some(names: list[str]) -> str:
 
 
 async def _roles(conn: asyncpg.Connection, config: Config) -> None:
-    """Create the engine's roles, or say who has to."""
+    """Create the engine's roles, or raise with the statements for an administrator."""
     sql = queries(config.schema)
     names = [f"{config.schema}_{role}" for role in ROLES]
     known = await conn.fetch(sql["roles"], names)

@@ -1,6 +1,6 @@
-"""What attempts report while they run, over connections of their own: no claim or settlement waits for them.
+"""Stores reports of running attempts, over separate connections: no claim or settlement waits for them.
 
-A report is numbered, so it is sent again when nobody knows whether it arrived: it counts once.
+A report is numbered, so it can be sent again if it is unknown whether it arrived: it counts once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _PAUSES = (0.1, 0.5, 2.0)
 
 
 class ReportStore:
-    """The reports of one worker. It connects when there is one."""
+    """The reports of one worker. It connects when the first one is sent."""
 
     def __init__(self, config: Config, worker: str) -> None:
         self._database = Database(config, role="worker", size=_CONNECTIONS)
         self._worker = worker
-        self._database.open_later()  # in this event loop: what comes from another one is refused
+        self._database.open_later()  # in this event loop: calls from another one are refused
 
     async def report(self, job_id: UUID, attempt: int, seq: int, report: Report) -> Reported:
-        """Store a report; LeaseLost where the job belongs to somebody else by now."""
+        """Store a report. Raises LeaseLost if another worker has the job by now."""
         for pause in (*_PAUSES, None):
             try:
                 return await self._send(job_id, attempt, seq, report)
@@ -40,7 +40,7 @@ class ReportStore:
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self._database.close()
 
     async def _send(self, job_id: UUID, attempt: int, seq: int, report: Report) -> Reported:
@@ -57,7 +57,7 @@ class ReportStore:
             report.done_reason,
         )
         if row["state"] == "lease-lost":
-            raise LeaseLost(f"attempt {attempt} of job {job_id} does not own it any more; nothing was stored")
+            raise LeaseLost(f"attempt {attempt} of job {job_id} no longer owns it; nothing was stored")
         return Reported(
             progress_count=row["progress_count"],
             result_count=row["result_count"],

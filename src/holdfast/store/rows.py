@@ -1,4 +1,4 @@
-"""Rows become values."""
+"""Converts rows to values."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.model.job import Attempt, Event, Job, ListedJob
+from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.progress import Item
 from holdfast.model.states import State
 from holdfast.telemetry.events import AttemptEnded
 
 __all__ = ["attempt_of", "ending_of", "event_of", "item_of", "job_of", "listed_job_of", "value_of"]
 
-#: Longer whole numbers Python refuses to read.
+#: Python refuses to parse longer whole numbers.
 _DIGITS = 4300
 
 
@@ -36,10 +36,10 @@ def listed_job_of(row: Mapping[str, Any]) -> ListedJob:
 
 
 def value_of(text: str | None) -> Any:
-    """Stored JSON as a value; None where there is none.
+    """Stored JSON as a value; None if there is none.
 
-    The engine takes nothing that cannot be read here, but hand-written SQL may have stored it: a number of very many
-    digits becomes a Decimal.
+    The engine accepts only values that can be read here, but hand-written SQL may have stored others: a number with
+    very many digits becomes a Decimal.
     """
     if text is None:
         return None
@@ -74,15 +74,15 @@ def item_of(row: Mapping[str, Any]) -> Item:
     return Item(**values)
 
 
-def event_of(row: Mapping[str, Any]) -> Event:
+def event_of(row: Mapping[str, Any]) -> JobEvent:
     """An event from a row of `events_page`."""
     values: dict[str, Any] = dict(row)
     del values["more"]
-    return Event(**values)
+    return JobEvent(**values)
 
 
 def ending_of(row: Mapping[str, Any], state: str) -> AttemptEnded:
-    """An attempt that somebody else than its own worker has settled, and what became of its job then."""
+    """The event of an attempt that another process than its own worker has settled, with the resulting state."""
     return AttemptEnded(
         job_id=row["job_id"],
         type=row["type"],

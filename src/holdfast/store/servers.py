@@ -1,11 +1,11 @@
-"""Connecting: to the server that takes writes, within a limit, with words for what went wrong.
+"""Connects to the server that accepts writes, within a time limit, and explains failures.
 
-1. Where a URL names several servers, each has a short limit of its own, so that one that swallows packets does not
-   use up the time of the others. The one that was good last is tried first. Those that did not answer are tried a
-   second time, with what is left of the time.
-2. Of several servers, standbys and those that are read-only are passed over (`target_session_attrs`).
-3. Both ends of a connection notice within half a minute when the other one is gone without a word.
-4. An error names the address: "No such file or directory" helps nobody.
+1. If a URL names several servers, each has a short time limit, so that one that drops packets does not use up the time
+   of the others. The one that worked last is tried first. Those that did not answer are tried a second time, with the
+   remaining time.
+2. Of several servers, standbys and read-only ones are passed over (`target_session_attrs`).
+3. Both ends of a connection notice within half a minute if the other one has disappeared.
+4. An error names the address: "No such file or directory" alone does not help.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _HOST_SECONDS = 2.0
 #: How long the server has to confirm that an abandoned statement has ended.
 _RETIRE_SECONDS = 2.0
 
-#: What only libpq knows: asyncpg would take these for settings of the server, which would refuse them.
+#: Parameters that only libpq knows: asyncpg would send them to the server as settings, and the server would refuse
+#: them.
 _OF_LIBPQ = (
     "connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
     "load_balance_hosts",
 )  # fmt: skip
 
-#: (level, option, value): a peer that is gone is noticed after 10 s of silence and three questions 5 s apart, and
-#: what was sent to it is not waited for longer. Not every platform has them all.
+#: (level, option, value): a peer that has disappeared is noticed after 10 s of silence and three probes 5 s apart, and
+#: data sent to it is not waited for longer. Not every platform has all of these.
 _SOCKET_OPTIONS = (
     ("SOL_SOCKET", "SO_KEEPALIVE", 1),
     ("IPPROTO_TCP", "TCP_KEEPIDLE", 10),
@@ -46,12 +47,12 @@ _SOCKET_OPTIONS = (
     ("IPPROTO_TCP", "TCP_USER_TIMEOUT", 25_000),
 )
 
-#: By URL: the server that was good last.
+#: The server that worked last, by URL.
 _good: dict[str, Address] = {}
 
 
 async def open_connection(arguments: Mapping[str, Any], seconds: float = CONNECT_SECONDS) -> asyncpg.Connection:
-    """A connection to the server that takes writes; HoldfastError says why there is none."""
+    """A connection to the server that accepts writes. Raises HoldfastError with the reason if there is none."""
     url = str(arguments["dsn"])
     addresses = addresses_of(url)
     given = {**arguments, "dsn": without_parameters(url, *_OF_LIBPQ)}
@@ -78,13 +79,13 @@ async def open_connection(arguments: Mapping[str, Any], seconds: float = CONNECT
         for address in addresses:
             faults.setdefault(address, DatabaseUnavailable("there was no time left", reason="slow"))
     raise DatabaseUnavailable(
-        "none of the servers takes writes: " + "; ".join(str(fault) for fault in faults.values()),
+        "none of the servers accepts writes: " + "; ".join(str(fault) for fault in faults.values()),
         reason=next(iter(faults.values())).reason if len({f.reason for f in faults.values()}) == 1 else "unreachable",
     )
 
 
 async def retire(conn: asyncpg.Connection) -> bool:
-    """End a connection whose statement was given up: in the server first. Whether the server has confirmed it."""
+    """End a connection whose statement was given up, in the server first. Returns whether the server confirmed it."""
     try:
         await conn.close(timeout=_RETIRE_SECONDS)
     except TimeoutError:
@@ -126,7 +127,7 @@ def _explained(fault: BaseException, address: Address | None, seconds: float) ->
 
 
 def _watch_the_line(conn: asyncpg.Connection) -> None:
-    """Let the socket notice that the other end is gone. One in the file system always does."""
+    """Let the socket notice that the other end is gone. A Unix socket always does."""
     line = conn._transport.get_extra_info("socket")  # type: ignore[attr-defined] # there is no other way to it
     if line is None or line.family not in (socket.AF_INET, socket.AF_INET6):
         return

@@ -14,7 +14,7 @@ __all__ = ["functions", "grants", "kit_queries", "migrations", "queries", "scrip
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _DEFINITION = re.compile(r"((?:^--[^\n]*\n)+)^create or replace (function|view) (\w+)", re.MULTILINE)
-#: How a sentence begins that says nothing without what stands before it.
+#: Beginnings of sentences that mean nothing without the sentence before.
 _DEPENDENT = ("The same", "Moves:", "Roles:")
 _GRANT = re.compile(r"^grant (?:execute on function|select on)\s+(.*?)\s+to\s+(.*?);", re.MULTILINE | re.DOTALL)
 
@@ -45,13 +45,13 @@ def functions() -> dict[str, str]:
 
 
 def script(name: str, schema: str) -> str:
-    """A file that stands alone (`bootstrap`, `roles`, `rights`), for one schema."""
+    """A single file (`bootstrap`, `roles`, `rights`), for one schema."""
     text = files("holdfast.sql").joinpath(f"{name}.sql").read_text("utf-8")
     return text if schema == "holdfast" else re.sub(r"holdfast(?=[._])|(?<=schema )holdfast\b", schema, text)
 
 
 def grants(schema: str) -> list[tuple[str, str]]:
-    """(name, role) of every function that a role may call, and of every table that it may read: what `rights` says."""
+    """(name, role) of every function that a role may call, and of every table that it may read, as in `rights`."""
     found = {
         (name.rpartition(".")[2], role)
         for names, roles in _GRANT.findall(script("rights", schema))

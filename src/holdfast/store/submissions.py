@@ -1,14 +1,15 @@
-"""Group commit: intents that arrive at the same time are recorded by one statement, and each gets its own answer.
+"""Group commit: one statement records intents that arrive at the same time, and each gets its own answer.
 
-1. nobody waits for company: the first one goes at once, and those that come meanwhile go together, in their order;
-   tenants take turns, and none waits for a statement that records only what others sent (holdfast.store.lines);
-2. one that cannot be recorded takes no other with it: a batch with one that is refused is sent tenant by tenant, and
-   then in halves;
-3. one whose key somebody else has taken, and not committed yet, waits in a line of its own;
-4. a connection lost in mid-commit leaves it open whether the jobs exist. Their ids are known, so the same
-   batch is sent again, which records nothing twice; who has waited too long is told that the outcome is not known,
-   and never that the job failed;
-5. everybody is answered when their time is over, whatever the statement under way still waits for.
+1. No intent waits for others to join: the first one is sent at once, and those that arrive meanwhile are sent together,
+   in their order. Tenants take turns, and none waits for a statement that records only intents of others
+   (holdfast.store.lines).
+2. An intent that cannot be recorded does not harm the others: a batch with a refused intent is sent tenant by tenant,
+   and then in halves.
+3. An intent whose key another transaction has taken, and not committed yet, waits in a separate line.
+4. If a connection is lost during the commit, it is unknown whether the jobs exist. Their ids are known, so the same
+   batch is sent again, which records nothing twice. A caller that has waited too long is told that the outcome is
+   unknown, and never that the job failed.
+5. Every caller is answered when its time is over, whatever the statement under way still waits for.
 """
 
 from __future__ import annotations
@@ -33,49 +34,49 @@ from holdfast.errors import (
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.model.provenance import speaker
-from holdfast.store.database import Database, Pause
+from holdfast.store.database import Backoff, Database
 from holdfast.store.jobs import JobStore
 from holdfast.store.lines import Lines
 from holdfast.store.tenancy import TenancyStore
 
 __all__ = ["PATIENCE_SECONDS", "Submissions", "patience_seconds", "spend_patience"]
 
-#: How many statements are under way at a time; a tenant has one of them at most.
+#: How many statements may be under way at a time; a tenant has at most one of them.
 _AT_ONCE = 2
-#: How long anybody waits for the database, and how long one statement may take.
+#: How long a caller waits for the database, and how long one statement may take.
 PATIENCE_SECONDS, _STATEMENT_SECONDS = 5.0, 10.0
-#: Why a statement failed without anybody knowing whether it was committed.
+#: Reasons for which a statement fails while it is unknown whether it was committed.
 _UNCLEAR = frozenset({"cut", "slow", "uncertain"})
 
-#: How long this caller waits; the caller's own task reads it, and no other.
+#: How long this caller waits; only the caller's own task reads it.
 patience_seconds: ContextVar[float] = ContextVar("patience_seconds", default=PATIENCE_SECONDS)
 
 
 def spend_patience(seconds: float) -> None:
-    """The caller has waited so long for something else before the job is recorded."""
+    """Note that the caller has already waited this long for something else."""
     patience_seconds.set(max(0.001, patience_seconds.get() - seconds))
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Somebody who waits for an answer."""
+    """A caller that waits for an answer."""
 
     intent: Intent
     answer: asyncio.Future[Enqueued]
     deadline: float
-    #: Whether it was sent, and nobody knows whether it was recorded.
+    #: Whether it was sent, and it is unknown whether it was recorded.
     unclear: bool = False
 
     @property
     def keys(self) -> list[tuple[str, str, str]]:
-        """What somebody else may have taken."""
+        """The keys that another transaction may have taken."""
         options = self.intent.options
         return [
             (self.intent.tenant, name, options[name]) for name in ("idempotency_key", "dedup_key") if name in options
         ]
 
     def answered(self) -> Enqueued | HoldfastError:
-        """What is told, when nobody waits any longer."""
+        """The answer for a caller that does not wait any longer."""
         if self.answer.cancelled():
             return _late(self.unclear)
         try:
@@ -97,7 +98,7 @@ class _Waiting:
 
 
 class Submissions(JobStore):
-    """Records jobs for the control plane. Everything else a store does is left to the session."""
+    """Records jobs for the control plane. All other methods of a store use the session."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -106,12 +107,12 @@ class Submissions(JobStore):
         #: The tenants of each statement under way.
         self._under_way: list[set[str]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Keys that somebody else has taken: who asks for one of them waits alone, and they are tried in turn.
+        #: Keys that another transaction has taken: intents with one of them wait alone, and are tried in turn.
         self._stuck: Counter[tuple[str, str, str]] = Counter()
         self._turn = asyncio.Lock()
 
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
-        """Record intents, each as soon as it can be; answers come in their order."""
+        """Record intents, each as soon as possible; answers come in their order."""
         answers: list[Enqueued] = []
         for answer in await self.enqueue_each(intents):
             if isinstance(answer, HoldfastError):
@@ -120,7 +121,7 @@ class Submissions(JobStore):
         return answers
 
     async def enqueue_each(self, intents: Sequence[Intent]) -> list[Enqueued | HoldfastError]:
-        """The same; what is wrong with one of them is its own answer."""
+        """Record intents; an error of one of them is its own answer."""
         if not intents:
             return []
         if not self._lines.have_room_for(intents):
@@ -141,14 +142,14 @@ class Submissions(JobStore):
                     with contextlib.suppress(HoldfastError):
                         await waiting.answer
         except TimeoutError:
-            pass  # the answers tell who is late
+            pass  # the answers say which of them are late
         finally:
             for waiting in asked:
                 waiting.answer.cancel()
         return [waiting.answered() for waiting in asked]
 
     async def enqueue_alike(self, job_type: str, payloads: list[str], *, queue: str | None) -> list[Enqueued]:
-        """Never used: whoever submits names a tenant."""
+        """Never used: a submission always names a tenant."""
         raise InvalidInput(f"{len(payloads)} jobs of {job_type} (queue {queue}) were submitted without a tenant")
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -170,7 +171,7 @@ class Submissions(JobStore):
             self._send_on()
 
     def _next_batch(self) -> list[_Waiting]:
-        """Those who wait, and still do."""
+        """The next intents whose callers still wait."""
         busy = set[str]().union(*self._under_way)
         while batch := self._lines.next_batch(busy):
             now = time.monotonic()
@@ -183,7 +184,7 @@ class Submissions(JobStore):
 
     async def _send(self, batch: list[_Waiting]) -> None:
         """Send a batch, again and again while the database is away, until all are answered."""
-        pause = Pause()
+        pause = Backoff()
         while batch:
             try:
                 await self._record(batch)
@@ -221,7 +222,7 @@ class Submissions(JobStore):
             waiting.accept(enqueued)
 
     async def _divide(self, batch: list[_Waiting], fault: HoldfastError) -> None:
-        """One of a batch is refused: find it, and let the others have their answers."""
+        """Find the refused intent of a batch, and let the others have their answers."""
         if len(batch) == 1:
             batch[0].refuse(fault)
             return
@@ -233,16 +234,16 @@ class Submissions(JobStore):
             await self._send(part)
 
     def _without_keys(self, batch: list[_Waiting]) -> list[_Waiting]:
-        """Those whom nobody can hold up; each of the others goes on by itself."""
+        """Those without keys, which nobody can delay; each of the others goes on by itself."""
         for waiting in batch:
             if waiting.keys:
                 self._start(self._wait_alone(waiting))
         return [waiting for waiting in batch if not waiting.keys]
 
     async def _wait_alone(self, waiting: _Waiting) -> None:
-        """Try one whose key may be taken, in turn with others of that kind."""
+        """Try an intent whose key may be taken, in turn with others of that kind."""
         self._stuck.update(waiting.keys)
-        pause, batch = Pause(), [waiting]
+        pause, batch = Backoff(), [waiting]
         try:
             while batch:
                 try:
@@ -260,22 +261,22 @@ class Submissions(JobStore):
 
 
 def _everybodys() -> Context:
-    """For what is done in the name of all who wait, whoever was the first of them."""
+    """The context for work on behalf of all waiting callers, whichever was the first of them."""
     context = copy_context()
     context.run(speaker.set, "")
     return context
 
 
 def _by_tenant(batch: list[_Waiting]) -> list[list[_Waiting]]:
-    """The parts of a batch, the shortest first."""
+    """The parts of a batch by tenant, the shortest first."""
     parts: dict[str, list[_Waiting]] = {}
     for waiting in batch:
         parts.setdefault(waiting.intent.tenant, []).append(waiting)
     return sorted(parts.values(), key=len)
 
 
-async def _rest(batch: list[_Waiting], pause: Pause, fault: DatabaseUnavailable) -> list[_Waiting]:
-    """A moment's rest; those who have no time left are told why. The others."""
+async def _rest(batch: list[_Waiting], pause: Backoff, fault: DatabaseUnavailable) -> list[_Waiting]:
+    """Pause, after answering callers that have no time left. Returns the others."""
     seconds = pause.after_cut() if fault.reason == "cut" else pause.seconds()
     for waiting in batch:
         if waiting.deadline < time.monotonic() + seconds:
@@ -287,7 +288,7 @@ async def _rest(batch: list[_Waiting], pause: Pause, fault: DatabaseUnavailable)
 
 
 def _late(unclear: bool) -> DatabaseUnavailable:
-    """What is told to those whose time is over."""
+    """The error for callers whose time is over."""
     if unclear:
         told = "the database did not answer in time: it is not known whether the job was recorded"
         return DatabaseUnavailable(told, reason="uncertain")

@@ -1,4 +1,4 @@
-"""What the control plane does, for one tenant at a time, as statements of the engine. Role: client."""
+"""What the control plane does for one tenant at a time, as statements of the engine. Role: client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Ended", "PublicJob", "StoredItem", "TenancyStore"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicJob:
-    """What clients may know of a job."""
+    """What clients may know about a job."""
 
     id: UUID
     tenant: str
@@ -30,9 +30,9 @@ class PublicJob:
     target: str | None
     created_at: datetime
     updated_at: datetime
-    #: Why it is paused, held or canceled, where somebody said so for clients.
+    #: Why it is paused, held or canceled, if somebody wrote that for clients.
     message: str | None = None
-    #: What it has reported; None where it has reported nothing.
+    #: What it has reported; None if it has reported nothing.
     progress_count: int | None = None
     result_count: int | None = None
     target_count: int | None = None
@@ -41,13 +41,13 @@ class PublicJob:
 
     @property
     def status(self) -> Status:
-        """What clients are told of the state."""
+        """The state as clients see it."""
         return public_status(self.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a job ended, or that it has not. `result` is still JSON text: whoever passes it on need not read it."""
+    """How a job ended, or that it has not. `result` is JSON text, for callers that pass it on without parsing."""
 
     state: State
     result: str | None
@@ -56,7 +56,7 @@ class Ended:
 
 
 class StoredItem(NamedTuple):
-    """One thing that a job has stored. `data` is still JSON text: whoever passes it on need not read it."""
+    """One item of a job. `data` is JSON text, for callers that pass it on without parsing."""
 
     id: int
     collection: str
@@ -66,7 +66,7 @@ class StoredItem(NamedTuple):
 
 
 class TenancyStore:
-    """Every verb names the tenant; the engine refuses it without one."""
+    """Every method names the tenant; the engine refuses a call without one."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -103,19 +103,19 @@ class TenancyStore:
         return None
 
     async def items(self, tenant: str, job_id: UUID, *, after: int | None, limit: int) -> tuple[list[StoredItem], bool]:
-        """What a job has stored, in the order in which it did, and whether there is more."""
+        """The items of a job, in the order in which it stored them, and whether there are more."""
         rows = await self._session.rows("tenant_items", tenant, job_id, after, limit)
         items = [StoredItem(row["id"], row["collection"], row["key"], row["data"], row["created_at"]) for row in rows]
         return items, bool(rows) and rows[-1]["more"]
 
-    async def request(self, caller: Caller, verb: str, job_id: UUID, *, note: str | None, target: str | None) -> str:
-        """Ask for something in a caller's name; the engine's answer."""
-        by = caller.name, note, target, caller.key_id, *provenance.get()
+    async def request(self, caller: Caller, verb: str, job_id: UUID, *, reason: str | None, target: str | None) -> str:
+        """Make a request in a caller's name. Returns the engine's answer."""
+        by = caller.name, reason, target, caller.key_id, *provenance.get()
         (row,) = await self._session.rows("tenant_request", caller.tenant, verb, job_id, *by)
         return str(row[0])
 
     async def probe(self) -> None:
-        """Write, as a submission would; DatabaseUnavailable says why that cannot be done now."""
+        """Write, as a submission would. Raises DatabaseUnavailable with the reason if that fails."""
         await self._session.rows("probe")
 
     async def waiting(self, tenant: str, up_to: int) -> int:

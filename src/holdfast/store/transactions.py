@@ -1,10 +1,10 @@
 """Transactions in which a handler writes and its job ends, so that both commit or neither.
 
-They run on connections in the login's own role, because the engine's roles may not touch the app's tables, or
-on a connection that the handler brings. The job's completion is the last statement before the commit, and it is
-fenced: where the attempt does not own the job any more, the whole transaction is rolled back.
+They run on connections in the login's own role, because the engine's roles may not touch the app's tables, or on a
+connection that the handler brings. The job's completion is the last statement before the commit, and it is fenced: if
+the attempt does not own the job any more, the whole transaction is rolled back.
 
-Nothing that a handler does to a connection of ours reaches the next one (`clean`).
+Nothing that a handler does with one of our connections affects the next handler (`clean`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Transactions:
 
     def __init__(self, config: Config, worker: str, size: int) -> None:
         self._config, self._worker, self._size = config, worker, size
-        #: How large a result may be, as far as is known here; the engine has the last word.
+        #: The maximal size of a result, as far as it is known here; the engine decides.
         self.result_limit: Callable[[], int] = lambda: config.result_max_bytes
         self._pool: asyncpg.Pool | None = None
-        #: The loop that transactions begin in; in a process of its own, the first one that asks for one.
+        #: The loop in which transactions begin; in a child process, the loop of the first one.
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class Transactions:
                 raise translated(fault) from fault
             raise
         finally:
-            # A connection that was cut has left the pool already; what became of the transaction is known by now.
+            # A connection that was cut has left the pool already; the fate of the transaction is known by now.
             with suppress(*CONNECTION_FAULTS, asyncpg.PostgresError):
                 self._confirmation.leave(ours)
                 if ours.changed:
@@ -84,7 +84,7 @@ class Transactions:
     async def complete(
         self, conn: Any, job_id: UUID, attempt: int, *, result: str | None, duration_ms: int, excerpt: str | None
     ) -> None:
-        """End the job within the transaction; raises LeaseLost where it belongs to somebody else by now."""
+        """End the job within the transaction. Raises LeaseLost if another worker has the job by now."""
         await lender_of(conn).flush(conn)
         rows = await Foreign(conn, self._config.schema, self._disk).rows(
             "complete_and_commit",
@@ -96,10 +96,10 @@ class Transactions:
             None if excerpt is None else [excerpt],
         )
         if [row["state"] for row in rows] != ["success"]:
-            raise LeaseLost(f"attempt {attempt} of job {job_id} does not own it any more; nothing was committed")
+            raise LeaseLost(f"attempt {attempt} of job {job_id} no longer owns it; nothing was committed")
 
     async def close(self) -> None:
-        """Give the connections back; what is still open is cut after a moment, and so rolled back."""
+        """Close the connections; open transactions are cut after a moment, and so rolled back."""
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
@@ -127,8 +127,8 @@ class Transactions:
 
 @asynccontextmanager
 async def _committed(conn: Any) -> AsyncIterator[None]:
-    """A transaction for the length of a block. A rollback that does not succeed hides no error: the server makes it."""
-    # Under a snapshot of its own, a lease that was renewed meanwhile could not be settled any more.
+    """A transaction for the length of a block. A rollback that fails hides no error: the server rolls back itself."""
+    # With a snapshot for the whole transaction, a lease that was renewed meanwhile could not be settled any more.
     transaction = conn.transaction(isolation="read_committed")
     with _told():
         await transaction.start()
@@ -155,7 +155,7 @@ def _is_cut(conn: Any) -> bool:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """A connection that was cut is told of in our own words; what the server refuses (a constraint) in the driver's."""
+    """Translate the error of a cut connection; errors of the server (a constraint) stay the driver's."""
     try:
         yield
     except CONNECTION_FAULTS as fault:

@@ -1,7 +1,7 @@
-"""The connections of maintenance: its own, few, and as many as it takes that nobody waits behind a slow statement.
+"""The connections of maintenance: separate, few, and enough that nobody waits behind a slow statement.
 
-While all is well, one is enough: whoever needs a connection waits a moment for the one that is in use. Only when it
-does not come back is another one made, and ended again when it has not been needed for a while.
+Normally one is enough: a caller waits a moment for the connection in use. Only if it does not come back is another one
+made, and it is ended when it has not been needed for a while.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Limited", "UpkeepDatabase"]
 _REPEATS = 3
 _GROW_AFTER_SECONDS = 0.05
 _KEPT_SECONDS = 30.0
-#: What the server itself ends, should the client be gone: longer than any time limit of a duty.
+#: Time limits in the server, in case the client is gone: longer than any time limit of a duty.
 _SESSION = {
     "statement_timeout": "20s",
     "lock_timeout": "4s",
     "idle_in_transaction_session_timeout": "20s",
     "idle_session_timeout": "0",
 }
-#: A statement was ended because it took too long, or because of what others hold.
+#: A statement was ended because it took too long, or because of locks of others.
 _STRUCK = (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
 
 
@@ -42,7 +42,7 @@ class UpkeepDatabase(Database):
         super().__init__(config, role="worker", size=size)
 
     async def open(self) -> None:
-        """Be ready to connect; the schema was looked at by whoever opened the app."""
+        """Be ready to connect; the code that opened the app has checked the schema."""
         self._loop = asyncio.get_running_loop()
         arguments = connection_arguments(self.config, role=self.role, name="holdfast maintenance", direct=False)
         if arguments["server_settings"]:
@@ -70,7 +70,7 @@ class UpkeepDatabase(Database):
 class Limited:
     """Named statements with a time limit."""
 
-    #: Whether the server has a statement of this desk to do. While it only waits for a connection, nothing was begun.
+    #: Whether the server is executing a statement. While this only waits for a connection, nothing has begun.
     under_way = False
 
     def __init__(self, database: UpkeepDatabase, seconds: float) -> None:
@@ -89,7 +89,7 @@ class Limited:
         return await self._run("fetchval", statement, arguments)
 
     async def _run(self, method: str, statement: str, arguments: Sequence[Any]) -> Any:
-        """Run one statement; DatabaseBusy where its time was over."""
+        """Run one statement. Raises DatabaseBusy if its time was over."""
         seconds, sql = self._seconds, self._database.text(statement)
         for repeat in range(_REPEATS):
             connections = self._database.connections

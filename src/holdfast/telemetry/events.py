@@ -1,7 +1,7 @@
-"""Everything worth telling, as typed events.
+"""The events that a process publishes.
 
-Subscribers are called where it happens: in the event loop, some in the thread that keeps the leases. They
-must be quick, and must not wait.
+Subscribers are called where an event happens: in the event loop, or in the thread that keeps the leases. They must be
+quick, and must not wait.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The root of all events."""
+    """The base class of all events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnqueued(Event):
-    """A job was recorded by this process, or was there already (`outcome` says which).
+    """This process recorded a job, or the job already existed (`outcome` says which).
 
-    Recorded through a caller's connection, it exists only once that transaction commits.
+    A job recorded on a caller's connection exists only once that transaction commits.
     """
 
     job_id: UUID
@@ -53,7 +53,7 @@ class JobEnqueued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadMisfit(Event):
-    """A payload was let in that no live worker takes (`VALIDATE_PAYLOADS` is `warn`)."""
+    """A job was recorded whose payload no live worker accepts (`VALIDATE_PAYLOADS` is `warn`)."""
 
     type: str
     tenant: str
@@ -76,7 +76,7 @@ class AttemptStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded(Event):
-    """An attempt was settled: how long it took, why it failed, how often it was retried, what became of the job."""
+    """An attempt was settled: how long it took, why it failed, how many failures there were, what became of the job."""
 
     job_id: UUID
     type: str
@@ -96,7 +96,7 @@ class AttemptEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLost(Event):
-    """A settlement or renewal came too late: the job belongs to somebody else; the result was dropped."""
+    """A settlement or renewal came too late: the attempt no longer owns the job, and its result was dropped."""
 
     job_id: UUID
     type: str
@@ -106,7 +106,7 @@ class LeaseLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettlementDelayed(Event):
-    """An outcome could not be recorded, alone and repeatedly; its lease is kept, and it is tried again."""
+    """An outcome could repeatedly not be recorded, even on its own. Its lease is kept, and it is tried again."""
 
     job_id: UUID
     type: str
@@ -120,7 +120,7 @@ class SettlementDelayed(Event):
 class LoopBlocked(Event):
     """A handler blocks the event loop: its lease is kept, but everything else in this worker waits.
 
-    `job_id`, `type` and `attempt` name the attempt that blocks it, or are None if that is not known.
+    `job_id`, `type` and `attempt` name the attempt that blocks it; they are None if it is not known.
     """
 
     worker: str
@@ -132,7 +132,7 @@ class LoopBlocked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerChanged(Event):
-    """A worker started, drains, or stopped."""
+    """A worker started, began to drain, or stopped."""
 
     worker: str
     change: str
@@ -141,7 +141,7 @@ class WorkerChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChanged(Event):
-    """This process began or ceased to lead maintenance."""
+    """This process became the leader of maintenance, or stopped leading it."""
 
     holder: str
     leading: bool
@@ -149,7 +149,7 @@ class LeaderChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mended(Event):
-    """Maintenance found something amiss and put it right."""
+    """Maintenance found something inconsistent and repaired it."""
 
     what: str
     job_id: UUID | None = None
@@ -158,7 +158,7 @@ class Mended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DutyFailed(Event):
-    """A duty of maintenance was refused by the database, and will be tried again."""
+    """A duty of maintenance failed, and will be tried again."""
 
     duty: str
     fault: str
@@ -167,7 +167,7 @@ class DutyFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DutyBack(Event):
-    """A duty of maintenance that had failed was done again."""
+    """A duty of maintenance that had failed succeeded again."""
 
     duty: str
     failures: int
@@ -175,7 +175,7 @@ class DutyBack(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPostponed(Event):
-    """Leases have lapsed by the clock, and are spared: their workers had no full chance to renew them."""
+    """Leases have lapsed by the clock but are not swept yet, because their workers had no full chance to renew them."""
 
     leases: int
     why: str
@@ -183,14 +183,14 @@ class SweepPostponed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockJumped(Event):
-    """The database's clock was set, or its machine was suspended: no lease is judged by it for a while."""
+    """The database's clock was set, or its machine was suspended. No lease is swept for a while."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseLost(Event):
-    """A part of this process cannot use the database and keeps trying; `away` if no server can be reached at all."""
+    """A part of this process cannot use the database and keeps trying. `away`: no server can be reached at all."""
 
     part: str
     fault: str
@@ -220,7 +220,7 @@ class RequestServed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingOverruled(Event):
-    """The server has a setting that Holdfast's own transactions do not follow; told when a process starts."""
+    """The server has a setting that Holdfast overrides in its own transactions. Published when a process starts."""
 
     name: str
     value: str

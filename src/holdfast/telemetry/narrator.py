@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from holdfast.model.outcome import COSTS_ATTEMPT
 from holdfast.model.visible import visible
 from holdfast.telemetry.events import (
     AttemptEnded,
@@ -37,7 +38,7 @@ from holdfast.telemetry.log_writer import LogWriter
 
 __all__ = ["NARRATED", "Narrator", "flush_log", "narrate", "routine_is_narrated", "set_up_logging"]
 
-#: What is worth a log line. Jobs recorded and attempts begun are too many, and the end of an attempt tells it all.
+#: The events that get a log line. Recorded jobs and started attempts are too many; the end of an attempt has it all.
 NARRATED = (
     AttemptEnded,
     ClockJumped,
@@ -66,7 +67,6 @@ _WHOLE = "this process"
 _NOTICED_SECONDS = 60.0
 
 _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in NARRATED}
-_QUIET_OUTCOMES = ("success", "snoozed", "released", "canceled", "paused")
 
 
 def set_up_logging(form: str, level: str) -> None:
@@ -83,21 +83,21 @@ def set_up_logging(form: str, level: str) -> None:
 
 
 def flush_log() -> None:
-    """Write what waits, for a second at most: before this process ends at once, or becomes another program."""
+    """Write what is buffered, for a second at most, before this process ends at once or becomes another program."""
     for handler in _log.handlers:
         if isinstance(handler, LogWriter):
             handler.flush()
 
 
 def routine_is_narrated() -> bool:
-    """Whether there is a log line for what went well."""
+    """Whether successful attempts get a log line."""
     return _log.isEnabledFor(logging.INFO)
 
 
 class Narrator:
     """One log line per event.
 
-    All parts of a process tell of an outage of the database: one line says that it began, and one that it is over.
+    All parts of a process report an outage of the database: one line says that it began, and one that it ended.
     """
 
     def __init__(self) -> None:
@@ -155,11 +155,11 @@ def narrate(event: Event) -> None:
             level = logging.INFO if event.status < 500 else logging.WARNING
             message = f"{event.method} {event.route} {event.status}"
         case PayloadMisfit():
-            level, message = logging.WARNING, f"no live worker takes this payload: {event.fault}"
+            level, message = logging.WARNING, f"no live worker accepts this payload: {event.fault}"
         case SettingOverruled():
-            message = f"overrules {event.name} = {event.value} from {event.origin} in its own transactions"
+            message = f"overrides {event.name} = {event.value} from {event.origin} in its own transactions"
         case DatabaseBack():
-            message = f"{event.part} has the database again after {event.seconds:.1f} s"
+            message = f"{event.part} reached the database again after {event.seconds:.1f} s"
         case _:
             message = type(event).__name__
     if _log.isEnabledFor(level):
@@ -179,13 +179,13 @@ def _of_maintenance(
             return logging.WARNING, f"mended: {event.what}"
         case DutyFailed():
             often = f" ({event.failures} times in a row)" if event.failures > 1 else ""
-            return logging.ERROR, f"maintenance could not do its duty {event.duty!r}{often}: {event.fault}"
+            return logging.ERROR, f"the maintenance duty {event.duty!r} failed{often}: {event.fault}"
         case DutyBack():
-            return logging.INFO, f"maintenance does its duty {event.duty!r} again after {event.failures} failures"
+            return logging.INFO, f"the maintenance duty {event.duty!r} succeeded again after {event.failures} failures"
         case SweepPostponed():
-            return logging.WARNING, f"{event.leases} lapsed leases are not taken back yet: {event.why}"
+            return logging.WARNING, f"{event.leases} lapsed leases are not swept yet: {event.why}"
         case ClockJumped():
-            return logging.WARNING, f"{event.what}; no lease is judged until it had its full length again"
+            return logging.WARNING, f"{event.what}; no lease is swept until it has had its full length again"
 
 
 def _of_an_attempt(event: AttemptEnded | LeaseLost | SettlementDelayed) -> tuple[int, str]:
@@ -193,13 +193,13 @@ def _of_an_attempt(event: AttemptEnded | LeaseLost | SettlementDelayed) -> tuple
         case AttemptEnded():
             became = "" if event.state == event.outcome else f" → {event.state}"
             why = f": {event.error.splitlines()[0][:200]}" if event.error else ""
-            level = logging.INFO if event.outcome in _QUIET_OUTCOMES else logging.WARNING
+            level = logging.WARNING if event.outcome in COSTS_ATTEMPT else logging.INFO
             return level, f"{event.type} {event.outcome}{became}{why}"
         case LeaseLost():
             return logging.WARNING, f"{event.type}: lease lost, result dropped"
         case SettlementDelayed():
             waited = f"{event.seconds:.0f} s"
-            return logging.WARNING, f"{event.type}: its outcome could not be recorded for {waited}: {event.fault}"
+            return logging.WARNING, f"{event.type}: the outcome could not be recorded for {waited}: {event.fault}"
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -1,6 +1,4 @@
-"""For tests of apps: what the pytest plugin gives them. And for Holdfast's own: workers to run, kill and freeze,
-histories and their checker.
-"""
+"""For tests of apps: what the pytest plugin gives them."""
 
 from holdfast.testing.attempts import JobFailed, Run
 from holdfast.testing.jobs import Jobs, SyncJobs

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from holdfast.app import Holdfast
@@ -20,7 +20,7 @@ from holdfast.definitions.job_type import JobType
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.job import Claim
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import COSTS_ATTEMPT, Outcome
 from holdfast.model.states import State
 from holdfast.store.jobs import JobStore
 from holdfast.store.leases import LeaseStore
@@ -30,11 +30,11 @@ from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptEnded
 from holdfast.testing.failures import Failure, Failures, raising, stalling
 from holdfast.testing.sandbox import Sandbox
+from holdfast.worker.claimed import Claimed, ClaimedAttempts, Interrupt
 from holdfast.worker.execution import Execution
-from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.settlement import SettlementService
 
-__all__ = ["Attempts", "JobFailed", "Run"]
+__all__ = ["AttemptRunner", "JobFailed", "Run"]
 
 _LOOK_SECONDS = 0.05
 _STALL_SECONDS = 0.001
@@ -53,8 +53,8 @@ class JobFailed(HoldfastError):
 class Run:
     """One attempt that was run: how it ended, and what became of the job.
 
-    `outcome` is that of the attempt (success, failed, timeout, snoozed, released, canceled, paused), `crashed` where
-    the worker was made to crash, or `lease-lost`. `error` is what the handler raised.
+    `outcome` is that of the attempt (`Kind` in holdfast.model.outcome), `crashed` where the worker was made to crash,
+    or `lease-lost`. `error` is what the handler raised.
     """
 
     job_id: UUID
@@ -67,7 +67,7 @@ class Run:
     error_message: str | None = None
 
 
-class Attempts:
+class AttemptRunner:
     """Carries out the attempts that a worker of this app has claimed."""
 
     def __init__(self, app: Holdfast, sandbox: Sandbox, failures: Failures, worker: str) -> None:
@@ -95,75 +95,72 @@ class Attempts:
 
     async def run(self, claim: Claim, job_type: JobType, raise_errors: bool) -> Run:
         """Carry out one attempt, and say what became of it."""
-        held = Held(claim, "general", elapsed())
+        claimed = Claimed(claim, "general", elapsed())
         raised: list[BaseException] = []
         failure = self._failures.take(job_type.name)
-        outcome = await self._execute(held, _watched(job_type, raised), failure, raised)
+        outcome = await self._execute(claimed, _watched(job_type, raised), failure, raised)
         if outcome is None:
-            return await self._ended(held, "crashed", None, raised)
+            return await self._ended(claimed, "crashed", None, raised)
         if failure is not None and failure.kind == "lose lease":
-            await self._sandbox.owner.value("testing_lapse", claim.job_id, claim.attempt)
-            await self._sandbox.worker.rows("testing_sweep")
-        settled = await self._settle(held, outcome)
-        run = await self._ended(held, outcome.kind if settled else "lease-lost", outcome, raised)
-        if raise_errors and run.outcome in ("failed", "timeout"):
+            await self._sandbox.kit.lapse(claim.job_id, claim.attempt)
+        settled = await self._settle(claimed, outcome)
+        run = await self._ended(claimed, outcome.kind if settled else "lease-lost", outcome, raised)
+        if raise_errors and run.outcome in COSTS_ATTEMPT:
             raise run.error or JobFailed(f"{run.type}: {outcome.error_type}: {outcome.message}")
         return run
 
     async def _execute(
-        self, held: Held, job_type: JobType, failure: Failure | None, raised: list[BaseException]
+        self, claimed: Claimed, job_type: JobType, failure: Failure | None, raised: list[BaseException]
     ) -> Outcome | None:
         """How the attempt ended; None if the worker crashed."""
         timeout = job_type.timeout_seconds or self._lane_timeout(job_type)
         if failure is None or failure.kind == "lose lease":
-            return await self._perform(held, job_type, timeout)
+            return await self._perform(claimed, job_type, timeout)
         if failure.after:
-            await self._perform(held, job_type, timeout)
+            await self._perform(claimed, job_type, timeout)
         if failure.kind == "crash":
             return None
         if failure.kind == "time out":
-            await self._perform(held, stalling(job_type), _STALL_SECONDS)
+            await self._perform(claimed, stalling(job_type), _STALL_SECONDS)
             return Outcome.timed_out(timeout)
         error = failure.error or RuntimeError("a failure that the test asked for")
         raised[:] = [error]
-        return await self._perform(held, raising(job_type, error), timeout)
+        return await self._perform(claimed, raising(job_type, error), timeout)
 
-    async def _perform(self, held: Held, job_type: JobType, timeout: float) -> Outcome:
+    async def _perform(self, claimed: Claimed, job_type: JobType, timeout: float) -> Outcome:
         """Run the handler, and tell it when somebody wants it to stop."""
         execution = self._execution
         assert execution is not None  # noqa: S101 - only called at work
-        task = asyncio.create_task(execution.run(held, job_type, timeout))
-        held.task = task  # type: ignore[assignment]
-        claim = held.claim
+        task = asyncio.create_task(execution.run(claimed, job_type, timeout))
+        claimed.task = task  # type: ignore[assignment]
+        claim = claimed.claim
         try:
             while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
-                for row in await self._sandbox.worker.rows(
-                    "interrupted", self._worker, [claim.job_id], [claim.attempt]
-                ):
-                    held.stop(row["interrupt"])
+                if (wish := await self._store.interrupted(claim.job_id, claim.attempt)) is not None:
+                    claimed.stop(cast("Interrupt", wish))
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait({task})
             raise
         return task.result()
 
-    async def _settle(self, held: Held, outcome: Outcome) -> bool:
+    async def _settle(self, claimed: Claimed, outcome: Outcome) -> bool:
         """Through the worker's own settlement, whose events the app hears; False if the lease was lost."""
         ended: list[AttemptEnded] = []
         bus = Bus()
         bus.subscribe(self._app.events.emit)
         bus.subscribe(ended.append, AttemptEnded)
-        settlement = SettlementService(self._store, HeldAttempts(), bus, self._worker)
-        settlement.add(held, outcome)
+        settlement = SettlementService(self._store, ClaimedAttempts(), bus, self._worker)
+        settlement.add(claimed, outcome)
         await settlement.round()
         return bool(ended)
 
-    async def _ended(self, held: Held, kind: str, outcome: Outcome | None, raised: list[BaseException]) -> Run:
-        (job,) = await self._jobs.get([held.claim.job_id])
+    async def _ended(self, claimed: Claimed, kind: str, outcome: Outcome | None, raised: list[BaseException]) -> Run:
+        (job,) = await self._jobs.get([claimed.claim.job_id])
         return Run(
             job_id=job.id,
             type=job.type,
-            attempt=held.claim.attempt,
+            attempt=claimed.claim.attempt,
             outcome=kind,
             state=job.state,
             result=job.result,
@@ -184,9 +181,9 @@ class Attempts:
             self._app.client,
             resources,
             threads=_THREADS,
-            pauses_drained=lambda _held: False,
+            pauses_drained=lambda _claimed: False,
             stuck_after_seconds=3600,
-            on_stuck=lambda _held: None,
+            on_stuck=lambda _claimed: None,
             transactions=transactions,
             send=reports.report,
             middleware=self._app.middleware,
@@ -197,7 +194,7 @@ class Attempts:
         return config.fast_timeout_seconds if job_type.lane == "fast" else config.general_timeout_seconds
 
 
-_at_work: ContextVar[tuple[Attempts, Execution] | None] = ContextVar("holdfast_testing_at_work", default=None)
+_at_work: ContextVar[tuple[AttemptRunner, Execution] | None] = ContextVar("holdfast_testing_at_work", default=None)
 
 
 def _watched(job_type: JobType, raised: list[BaseException]) -> JobType:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from datetime import timedelta
+from typing import Any
 
 from holdfast.app import Handler
 from holdfast.errors import InvalidInput
 from holdfast.model.job import Job
 from holdfast.model.names import nearest
+from holdfast.model.options import Options
+from holdfast.model.states import State
 
 __all__ = ["Expectation", "Expected"]
 
@@ -18,23 +20,11 @@ __all__ = ["Expectation", "Expected"]
 _SHOWN = 10
 
 
-class Expected(TypedDict, total=False):
-    """What may be said of a job. What is left out may be anything."""
+class Expected(Options, total=False):
+    """What may be said of a job: the options of its enqueue, and more. What is left out may be anything."""
 
     payload: Mapping[str, Any]
-    queue: str
-    priority: int
-    target: str | None
-    tenant: str
-    delay: float | timedelta
-    run_at: datetime
     state: str
-    max_attempts: int
-    idempotency_key: str | None
-    dedup_key: str | None
-    correlation_id: str
-    parent: Any
-    created_by: str | None
 
 
 class Expectation:
@@ -99,6 +89,8 @@ class Expectation:
                 return [] if fits else [f"delay is {is_there.total_seconds():g} s, not {wanted.total_seconds():g} s"]
             case "run_at":
                 return [] if self._near(job.run_at - wanted) else [f"run_at is {job.run_at}, not {wanted}"]
+            case "hold":
+                there: Any = job.state is State.CREATED
             case "parent":
                 wanted, there = str(getattr(wanted, "id", wanted)), str(job.parent_id)
             case "state":

@@ -98,7 +98,7 @@ class Jobs:
 
     def clear(self) -> None:
         """Forget every job, such as those that the test's preparations have enqueued. Time stays as it is."""
-        self._sandbox.wait(self._sandbox.owner.value("testing_clear"))
+        self._sandbox.wait(self._sandbox.kit.clear())
 
     def enqueued(
         self,

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.lifecycle.portal import Portal
 from holdfast.model.names import nearest
 from holdfast.store.embedded import EmbeddedError, EmbeddedPostgres
-from holdfast.testing.databases import SERVER_SETTINGS, create, drop
+from holdfast.store.kit_databases import SERVER_SETTINGS, create, drop
 from holdfast.testing.jobs import Jobs
 from holdfast.testing.sandbox import Sandbox
 

@@ -22,7 +22,8 @@ from holdfast.model.hints import Hints
 from holdfast.model.job import Claim, Stream
 from holdfast.store.jobs import JobStore
 from holdfast.store.leases import LeaseStore
-from holdfast.testing.attempts import Attempts, Run
+from holdfast.store.workers import WorkerStore
+from holdfast.testing.attempts import AttemptRunner, Run
 from holdfast.testing.failures import Failures
 from holdfast.testing.sandbox import Sandbox
 from holdfast.testing.upkeep import Upkeep
@@ -44,7 +45,7 @@ class Runner:
         self._jobs = JobStore(sandbox.worker)
         self._upkeep = Upkeep(sandbox.worker)
         self._published: set[str] = set()
-        self._attempts = Attempts(app, sandbox, failures, self._worker)
+        self._attempts = AttemptRunner(app, sandbox, failures, self._worker)
 
     async def run_due(
         self, types: Sequence[str] | None, queues: Sequence[str] | None, limit: int | None, raise_errors: bool
@@ -100,26 +101,26 @@ class Runner:
         return await self._attempts.run(claim, self.known(claim.stream.type), raise_errors)
 
     async def _claim(self, job_id: UUID) -> Claim | None:
-        row = await self._sandbox.owner.row("testing_claim", self._worker, job_id)
-        if row is None:
+        found = await self._sandbox.kit.claim(self._worker, job_id)
+        if found is None:
             return None
         (job,) = await self._jobs.get([job_id])
         claimed_at = job.started_at or job.updated_at
         return Claim(
             job_id=job_id,
-            attempt=row["attempt"],
-            stream=Stream(id=0, tenant=row["tenant"], queue=row["queue"], type=row["type"]),
+            attempt=found.attempt,
+            stream=Stream(id=0, tenant=found.tenant, queue=found.queue, type=found.type),
             rank=0,
             seq=0,
-            payload=row["payload"],
+            payload=found.payload,
             correlation_id=job.correlation_id,
-            target=row["target"],
+            target=found.target,
             failures=job.failures,
             max_attempts=job.max_attempts,
             ready_at=claimed_at,
             claimed_at=claimed_at,
-            lease_seconds=(row["lease_expires_at"] - claimed_at).total_seconds(),
-            cursor=row["cursor"],
+            lease_seconds=(found.lease_expires_at - claimed_at).total_seconds(),
+            cursor=found.cursor,
             traceparent=job.traceparent,
         )
 
@@ -134,7 +135,7 @@ class Runner:
         """Let the engine know the job types, as a worker does when it starts."""
         new = [t for t in self._app.registry if t.name not in self._published]
         if new:
-            await self._sandbox.worker.value("publish_types", f"[{','.join(map(_published, new))}]")
+            await WorkerStore(self._sandbox.worker).publish_types(f"[{','.join(map(_published, new))}]")
             self._published |= {t.name for t in new}
 
 

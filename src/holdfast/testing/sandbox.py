@@ -6,9 +6,8 @@ Statements may be awaited from any loop, and waited for by blocking code: in bot
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any, TypeVar
@@ -17,29 +16,13 @@ from holdfast.app import Holdfast, Sync
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.portal import Portal
-from holdfast.store.database import Database
 from holdfast.store.jobs import JobStore
-from holdfast.store.statements import kit_queries
-from holdfast.testing.databases import out_of_reach, prepare
+from holdfast.store.kit import KitDatabase, KitStore
+from holdfast.store.kit_databases import out_of_reach, prepare
 
-__all__ = ["Remote", "Sandbox"]
+__all__ = ["Sandbox"]
 
 T = TypeVar("T")
-
-
-class Remote(Database):
-    """A database whose connections live in a portal, for callers in any event loop."""
-
-    def __init__(self, config: Config, portal: Portal, *, role: str, size: int) -> None:
-        super().__init__(config, role=role, size=size)
-        self._portal = portal
-        self._sql = {**self._sql, **kit_queries(config.schema)}
-
-    async def _run(self, method: str, statement: str, arguments: Sequence[Any], seconds: float | None) -> Any:
-        call = super()._run(method, statement, arguments, seconds)
-        if asyncio.get_running_loop() is self._portal.loop:
-            return await call
-        return await asyncio.wrap_future(self._portal.start(call))
 
 
 class Sandbox:
@@ -56,6 +39,7 @@ class Sandbox:
         except BaseException:
             self._portal.stop()
             raise
+        self.kit = KitStore(self.owner)
         self._sync: tuple[Holdfast, Sync] | None = None
 
     @property
@@ -75,7 +59,7 @@ class Sandbox:
     def reset(self) -> None:
         """Take away all that is in it, and let its time be the real one."""
         try:
-            self.wait(self.owner.value("testing_reset"))
+            self.wait(self.kit.reset())
         except DatabaseUnavailable as fault:
             raise HoldfastError(
                 "the test database could not be emptied: a connection of an earlier test, or of a fixture, has left "
@@ -118,10 +102,10 @@ class Sandbox:
             self.handlers.stop()
         self._portal.stop()
 
-    def _remote(self, role: str, size: int) -> Remote:
-        remote = Remote(self.config, self._portal, role=role, size=size)
-        self._portal.run(remote.open())
-        return remote
+    def _remote(self, role: str, size: int) -> KitDatabase:
+        database = KitDatabase(self.config, self._portal, role=role, size=size)
+        self._portal.run(database.open())
+        return database
 
     def _bound_config(self, config: Config) -> Config:
         if config.schema != self.config.schema:

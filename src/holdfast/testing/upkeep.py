@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from holdfast.maintenance.duties import new_duties
 from holdfast.maintenance.duty import Duty, Urgency
-from holdfast.maintenance.watch import Watch
+from holdfast.maintenance.watch import LeaseWatch
 from holdfast.store.database import Database
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.telemetry.bus import Bus
 
 __all__ = ["Certain", "Upkeep"]
@@ -29,7 +30,7 @@ class Upkeep:
 
     async def _do(self, duties: Iterable[Duty]) -> None:
         for duty in duties:
-            while (await duty.work(self._database)).more:
+            while (await duty.work(MaintenanceStore(self._database))).more:
                 pass
 
 
@@ -44,7 +45,7 @@ class Certain:
     clock = None
 
     def __init__(self) -> None:
-        self.watch = Watch()
+        self.watch = LeaseWatch()
 
     def spared(self) -> tuple[list[float], list[float]]:
         """None."""

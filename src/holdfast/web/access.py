@@ -1,4 +1,4 @@
-"""Around every request: how long it took, what was answered, and to whom; never what was in it.
+"""Around every request: counts it, times it and publishes an event; never its content.
 
 Each has an id (`X-Request-Id`, the caller's own if it sends one), which the answer, the log and the audit log name.
 """
@@ -17,20 +17,20 @@ from holdfast.web.metrics import Metrics
 
 __all__ = ["Access"]
 
-#: Methods that a client invents must not become labels without end.
+#: Methods that clients invent must not become an unlimited number of labels.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
-#: Asked every few seconds by whoever looks after the server: not worth a log line.
+#: Probes that come every few seconds do not get a log line.
 _ROUTINE = frozenset({"/livez", "/readyz", "/metrics"})
 _WRONG = 400
 _REQUEST_ID = b"x-request-id"
 _FITTING = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-#: The caller was gone before there was an answer; or something went wrong.
+#: The caller closed the connection before there was an answer; or the server failed.
 _GONE, _INTERNAL = 499, 500
 
 
 class Access:
-    """Counts, times and tells."""
+    """Counts, times and reports requests."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, bus: Bus) -> None:
         self._app, self._metrics, self._bus = app, metrics, bus
@@ -87,7 +87,7 @@ class Access:
 
 
 def _request_id(scope: Scope) -> str:
-    """What the caller, or a proxy, calls the request; a name of our own where there is none that fits in a log."""
+    """The request id that the caller or a proxy sent, if it is valid in a log; otherwise a new one."""
     for name, value in scope["headers"]:
         if name == _REQUEST_ID and _FITTING.fullmatch(value):
             return str(value, "ascii")
@@ -95,6 +95,6 @@ def _request_id(scope: Scope) -> str:
 
 
 def _media_type(scope: Scope) -> str:
-    """The one that is taken, or `other`: what clients invent must not become labels."""
+    """A known method, or `other`: invented ones must not become labels."""
     given = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
     return "application/json" if given.partition(b";")[0].strip().lower() == b"application/json" else "other"

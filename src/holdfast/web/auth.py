@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: every route names the scope it needs, and gets the caller from here.
+"""Who calls, and what the caller may do: every route names the scope that it needs, and gets the caller from here.
 
 1. with keys: `Authorization: Bearer …`, for the key's tenant and scopes; for the events of one job also `?token=…`,
    because a browser's EventSource sends no header;
@@ -23,56 +23,58 @@ from holdfast.app import Holdfast
 from holdfast.errors import DatabaseUnavailable
 from holdfast.model.key import SCOPES, Caller, EventsToken
 from holdfast.model.provenance import provenance, speaker
-from holdfast.web.limits import Limits
+from holdfast.web.limits import KeyLimits
 from holdfast.web.loopback import from_this_machine
 from holdfast.web.origins import refuse_other_sites
 from holdfast.web.problems import Problem
 from holdfast.web.rooms import Rooms
 from holdfast.web.steps import Steps
 
-__all__ = ["LAST_EVENT_ID", "PREFER", "TOKEN", "TRACEPARENT", "Gate", "Guarded", "secret_of", "secured"]
+__all__ = ["LAST_EVENT_ID", "LET_IN", "PREFER", "TOKEN", "TRACEPARENT", "Auth", "Guarded", "secret_of", "secured"]
 
 
 def _header(name: str, text: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
 
 
-PREFER = _header("Prefer", "`wait=N`: wait up to so many seconds for the job's end")
-TRACEPARENT = _header("traceparent", "the trace that the job belongs to; kept with it")
-LAST_EVENT_ID = _header("Last-Event-ID", "the id of the last event that came")
+PREFER = _header("Prefer", "`wait=N`: wait up to N seconds until the job has ended")
+TRACEPARENT = _header("traceparent", "the trace that the job belongs to; stored with the job")
+LAST_EVENT_ID = _header("Last-Event-ID", "the id of the last event that was received")
 TOKEN = {
-    **_header("token", "a token of `POST /jobs/{job_id}/events/token`, where no key can be sent"),
+    **_header("token", "a token from `POST /jobs/{job_id}/events/token`, for callers that cannot send a key"),
     "in": "query",
 }
 
+#: In the state of a request, where our own server has it: called once its caller is known.
+LET_IN = "let_in"
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _EVERYTHING = frozenset(SCOPES)
-#: How long the database is asked for a caller who may be let in without it.
+#: How long to wait for the database if the caller may be admitted without it.
 _PATIENCE_SECONDS = 2.0
-#: Stands for no key.
+#: Stands for a missing key.
 _NO_TOKEN = EventsToken(UUID(int=0), UUID(int=0), 0, b"")
 
 
 class Guarded(NamedTuple):
-    """What an application that mounted the routes has decided: its guard, and the scopes of all whom that lets pass."""
+    """The choice of the application that mounted the routes: its guard, and the scopes of the callers it admits."""
 
     name: str
     scopes: frozenset[str]
 
 
-class Gate:
-    """Lets callers in. With `guarded`, somebody else has done so already."""
+class Auth:
+    """Admits callers. With `guarded`, the application's guard has already done so."""
 
     def __init__(self, hf: Holdfast, *, guarded: Guarded | None, keys_only: bool) -> None:
         self._hf, self._guarded, self._keys_only = hf, guarded, keys_only
-        self._limits, self._rooms = Limits(), Rooms()
+        self._limits, self._rooms = KeyLimits(), Rooms()
         self.steps = Steps()
         self._trusted = frozenset(hf.config.trusted_origins)
 
     def requires(
         self, scope: str, *, tokens: bool = False, lately: bool = False
     ) -> Callable[[Request], Awaitable[Caller]]:
-        """A dependency that gives the caller, if the scope is theirs. With `tokens`, a token of the job's will do.
+        """A dependency that returns the caller, if it has the scope. With `tokens`, a token for the job is enough.
 
         With `lately`, while the database is away (then `request.state.database_away` is set), who was good in the last
         minutes still is: only for what is read without the database.
@@ -83,6 +85,8 @@ class Gate:
             caller = await (self._caller_now_or_lately(request) if lately else self._caller(request))
             request.state.caller, request.state.rooms = caller, self._rooms
             request.state.look_again = self.look_again
+            if (tell := request.scope["state"].get(LET_IN)) is not None:
+                tell()
             self.steps.remember(request.scope, caller.tenant)
             speaker.set(caller.tenant)
             address = None if request.client is None else request.client.host
@@ -95,21 +99,21 @@ class Gate:
         return let_in
 
     def _advice(self, scope: str) -> str:
-        """What is missing. Behind a guard no key would help: whoever mounted these routes has to allow it."""
+        """Which scope is missing. Behind a guard a key would not help: the application has to allow it."""
         if self._guarded is None:
             return f"This needs a key with the scope `{scope}`."
         given = ", ".join(f"`{one}`" for one in SCOPES if one in self._guarded.scopes) or "none"
         return (
-            f"This needs the scope `{scope}`. Whoever passes the guard `{self._guarded.name}` has {given}: "
+            f"This needs the scope `{scope}`. Callers that the guard `{self._guarded.name}` admits have {given}: "
             "add it to `scopes` where the routes are mounted."
         )
 
     async def look_again(self, request: Request) -> None:
-        """A problem if the caller, who was let in some time ago, would be refused now."""
+        """A problem if the caller, who was admitted some time ago, would be refused now."""
         await self._caller(request)
 
     async def until_refused(self, request: Request, caller: Caller) -> None:
-        """Return once the caller, who was let in, would be refused."""
+        """Return once the caller, who was admitted, would be refused."""
         if self._guarded is not None:
             await asyncio.Event().wait()
         keyring = (await self._hf.control()).keyring
@@ -159,7 +163,7 @@ def secret_of(request: Request) -> str:
 
 
 def _proof(request: Request) -> str | EventsToken:
-    """The key, or the token for this very job where one may be sent instead."""
+    """The key, or the token for this job if one may be sent instead."""
     secret = secret_of(request)
     if secret or not getattr(request.state, "tokens", False) or "token" not in request.query_params:
         return secret

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -23,12 +24,13 @@ from holdfast.web.rooms import Rooms
 __all__ = ["BODY_LIMIT", "problem_of", "read_body", "read_optional_body", "received"]
 
 BODY_LIMIT = 1024 * 1024
-#: A body is large from here on.
+#: From this size on, a body is large.
 _LARGE = 64 * 1024
 #: How many lists and objects a body may have: reading more would take too long, and they would take too much memory.
 _CONTAINERS = 200_000
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _SLOWEST_SECONDS = 30.0
-#: Whoever takes longer than this to send a body is looked at again: the key may have been revoked meanwhile.
+#: If a body takes longer than this, the caller is checked again: the key may have been revoked meanwhile.
 _SLOW_SECONDS = 1.0
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
 _CLOSE = {"Connection": "close"}
@@ -47,7 +49,7 @@ async def received(
     if media_type != "application/json":
         raise Problem(415, "media-type", "The body must be sent as application/json.")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Problem(415, "media-type", "The body must be sent as it is, without Content-Encoding.")
+        raise Problem(415, "media-type", "The body must be sent without Content-Encoding.")
     announced = headers.get("content-length", "")
     size = int(announced) if announced.isdigit() else BODY_LIMIT
     if size > BODY_LIMIT:
@@ -68,15 +70,19 @@ async def received(
 
 
 async def read_body(request: Request, model: type[_MODEL]) -> _MODEL:
-    """The same for a model that is small, whatever was sent."""
+    """The same for a model that is small, whatever the size of the body."""
     async with received(request, model) as body:
         return body
 
 
+def _containers(raw: bytes) -> int:
+    return raw.count(b"[") + raw.count(b"{")
+
+
 async def _parsed_slowly(raw: bytes, model: type[_MODEL]) -> _MODEL:
-    """Everybody else waits while a large body is parsed: so that takes half of the time at most."""
-    if raw.count(b"[") + raw.count(b"{") > _CONTAINERS:
-        raise Problem(413, "too-large", f"The body may have {_CONTAINERS} lists and objects.")
+    """All others wait while a large body is parsed, so parsing takes half of the time at most."""
+    if _containers(raw) > _CONTAINERS and _containers(_STRING.sub(b'""', raw)) > _CONTAINERS:
+        raise Problem(413, "too-large", f"The body may have at most {_CONTAINERS} lists and objects.")
     began = time.monotonic()
     try:
         with _no_collection():
@@ -99,7 +105,7 @@ def _parsed(raw: bytes, model: type[_MODEL]) -> _MODEL:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Do not look for garbage among the hundreds of thousands of values that a body may have while they are made.
+    """Turn the garbage collector off while the values of a body are made: there may be hundreds of thousands.
 
     That takes five times as long as reading them, and everybody else waits for it.
     """
@@ -114,14 +120,14 @@ def _no_collection() -> Iterator[None]:
 
 
 async def read_optional_body(request: Request, model: type[_MODEL]) -> _MODEL:
-    """The same for a model whose fields are all optional; no body at all is fine."""
+    """The same for a model whose fields are all optional. The body may be missing."""
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
         return model()
     return await read_body(request, model)
 
 
 async def _read(request: Request) -> bytes:
-    """Everything that is sent, unless it is too much or takes too long: then the rest is not even read."""
+    """The whole body, unless it is too large or takes too long: then the rest is not read."""
     body = bytearray()
     try:
         async with asyncio.timeout(_SLOWEST_SECONDS):
@@ -135,7 +141,7 @@ async def _read(request: Request) -> bytes:
 
 
 def _too_large() -> Problem:
-    return Problem(413, "too-large", f"The body may have {BODY_LIMIT} bytes.", headers=_CLOSE)
+    return Problem(413, "too-large", f"The body may have at most {BODY_LIMIT} bytes.", headers=_CLOSE)
 
 
 def problem_of(fault: ValidationError, model: type[BaseModel], *, within: str = "") -> Problem:
@@ -144,7 +150,7 @@ def problem_of(fault: ValidationError, model: type[BaseModel], *, within: str = 
     if errors[0]["type"] == "json_invalid":
         return Problem(400, "malformed-json", f"The body is not JSON: {errors[0].get('ctx', {}).get('error', '')}.")
     told = [_told(dict(error), model, within) for error in errors[:20]]
-    return Problem(422, "invalid", "The body does not fit.", errors=told)
+    return Problem(422, "invalid", "The body is not valid.", errors=told)
 
 
 def _told(error: dict[str, Any], model: type[BaseModel], within: str) -> dict[str, str]:

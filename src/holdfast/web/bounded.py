@@ -1,26 +1,29 @@
-"""Connections that cannot fill the server's memory: what the HTTP parser would keep is bounded before it is kept.
+"""Connections that cannot fill the server's memory: data is bounded before the HTTP parser stores it.
 
-1. The request target and the header fields take 64 KiB together, at most 256 fields. More is answered with 431, and
-   the connection ends. So is anything else that the parser reads without end: empty lines, chunk extensions, trailers.
+1. The request target and the header fields may have 64 KiB together, and at most 256 fields. More is answered with 431,
+   and the connection ends. The same limit applies to empty lines, chunk extensions and trailers.
 2. Trailers are read and dropped: a field that follows the body never counts as a header.
-3. All connections together have 16 MiB for headers of more than 8 KiB, until their requests are answered. Where there
-   is no room, such a request is answered with 503; smaller ones always pass.
-4. Of a body 8 KiB are read ahead of whoever wants it, so that what nobody has asked for, or let in, is not kept.
-5. An answer that ends the connection while the body is still under way can be read by whoever sends it.
-6. Of requests sent ahead of their turn (pipelining) one or two are parsed; the rest waits as bytes, and nothing more
-   is read. A parsed request takes thirty times as much memory as its bytes.
-7. An upgrade to another protocol is not made: the request is answered as if it had not been offered.
-8. Answers that are not read are not kept for ever (see holdfast.web.unread).
+3. All connections together have 16 MiB for headers that take more than 8 KiB of memory, until their requests are
+   answered. If there is no room, such a request is answered with 503; smaller ones are always accepted.
+4. At most 8 KiB of a body are read before the route asks for it, so that a body that nobody wants is not stored.
+5. If an answer ends the connection while the body is still being sent, the client can still read the answer.
+6. Of pipelined requests, one or two are parsed; the rest waits as bytes, and nothing more is read. A parsed request
+   takes thirty times as much memory as its bytes.
+7. An upgrade to another protocol is not made: the request is answered as if the upgrade had not been offered.
+8. Answers that are not read are not kept forever (see holdfast.web.unread).
 
-The parser says nothing of a field until it is whole, so data is handed to it in slices. A slice of which it made
-nothing belongs to the field under way: such slices are counted, and then replaced by the size of the field. It cannot
-be stopped within a slice either: so a slice ends where a header section may end.
+The parser does not report a field until it is complete, so it gets data in slices. A slice without a report belongs to
+the current field: such slices are counted, and then replaced by the size of the field. The parser cannot be stopped
+within a slice either, so a slice ends where a header section may end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import socket
+import struct
 from typing import Any, NoReturn, cast
 
 import httptools
@@ -37,18 +40,22 @@ FIELD_LIMIT = 256
 _SLICE = 8 * 1024
 #: A header section ends with an empty line. Those before a request do not count, so they do not make slices short.
 _HEAD_END = re.compile(rb"[^\r\n]\r\n\r\n")
-#: In a body an empty line may be anything: slices get no shorter than this.
+#: In a body an empty line has no meaning, so slices are at least this long.
 _SLIVER = 256
-#: What all connections of the process may keep in heads that are larger than a slice.
+#: How much all connections of the process may store in heads that are larger than a slice.
 _HEADS_LIMIT = 16 * 1024 * 1024
 _AHEAD = 8 * 1024
-#: After a refusal the client may still be sending. Closed at once, the connection would be reset before it has read
-#: the answer: so it is closed this much later, and this much is read until then.
+#: After a refusal the client may still be sending. If the connection were closed at once, it would be reset before the
+#: client has read the answer. So it is closed this much later, and up to this much is read until then.
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 1024 * 1024
+#: With more than this beyond what the kernel takes, an answer counts as unread.
+_UNSENT = 8 * 1024
+#: For SO_LINGER: the connection is reset when it is closed.
+_RESET = struct.pack("ii", 1, 0)
 
-#: What a field takes beside its name and value: colon, space, end of line.
-_FIELD_BYTES = 4
+#: What a field takes beside its name and value: colon, space, end of line; and how much memory it takes.
+_FIELD_BYTES, _FIELD_MEMORY = 4, 160
 
 
 _EXCESS = Problem(
@@ -79,9 +86,15 @@ class Bounded(HttpToolsProtocol):
         self._lingering: asyncio.TimerHandle | None = None
         self._refused, self._dropped = False, 0
         self._charged = 0  # of `_heads`
+        self._unanswered: list[RequestResponseCycle] = []
+
+    def connection_made(self, transport: Any) -> None:
+        """Somebody has connected."""
+        super().connection_made(transport)
+        self.transport.set_write_buffer_limits(_UNSENT)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what came, unless it has to wait or nobody wants it any more."""
+        """Pass data on, unless it has to wait or is no longer wanted."""
         if self._refused:
             self._drop(len(data))
             return
@@ -121,6 +134,7 @@ class Bounded(HttpToolsProtocol):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
+            self._unanswered.append(self.cycle)
             self.cycle.transport = cast("asyncio.Transport", _Gentle(self, self.cycle))
 
     def on_body(self, body: bytes) -> None:
@@ -131,14 +145,15 @@ class Bounded(HttpToolsProtocol):
             self.flow.pause_reading()  # until somebody reads the body
 
     def on_message_complete(self) -> None:
-        """The request is whole; another one may follow."""
+        """The request is complete; another one may follow."""
         self._in_body = False
         if not self._offers_upgrade():
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Answered: what was sent ahead has its turn."""
+        """The request was answered: pipelined requests get their turn."""
         self._charge(0)
+        self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete]
         if not self.pipeline:
             self.cycle.body = bytearray()  # nobody has read it, and the connection may stay
         super().on_response_complete()
@@ -148,7 +163,7 @@ class Bounded(HttpToolsProtocol):
             self.flow.pause_reading()  # an answer lets more be read, but not while something waits
 
     def send_400_response(self, msg: str) -> None:
-        """The parser could not, or must not, go on."""
+        """The parser failed, or has to stop."""
         self._refuse(self._problem or Problem(400, "bad-request", msg))
 
     def stop(self, problem: Problem) -> NoReturn:
@@ -159,7 +174,8 @@ class Bounded(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not read as fast as it is answered."""
         super().pause_writing()
-        self.unread.begin(self.transport)
+        steps = cast("Any", self._unanswered[0].scope).get("steps") if self._unanswered else None
+        self.unread.begin(self.transport, self.reset, party=None if steps is None else steps.tenant)
 
     def resume_writing(self) -> None:
         """It has read almost everything."""
@@ -167,7 +183,7 @@ class Bounded(HttpToolsProtocol):
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """The server stops: nobody is waited for any longer."""
+        """The server stops: it does not wait any longer."""
         if self._lingering is not None:
             self.transport.abort()
         else:
@@ -180,10 +196,11 @@ class Bounded(HttpToolsProtocol):
         self._waiting = b""
         self._charge(0)
         self.unread.end(self.transport)
+        self._give_answers_up()
         super().connection_lost(exc)
 
     def _next_piece(self, rest: memoryview) -> memoryview:
-        """So much that no more than one header section ends in it, or few."""
+        """The next slice: at most one header section, or a few, end in it."""
         piece = rest[:_SLICE]
         end = _HEAD_END.search(piece)
         if end is None:
@@ -191,7 +208,7 @@ class Bounded(HttpToolsProtocol):
         return piece[: max(end.end(), _SLIVER) if self._in_body else end.end()]
 
     def _parse(self, piece: memoryview) -> int:
-        """Hand a piece to the parser; how much of it the parser has taken."""
+        """Pass a piece to the parser; returns how much the parser has taken."""
         self._heard = False
         self._unset_keepalive_if_required()
         try:
@@ -207,7 +224,7 @@ class Bounded(HttpToolsProtocol):
             if self._bytes + self._unheard > HEAD_LIMIT and not self._refused:
                 self._refuse(_EXCESS)
         if self._in_head and not self._refused:
-            self._make_room(self._bytes + self._unheard)
+            self._make_room(self._bytes + self._unheard + self._fields * _FIELD_MEMORY)
         return taken
 
     def _feed(self, piece: memoryview) -> int:
@@ -252,7 +269,7 @@ class Bounded(HttpToolsProtocol):
             self.stop(_EXCESS)
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer by itself: there is no request yet, or none that can be served."""
+        """Answer directly: there is no request yet, or none that can be served."""
         self._refused = True
         if self._in_body and self.cycle is not None and self.cycle.response_complete:
             self.transport.close()  # answered before its body had ended: a request has one answer
@@ -278,8 +295,23 @@ class Bounded(HttpToolsProtocol):
         self.transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + body)
         self.linger()
 
+    def reset(self) -> None:
+        """End the connection at once, and drop what was not sent yet: the kernel does not keep it either."""
+        self._give_answers_up()
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+
+    def _give_answers_up(self) -> None:
+        """Nothing is written any more: that would be an error in the log."""
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
     def linger(self) -> None:
-        """End the connection as soon as whoever still sends can have read the answer."""
+        """End the connection once the client, which may still be sending, can have read the answer."""
         self._refused = True
         self.flow.resume_reading()
         self.transport.write_eof()

@@ -1,4 +1,4 @@
-"""Where a page ended, as a text that callers hand back and need not understand.
+"""Cursors: where a page ended, as an opaque text that callers send back.
 
 It holds nothing but the position of the last thing that the caller was shown, or of one that is theirs: ids, numbers
 and times of other tenants never come here. So there is nothing to hide in it, and whoever makes one up gets a page of
@@ -19,12 +19,12 @@ _HIGHEST = 2**31 - 1
 
 
 def cursor_of(position: UUID | int | None) -> str | None:
-    """The cursor behind this."""
+    """The cursor after this."""
     return None if position is None else base64.urlsafe_b64encode(str(position).encode()).rstrip(b"=").decode()
 
 
 def id_of(cursor: str | None) -> UUID | None:
-    """The id that a cursor stands behind."""
+    """The id in a cursor."""
     if cursor is None:
         return None
     try:
@@ -34,7 +34,7 @@ def id_of(cursor: str | None) -> UUID | None:
 
 
 def number_of(cursor: str | None, *, highest: int = _HIGHEST) -> int | None:
-    """The number that a cursor stands behind."""
+    """The number in a cursor."""
     if cursor is None:
         return None
     text = _text(cursor)
@@ -51,4 +51,4 @@ def _text(cursor: str) -> str:
 
 
 def _unknown() -> Problem:
-    return Problem(422, "invalid", "The cursor is not one that was given out here.")
+    return Problem(422, "invalid", "The cursor is not valid here.")

@@ -1,4 +1,4 @@
-"""One deadline for all that a request asks of the database; reading the caller's own body does not count."""
+"""One deadline for all database calls of a request. Reading the caller's body does not count."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Deadline:
         return max(0.001, self._end - time.monotonic())
 
     async def holds(self, work: Awaitable[T]) -> T:
-        """Something that records nothing: its result, or a problem when the time is over."""
+        """Await something that records nothing: its result, or a problem when the time is over."""
         try:
             async with asyncio.timeout(self.seconds):
                 return await work
@@ -35,7 +35,7 @@ class Deadline:
             raise Problem(503, "unavailable", "The database did not answer in time: nothing was recorded.") from None
 
     async def waits(self, work: Awaitable[T]) -> T:
-        """Something that is the caller's affair: the time stands still."""
+        """Await something that depends on the caller: the time does not count."""
         began = time.monotonic()
         try:
             return await work

@@ -14,7 +14,7 @@ from holdfast.web.problems import CATALOGUE
 __all__ = ["body_of", "describe"]
 
 _REF = "#/components/schemas/"
-#: What routes read by themselves, by name.
+#: The bodies that routes read themselves, by name.
 _BODIES: dict[str, type[BaseModel]] = {}
 
 _PROBLEM = {
@@ -40,9 +40,9 @@ _PROBLEM = {
 _HEADERS = {
     name: {"description": text, "schema": {"type": kind}}
     for name, kind, text in (
-        ("Allow", "string", "the methods that the address knows"),
+        ("Allow", "string", "the methods that the route supports"),
         ("Location", "string", "the address of the job"),
-        ("Preference-Applied", "string", "`wait=N`, if a wait was asked for and there was room for it"),
+        ("Preference-Applied", "string", "`wait=N`, if the caller asked to wait and the server could wait"),
         ("Retry-After", "integer", "after how many seconds to ask again"),
         ("WWW-Authenticate", "string", "`Bearer`"),
     )
@@ -67,7 +67,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     schemas["Refused"] = {
         "type": "object",
         "title": "Refused",
-        "description": "A job of a batch that was not recorded.",
+        "description": "A job of the batch that was not recorded.",
         "required": ["problem"],
         "properties": {"problem": {"$ref": f"{_REF}Problem"}},
     }
@@ -114,13 +114,13 @@ def _add_headers(operation: dict[str, Any]) -> None:
 
 
 def _name_ids(operation: dict[str, Any]) -> None:
-    """What is no id is answered as an unknown one, so the routes take any text; clients need not send any."""
+    """The routes accept any text as an id, and answer an invalid one like an unknown one; clients send ids."""
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path" and parameter["name"] in ("job_id", "key_id"):
             parameter["schema"]["format"] = "uuid"
 
 
 def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """How a route that reads its body by itself describes it."""
+    """The description of a body that its route reads itself."""
     _BODIES[model.__name__] = model
     return {"required": required, "content": {"application/json": {"schema": {"$ref": f"{_REF}{model.__name__}"}}}}

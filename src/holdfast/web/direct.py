@@ -1,6 +1,6 @@
-"""A route that is answered without the framework's own machinery, for what is asked thousands of times a second.
+"""A route that bypasses the framework's routing, for requests that come thousands of times a second.
 
-FastAPI still has the route, and describes it; this one stands before it and calls the same function.
+FastAPI still has the route and describes it; this one comes first and calls the same function.
 """
 
 from __future__ import annotations
@@ -20,6 +20,6 @@ class _Direct(Route):
 
 
 def answer_directly(app: FastAPI, router: APIRouter, name: str) -> None:
-    """Let a route's function, which takes the request and answers by itself, have the requests at once."""
+    """Send the requests of a route directly to its function, which takes the request and answers it."""
     route = next(r for r in router.routes if isinstance(r, APIRoute) and r.name == name)
     app.router.routes.insert(0, _Direct(route.path, route.endpoint, methods=route.methods, include_in_schema=False))

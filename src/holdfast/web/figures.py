@@ -1,4 +1,4 @@
-"""`/metrics`: the figures of this process, and how busy the lanes of the whole installation are.
+"""`/metrics`: the metrics of this process, and how busy the lanes of the whole installation are.
 
 They tell of all tenants, and so they are not for a tenant's operators. While the database is away, the page has what
 the process knows itself, for callers whose key was good lately: an outage is when the figures are wanted.
@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from holdfast.errors import HoldfastError
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["metrics_router"]
 
@@ -23,15 +23,15 @@ __all__ = ["metrics_router"]
 _LANES_SECONDS, _LANES_PATIENCE = 5.0, 2.0
 
 
-def metrics_router(state: State) -> APIRouter:
+def metrics_router(state: AppState) -> APIRouter:
     """The page."""
     router = APIRouter(tags=["health"])
-    may_measure = Depends(state.gate.requires("metrics", lately=True))
+    may_measure = Depends(state.auth.requires("metrics", lately=True))
     asked_at = float("-inf")
 
     @router.get(
         "/metrics",
-        summary="Figures for Prometheus",
+        summary="Metrics for Prometheus",
         response_class=Response,
         openapi_extra=secured("metrics"),
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},

@@ -1,7 +1,6 @@
 """`/livez`: this process answers. `/readyz`: a job could be recorded now, and this process is not about to stop.
 
-Whoever asks gets an answer that is a second old at most: one write serves all who ask, so that probes cost the
-database next to nothing.
+An answer is at most a second old: one write serves all callers, so that probes cost the database next to nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from fastapi import APIRouter
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError
 from holdfast.web.problems import Problem, told
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["Readiness", "health_router"]
 
@@ -22,9 +21,9 @@ _FRESH_SECONDS = 1.0
 
 
 class Readiness:
-    """What was found when it was last looked."""
+    """The result of the last check."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: AppState) -> None:
         self._state = state
         self._problem: Problem | None = None
         self._until = float("-inf")
@@ -51,7 +50,7 @@ class Readiness:
         except TimeoutError:
             return Problem(503, "unavailable", "The database does not answer.")
         except SchemaError:
-            return Problem(503, "schema", "The database's schema does not fit this release.")
+            return Problem(503, "schema", "The database's schema is not that of this release.")
         except HoldfastError as fault:
             if isinstance(fault, DatabaseUnavailable) and fault.away:
                 self._state.outage.lost(fault)
@@ -59,16 +58,16 @@ class Readiness:
         return None
 
 
-def health_router(state: State) -> APIRouter:
+def health_router(state: AppState) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(tags=["health"])
     readiness = Readiness(state)
 
-    @router.get("/livez", summary="Whether this process lives")
+    @router.get("/livez", summary="Whether this process is alive")
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
 
-    @router.get("/readyz", summary="Whether this process can serve")
+    @router.get("/readyz", summary="Whether this process can record jobs")
     async def readyz() -> dict[str, str]:
         if state.leaving:
             raise Problem(503, "unavailable", "This server is about to stop.")

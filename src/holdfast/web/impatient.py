@@ -1,6 +1,6 @@
-"""Connections on which no request arrives are not kept: uvicorn waits for the end of a request's headers for ever.
+"""Connections on which no request arrives are closed: uvicorn waits forever for the end of a request's headers.
 
-They also give way where there are too many connections (see holdfast.web.places).
+They are also closed if there are too many connections (see holdfast.web.places).
 
 The time runs from the opening of a connection to the end of the first headers, and from the first byte of a later
 request to the end of its headers. Bodies are timed where they are read, idle connections by uvicorn itself.
@@ -9,8 +9,10 @@ request to the end of its headers. Bodies are timed where they are read, idle co
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
+from holdfast.web.auth import LET_IN
 from holdfast.web.bounded import Bounded
 from holdfast.web.places import Places
 from holdfast.web.problems import Problem
@@ -21,7 +23,7 @@ HEADER_SECONDS = 15.0
 
 
 class Impatient(Bounded):
-    """A connection with a limit to its patience."""
+    """A connection that does not wait forever."""
 
     places = Places()
     _has_place = True
@@ -34,7 +36,7 @@ class Impatient(Bounded):
         self._has_place = self.places.take(self)
 
     def data_received(self, data: bytes) -> None:
-        """Something came; once the headers are whole there is a request under way."""
+        """Data arrived. Once the headers are complete, a request is under way."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._end()
@@ -42,10 +44,11 @@ class Impatient(Bounded):
             self._begin()
 
     def on_headers_complete(self) -> None:
-        """A request is under way, if there is a place for it."""
+        """A request is under way, if there is room for it."""
         if not self._has_place and self.places.crowded:
             self.stop(Problem(503, "unavailable", "Too many connections are open at once."))
         super().on_headers_complete()
+        self.scope.setdefault("state", {})[LET_IN] = partial(self.places.know, self)
         self.places.begin(self)
 
     def pause_writing(self) -> None:
@@ -54,21 +57,21 @@ class Impatient(Bounded):
         self.places.stall(self)
 
     def resume_writing(self) -> None:
-        """It does."""
+        """The client reads again."""
         self.places.go_on(self)
         super().resume_writing()
 
     def on_response_complete(self) -> None:
-        """Answered: how long the connection may be idle is uvicorn's affair."""
+        """The request was answered. uvicorn decides how long the connection may be idle."""
         self._end()
         super().on_response_complete()
         if self.cycle.response_complete:
             self.places.end(self)
 
     def give_way(self) -> None:
-        """Somebody else gets the place."""
+        """Another connection gets the place."""
         self.connections.discard(self)  # uvicorn must not count it any longer
-        self.transport.abort()
+        self.reset()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone."""

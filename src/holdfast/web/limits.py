@@ -1,4 +1,4 @@
-"""What a key may ask for: so many requests a second, and so many waiting jobs. Counted per server process."""
+"""The limits of API keys: requests per second. They are counted per server process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from uuid import UUID
 from holdfast.model.key import Caller
 from holdfast.web.problems import Problem
 
-__all__ = ["Limits"]
+__all__ = ["KeyLimits"]
 
 
 class _Bucket:
-    """Holds one second's worth of requests, and fills again as fast as they may come."""
+    """A bucket for one second of requests. It fills at the allowed rate."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -20,7 +20,7 @@ class _Bucket:
         self._left, self._at = self._most, time.monotonic()
 
     def take(self) -> float:
-        """Take one; how many seconds are missing if there is none."""
+        """Take one; returns how many seconds to wait if there is none."""
         now = time.monotonic()
         self._left = min(self._most, self._left + (now - self._at) * self.rate)
         self._at = now
@@ -30,14 +30,14 @@ class _Bucket:
         return (1 - self._left) / self.rate
 
 
-class Limits:
+class KeyLimits:
     """The buckets of all keys that have a limit."""
 
     def __init__(self) -> None:
         self._buckets: dict[UUID, _Bucket] = {}
 
     def count(self, caller: Caller) -> None:
-        """One more request; a problem if that is too many."""
+        """Count one more request; a problem if that is too many."""
         if caller.key_id is None or caller.requests_per_second is None:
             return
         bucket = self._buckets.get(caller.key_id)
@@ -48,6 +48,6 @@ class Limits:
             raise Problem(
                 429,
                 "rate-limit",
-                f"This key may make {caller.requests_per_second:g} requests a second.",
+                f"This key may make {caller.requests_per_second:g} requests per second.",
                 headers={"Retry-After": str(max(1, round(missing + 0.5)))},
             )

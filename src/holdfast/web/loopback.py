@@ -1,4 +1,4 @@
-"""Whether a request comes from this machine, meant for it, and from no page of another site."""
+"""Whether a request comes from this machine, is meant for it, and was not sent by a page of another site."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from holdfast.web.problems import Problem
 
 __all__ = ["from_this_machine", "is_loopback", "meant_for_loopback"]
 
-#: What proxies say of whom they speak for.
+#: Headers in which proxies name the original caller.
 _FORWARDED = frozenset(
-    {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "cf-connecting-ip"}
+    {
+        "forwarded", "via", "x-forwarded", "x-real-ip",
+        "x-client-ip", "x-cluster-client-ip", "x-original-host", "x-envoy-external-address", "true-client-ip",
+        "cf-connecting-ip", "fastly-client-ip",
+    }
 )
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-]+)(?::\d{1,5})?")
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a name or an address, as it stands in a URL, is this machine's own."""
+    """Whether a name or an address of a URL is this machine's own."""
     try:
         return ipaddress.ip_address(host or "").is_loopback
     except ValueError:
@@ -28,11 +32,11 @@ def is_loopback(host: str | None) -> bool:
 
 
 def meant_for_loopback(request: Request) -> None:
-    """Refuse requests that a foreign page had a browser send here under a name of its own."""
+    """Refuse requests that a page of another site made a browser send here under its own name."""
     given = request.headers.getlist("host")
     match = _HOST.fullmatch(given[0]) if len(given) == 1 else None
     if match is None or not is_loopback(match.group(1).strip("[]").lower()):
-        raise Problem(403, "host", "Without keys the server answers only under localhost, 127.0.0.1 or [::1].")
+        raise Problem(403, "host", "Without keys, the server answers only under localhost, 127.0.0.1 or [::1].")
 
 
 def from_this_machine(request: Request) -> None:
@@ -41,6 +45,7 @@ def from_this_machine(request: Request) -> None:
     What comes through a proxy that says nothing of itself looks as if it came from here.
     """
     meant_for_loopback(request)
-    if not _FORWARDED.isdisjoint(request.headers) or request.client is None or not is_loopback(request.client.host):
-        raise Problem(403, "host", "Without keys these routes answer to callers on this machine only.")
+    is_forwarded = any(name in _FORWARDED or name.startswith("x-forwarded-") for name in request.headers)
+    if is_forwarded or request.client is None or not is_loopback(request.client.host):
+        raise Problem(403, "host", "Without keys, these routes answer only callers on this machine.")
     refuse_other_sites(request, own="origin", trusted=frozenset())

@@ -1,4 +1,4 @@
-"""What the control plane counts and times: names, labels and buckets that dashboards of others rely on.
+"""The metrics of the control plane: names, labels and buckets that users' dashboards rely on.
 
 They live in a registry of their own: a worker in the same process has another.
 """
@@ -9,40 +9,21 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from holdfast.model.scope import Lane
+from holdfast.model.subject import Lane
+from holdfast.store.labels import labels_of
 
 __all__ = ["Metrics"]
 
 _SECONDS = (0.1, 0.3, 0.5, 1, 2, 5, 10)
 _BYTES = tuple(1024 * 2**power for power in range(11))
 
-#: What a named statement does, and to which table.
-_STATEMENTS = {
-    "submit": ("insert", "jobs"),
-    "visible_jobs": ("select", "jobs"),
-    "tenant_items": ("select", "job_items"),
-    "job_result": ("select", "jobs"),
-    "tenant_request": ("insert", "jobs"),
-    "waiting_jobs": ("select", "ready"),
-    "find_key": ("select", "api_keys"),
-    "find_events_token": ("select", "api_keys"),
-    "issue_events_token": ("select", "api_keys"),
-    "touch_keys": ("update", "api_keys"),
-    "search_jobs": ("select", "jobs"),
-    "summaries": ("select", "jobs"),
-    "attempts_page": ("select", "job_attempts"),
-    "events_page": ("select", "job_events"),
-    "keys_after": ("select", "api_keys"),
-    "get_jobs": ("select", "jobs"),
-}
-
 
 class Metrics:
-    """What is counted and timed."""
+    """The counters, histograms and gauges."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        #: The counters of what was served before: looking them up by labels costs more than to count.
+        #: A cache of counters: looking them up by labels costs more than counting.
         self._served: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         http = ("method", "route", "status_code")
         self._seconds = self._histogram("http_request_duration_seconds", "Duration of HTTP requests", http, _SECONDS)
@@ -54,8 +35,8 @@ class Metrics:
             "db_query_error_total", "Total number of DB query errors", (*query, "error_code")
         )
         self._slots = self._gauge("holdfast_lane_slots", "Slots of live workers")
-        self._running = self._gauge("holdfast_lane_running", "Jobs of the lane's types that run")
-        self._used = self._gauge("holdfast_lane_used", "Slots of live workers that are in use")
+        self._running = self._gauge("holdfast_lane_running", "Running jobs whose type belongs to the lane")
+        self._used = self._gauge("holdfast_lane_used", "Slots of live workers in use")
         self._utilisation = self._gauge("holdfast_lane_utilisation", "Slots in use, divided by slots")
         self._database_up = Gauge(
             "holdfast_database_up", "Whether the database answers (1) or not (0)", registry=self.registry
@@ -75,9 +56,9 @@ class Metrics:
         found[1].observe(seconds)
 
     def lanes(self, lanes: Sequence[Lane] | None) -> None:
-        """How busy the workers of the whole installation are; None if the database did not say.
+        """How busy the workers of the whole installation are; None if the database did not answer.
 
-        Then the figures are left out: old ones would pass for new.
+        Then the figures are left out, because old ones would look like new ones.
         """
         self._database_up.set(lanes is not None)
         for gauge in (self._slots, self._running, self._used, self._utilisation):
@@ -94,7 +75,7 @@ class Metrics:
 
     def queried(self, statement: str, seconds: float, error_code: str | None) -> None:
         """A statement was answered, or failed."""
-        labels = _STATEMENTS.get(statement, ("select", "other"))
+        labels = labels_of(statement)
         self._queries.labels(*labels).observe(seconds)
         if error_code is not None:
             self._query_errors.labels(*labels, error_code).inc()

@@ -1,8 +1,8 @@
-"""Whether a request was sent by a page of another site: a browser adds cookies and the caller's address to those, too.
+"""Whether a page of another site sent a request: a browser adds cookies, and the caller's address, to those too.
 
-A key protects by itself, because no browser adds it. Everybody else is let in by something that a foreign page can use:
-an application's guard by a cookie, a server without keys by an address. A browser says where a request comes from
-(`Sec-Fetch-Site`, `Origin`), and pages cannot change that. Requests without both headers are not a page's.
+A key protects by itself, because no browser adds it. Other callers are admitted by something that a foreign page can
+use: by a cookie (an application's guard) or by an address (a server without keys). A browser says where a request comes
+from (`Sec-Fetch-Site`, `Origin`), and pages cannot change that. Requests without these headers do not come from a page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def refuse_other_sites(request: Request, *, own: Literal["host", "origin"], trusted: frozenset[str]) -> None:
-    """A problem if another site's page sent this; a link that a person follows is none.
+    """A problem if a page of another site sent this. Following a link is allowed.
 
     The server's own origin is what the request was sent to: scheme, name and port (`origin`); or name and port alone
     (`host`), where a proxy may speak TLS for an application. Origins that are trusted count as own ones. A frame is not
@@ -40,14 +40,14 @@ def refuse_other_sites(request: Request, *, own: Literal["host", "origin"], trus
     if own == "origin" or not sites:
         foreign |= any(not _is_own(request, origin, own) for origin in origins)
     if foreign:
-        raise Problem(403, "origin", "These routes do not answer to pages of another site.")
+        raise Problem(403, "origin", "These routes do not answer pages of another site.")
 
 
 def _is_own(request: Request, origin: str, own: Literal["host", "origin"]) -> bool:
     scheme = str(request.scope["scheme"])
     try:
         given = urlsplit(origin)
-        # Of the address without a port, the scheme decides: a proxy that speaks TLS leaves the port out.
+        # If the address has no port, the scheme decides: a proxy that speaks TLS leaves the port out.
         asked = urlsplit(f"{scheme if own == 'origin' else given.scheme}://{request.headers.get('host', '')}")
         places = [(part.scheme, part.hostname, part.port or _PORTS.get(part.scheme)) for part in (given, asked)]
     except ValueError:

@@ -1,10 +1,12 @@
-"""Places for connections: fewer than the process may have descriptors, so that the database can always be reached.
+"""Places for connections: fewer than the process has descriptors, so that the database can always be reached.
 
-1. There are 10,000 places, or 256 fewer than descriptors where that is less, but at least half as many.
-2. Where all places are taken, the connection gives way that has waited longest for a request: it has not sent one
-   yet, or the last one was answered. Where there is none, that one does whose client has not read its answer for
-   longest. Whoever opens connections without a key cannot keep others out like that.
-3. Where requests are under way on all of them, whoever comes next is answered with 503, and gives way at once.
+1. There are 10,000 places, or 256 fewer than descriptors if that is less, but at least half as many as descriptors.
+2. If all places are taken, a stranger's connection is closed for a new one: one on which no caller was ever let in.
+   First an idle one, then one with requests under way; the oldest of its kind first. So a caller without a key cannot
+   keep others out, even by sending requests without end.
+3. If there is no stranger, the connection that has been idle longest is closed, and then the one whose client has not
+   read its answer for longest.
+4. If requests of known callers are under way on all of them, a new connection is answered with 503 and closed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ except ModuleNotFoundError:  # Windows
 
 __all__ = ["Places", "backlog", "most_connections", "raise_descriptors"]
 
-#: None where there are no such limits.
+#: None on systems without such limits.
 resource: Any = posix
 _MOST = 10_000
 #: Descriptors for the database, for files, and for connections that were accepted but have no place yet.
@@ -35,7 +37,7 @@ _log = logging.getLogger("holdfast.web")
 
 
 def raise_descriptors() -> None:
-    """Let this process have as many descriptors as it may: the usual limit, 1024, is for programs that use select."""
+    """Raise the limit of descriptors as far as allowed: the usual one, 1024, is for programs that use select."""
     if resource is None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -50,7 +52,7 @@ def most_connections() -> int:
 
 
 def backlog() -> int:
-    """How many connections may wait to be accepted. A loop accepts them all before the first one gets its place."""
+    """How many connections may wait to be accepted. The loop accepts all before the first one gets its place."""
     return min(_BACKLOG, (_descriptors() - most_connections()) // 4)
 
 
@@ -67,23 +69,25 @@ class Places:
     def __init__(self) -> None:
         self.most = _MOST
         self._taken: set[Impatient] = set()
-        self._idle: dict[Impatient, None] = {}  # in the order in which they began to wait
-        self._unread: dict[Impatient, None] = {}  # as well
+        self._callers: set[Impatient] = set()
+        #: Each in the order in which they came to be that.
+        self._idle_strangers: dict[Impatient, None] = {}
+        self._busy_strangers: dict[Impatient, None] = {}
+        self._idle_callers: dict[Impatient, None] = {}
+        self._unread: dict[Impatient, None] = {}
         self._told_at = -_TOLD_EVERY_SECONDS
 
     def take(self, connection: Impatient) -> bool:
-        """A new connection; another one may have to give way. Whether there is a place."""
+        """A new connection; another one may be closed for it. Returns whether there is a place."""
         self._taken.add(connection)
-        self._idle[connection] = None
-        if len(self._taken) <= self.most:
-            return True
-        oldest = next(iter(self._idle))
-        if oldest is connection:
-            oldest = next(iter(self._unread), connection)
-        if oldest is not connection:
-            self.leave(oldest)
-            oldest.give_way()
-        self._tell()
+        if len(self._taken) > self.most:
+            kinds = (self._idle_strangers, self._busy_strangers, self._idle_callers, self._unread)
+            oldest = next((next(iter(kind)) for kind in kinds if kind), None)
+            if oldest is not None:
+                self.leave(oldest)
+                oldest.give_way()
+            self._tell()
+        self._idle_strangers[connection] = None
         return not self.crowded
 
     @property
@@ -93,12 +97,22 @@ class Places:
 
     def begin(self, connection: Impatient) -> None:
         """A request is under way."""
-        self._idle.pop(connection, None)
+        self._idle_callers.pop(connection, None)
+        if self._idle_strangers.pop(connection, self) is None:
+            self._busy_strangers[connection] = None
+
+    def know(self, connection: Impatient) -> None:
+        """Its caller was let in: it is no longer a stranger."""
+        if connection in self._taken:
+            self._callers.add(connection)
+            self._busy_strangers.pop(connection, None)
 
     def end(self, connection: Impatient) -> None:
         """It was answered, and no other one is under way."""
         if connection in self._taken:
-            self._idle[connection] = None
+            self._busy_strangers.pop(connection, None)
+            idle = self._idle_callers if connection in self._callers else self._idle_strangers
+            idle[connection] = None
 
     def stall(self, connection: Impatient) -> None:
         """Its client does not read the answer."""
@@ -112,14 +126,16 @@ class Places:
     def leave(self, connection: Impatient) -> None:
         """The connection ends."""
         self._taken.discard(connection)
-        self._idle.pop(connection, None)
-        self._unread.pop(connection, None)
+        self._callers.discard(connection)
+        for kind in (self._idle_strangers, self._busy_strangers, self._idle_callers, self._unread):
+            kind.pop(connection, None)
 
     def _tell(self) -> None:
         now = time.monotonic()
         if now - self._told_at >= _TOLD_EVERY_SECONDS:
             self._told_at = now
             _log.warning(
-                "all %s places for connections are taken: those without a request, or that nobody reads from, give way",
+                "all %s connections are in use: those without a key, idle ones, and ones that nobody reads from are "
+                "closed for new ones",
                 self.most,
             )

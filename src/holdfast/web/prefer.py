@@ -13,13 +13,13 @@ _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:;[^,]*)?(?=,|$)', r
 
 
 def wanted_wait(request: Request) -> int:
-    """So many seconds, at most a minute; 0 if nothing is said, or nothing that can be understood."""
+    """The number of seconds, at most a minute; 0 if the header is missing or invalid."""
     found = _WAIT.search(",".join(request.headers.getlist("prefer")))
     return min(LONGEST_SECONDS, int(found.group(1))) if found else 0
 
 
 def applied(response: Response, seconds: int) -> Response:
-    """Say that the wish was heard."""
+    """Tell the caller that the preference was applied."""
     if seconds:
         response.headers["Preference-Applied"] = f"wait={seconds}"
     return response

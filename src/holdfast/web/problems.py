@@ -40,7 +40,7 @@ __all__ = ["CATALOGUE", "Problem", "install_problems", "told", "translated"]
 
 _log = logging.getLogger("holdfast.web")
 
-#: The first that fits: error, status, code, and whether its message is meant for callers.
+#: The first match counts: error, status, and whether its message is meant for callers.
 _STATUSES: tuple[tuple[type[HoldfastError], int, bool], ...] = (
     (NotFound, 404, True),
     (KeyConflict, 422, False),
@@ -62,14 +62,14 @@ _DETAILS = {
     "invalid": "A value cannot be stored.",
 }
 
-#: What callers are told of a database that cannot serve, by its reason.
+#: What callers see if the database cannot serve, by reason.
 _UNAVAILABLE: Mapping[Reason, str] = {
     "slow": "The database did not answer in time; the request may be repeated.",
     "uncertain": "The database did not answer in time: it is not known whether the job was recorded. Repeat the "
     "request with the same idempotency key.",
-    "read-only": "The database takes no writes at the moment; the request may be repeated.",
-    "disk-full": "The database has no room for more at the moment; the request may be repeated.",
-    "volatile": "The database would lose the job in a crash, as it is set up now, so nothing was recorded.",
+    "read-only": "The database does not accept writes at the moment; the request may be repeated.",
+    "disk-full": "The database's disk is full at the moment; the request may be repeated.",
+    "volatile": "With its current settings the database could lose the job in a crash, so nothing was recorded.",
     "connections": "The database has no connection left at the moment; the request may be repeated.",
 }
 
@@ -79,43 +79,43 @@ _CODES = {
     503: "unavailable",
 }  # fmt: skip
 
-#: Every code that is answered: what it means, and what to do.
+#: Every code: its status, what it means, and what to do.
 CATALOGUE: Mapping[str, tuple[int, str]] = {
-    "bad-request": (400, "The request is not HTTP as it should be. Look at the client that sent it."),
-    "malformed-json": (400, "The body is not JSON, is nested too deeply, or has a number that JSON does not know."),
+    "bad-request": (400, "The request is not valid HTTP. Check the client that sent it."),
+    "malformed-json": (400, "The body is not JSON, is nested too deeply, or has a number that is not valid in JSON."),
     "no-key": (401, "Send a key: `Authorization: Bearer hf_…`. `holdfast keys create` makes one."),
-    "bad-key": (401, "The key is unknown, was revoked, or has expired. Ask whoever made it for a new one."),
-    "scope": (403, "The key is good, but lacks the scope that the route needs; the detail names it."),
-    "host": (403, "Without keys the server answers only under a name of its own machine. Make keys, or use localhost."),
+    "bad-key": (401, "The key is unknown, revoked or expired. Ask an administrator for a new one."),
+    "scope": (403, "The key is valid, but lacks the scope that the route needs; the detail names it."),
+    "host": (403, "Without keys, the server answers only under its own machine's names. Make a key, or use localhost."),
     "origin": (403, "The request comes from a page of another site. Use a key, or see `HOLDFAST_CORS_ORIGINS`."),
-    "forbidden": (403, "The application that these routes are mounted in did not let the caller pass."),
-    "not-found": (404, "There is no such job or page, or it is not yours."),
-    "method-not-allowed": (405, "The page exists, but not for this method; see `Allow`."),
+    "forbidden": (403, "The application that these routes are mounted in did not admit the caller."),
+    "not-found": (404, "The job or page does not exist, or belongs to another tenant."),
+    "method-not-allowed": (405, "The route does not support this method; see `Allow`."),
     "too-slow": (408, "The body did not arrive within 30 seconds. Repeat the request."),
-    "conflict": (409, "The request contradicts the state of the job. Look at the job, then decide anew."),
-    "already-final": (409, "The job has ended; nothing about it can be changed any more."),
+    "conflict": (409, "The request conflicts with the state of the job. Look at the job, then decide again."),
+    "already-final": (409, "The job has ended and can no longer be changed."),
     "queues-limit": (
         409,
-        "The tenant has as many combinations of queue and job type in use as it may. Use fewer names, or wait a day.",
+        "The tenant uses as many combinations of queue and job type as it may. Use fewer names, or wait a day.",
     ),
     "type-closed": (
         409,
         "An operator has closed the job type to new jobs; the detail says who and why. Try again once it is open.",
     ),
-    "too-large": (413, "The body is larger than 1 MiB. Store the data elsewhere and send where it is."),
-    "payload-too-large": (413, "As it is stored, the payload is larger than `PAYLOAD_MAX_BYTES`; numbers are in full."),
+    "too-large": (413, "The body is larger than 1 MiB. Store the data elsewhere and send its location."),
+    "payload-too-large": (413, "The stored payload, with numbers in full, is larger than `PAYLOAD_MAX_BYTES`."),
     "media-type": (415, "Send `Content-Type: application/json`, and no `Content-Encoding`."),
-    "invalid": (422, "The body does not fit: `errors` says where, as a JSON pointer, and why."),
+    "invalid": (422, "The body is not valid: `errors` says where, as a JSON pointer, and why."),
     "invalid-payload": (
         422,
-        "No worker takes such a payload: `errors` says where, as a JSON pointer, and why. See `VALIDATE_PAYLOADS`.",
+        "No live worker accepts the payload: `errors` says where, as a JSON pointer, and why. See `VALIDATE_PAYLOADS`.",
     ),
     "idempotency-key": (422, "The idempotency key belongs to a job of another type or payload. Use a new key."),
-    "rate-limit": (429, "The key makes more requests a second than it may. Wait for `Retry-After` seconds."),
-    "waiting-limit": (429, "As many jobs of the tenant wait as this key allows. Wait until some have run."),
-    "streams-limit": (429, "The key or its tenant has as many streams and waits open as it may. Wait until some end."),
+    "rate-limit": (429, "The key makes too many requests per second. Wait for `Retry-After` seconds."),
+    "waiting-limit": (429, "Too many jobs of the tenant wait for this key to add more. Wait until some have run."),
+    "streams-limit": (429, "The key or its tenant has too many streams and waits open. Wait until some end."),
     "headers-too-large": (431, "The address and the headers have more than 64 KiB, or more than 256 fields."),
-    "internal": (500, "A fault of the server. It was logged there; the request may be repeated."),
+    "internal": (500, "The server failed, and logged the error. The request may be repeated."),
     "unavailable": (503, "The database cannot be reached, or this server is about to stop. Repeat the request."),
     "schema": (503, "The database is being set up or upgraded. Repeat the request."),
 }
@@ -126,7 +126,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Problem(Exception):
-    """What is answered instead of a result."""
+    """An error answer."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Problem(Exception):
             "code": self.code,
         }
         if self.detail:
-            # A sentence for each of several faults: long words in one of them must not hide the others.
+            # Each fault is cut on its own: a long text in one of them must not hide the others.
             body["detail"] = _BETWEEN.join(map(_cut, self.detail.split(_BETWEEN)[:_MOST_SENTENCES]))
         if self.errors:
             body["errors"] = [{name: _cut(text) for name, text in error.items()} for error in self.errors]
@@ -192,14 +192,14 @@ def install_problems(app: FastAPI, outage: Outage) -> None:
             {"pointer": "".join(f"/{part}" for part in fault["loc"]), "detail": str(fault["msg"])}
             for fault in error.errors()[:20]
         ]
-        return Problem(422, "invalid", "The address does not fit.", errors=errors).response(request)
+        return Problem(422, "invalid", "The address is not valid.", errors=errors).response(request)
 
     async def gone(request: Request, _error: Exception) -> Response:
-        return Problem(400, "bad-request", "The request ended before it was whole.").response(request)
+        return Problem(400, "bad-request", "The request ended before it was complete.").response(request)
 
     async def unexpected(request: Request, error: Exception) -> Response:
         _log.error("a request failed", exc_info=error)
-        return Problem(500, "internal", "Something went wrong here.").response(request)
+        return Problem(500, "internal", "The server failed; the error was logged.").response(request)
 
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(HoldfastError, holdfast_error)
@@ -217,7 +217,7 @@ def _detail(request: Request, error: HTTPException) -> str | None:
 
 
 def translated(error: HoldfastError, *, within: str = "") -> Problem:
-    """The problem that callers are told of; `within` is where in the body the job stands, as a JSON pointer."""
+    """The problem that callers see; `within` is the position of the job in the body, as a JSON pointer."""
     for kind, status, public in _STATUSES:
         if isinstance(error, kind):
             if status == HTTPStatus.SERVICE_UNAVAILABLE and not (isinstance(error, DatabaseUnavailable) and error.away):
@@ -227,18 +227,18 @@ def translated(error: HoldfastError, *, within: str = "") -> Problem:
             errors = [{"pointer": f"{within}/payload{place}", "detail": why} for place, why in faults]
             return Problem(status, "unavailable" if isinstance(error, NotOpen) else error.code, message, errors=errors)
     _log.error("a request failed", exc_info=error)
-    return Problem(500, "internal", "Something went wrong here.")
+    return Problem(500, "internal", "The server failed; the error was logged.")
 
 
 def told(error: HoldfastError) -> str:
-    """What callers may know of an error whose own words are not for them."""
+    """What callers see of an error whose own message is not for them."""
     if isinstance(error, DatabaseUnavailable) and error.reason in _UNAVAILABLE:
         return _UNAVAILABLE[error.reason]
     return _DETAILS.get(error.code, "")
 
 
 def _cut(text: str) -> str:
-    """Cut in the middle, where the caller's words are: ours stand before and behind them."""
+    """Cut in the middle, where the caller's words are; ours are before and after them."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _LONGEST_END - 1]}…{text[-_LONGEST_END:]}"
 
 

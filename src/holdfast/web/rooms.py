@@ -1,9 +1,9 @@
-"""Room for what callers send: bounded in bytes, in all and per tenant, from the first byte until it is recorded.
+"""Room for request bodies: bounded in bytes, in total and per tenant, from the first byte until it is recorded.
 
-1. A request takes room for its whole body before that is read, and waits if there is none. So nobody holds a part and
-   waits for the rest. A body whose size is not announced takes room for the largest.
-2. A tenant has an eighth. The parsed body is many times larger, so what is large is parsed, and recorded, in turns: one
-   per tenant, two at a time (`holdfast.client.turns`).
+1. A request takes room for its whole body before the body is read, and waits if there is none. So no request has a part
+   of its room and waits for the rest. A body without an announced size takes room for the largest one.
+2. A tenant has an eighth. A parsed body is many times larger, so large bodies are parsed and recorded in turns: one per
+   tenant, two at a time (`holdfast.client.turns`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Rooms:
 
     @contextlib.asynccontextmanager
     async def room(self, tenant: str, size: int) -> AsyncIterator[None]:
-        """Room for so many bytes; a problem if none gets free in time."""
+        """Room for this number of bytes; a problem if there is none in time."""
         if self._fits(tenant, size):
             self._held[tenant] += size
         else:
@@ -55,7 +55,7 @@ class Rooms:
             if self._waiting.pop(given, None) is None:  # it was given in that very moment
                 self._give_back(tenant, size)
             if isinstance(fault, TimeoutError):
-                detail = "Too much is being sent at once."
+                detail = "Too many large bodies are being sent at once."
                 raise Problem(503, "unavailable", detail, headers={"Retry-After": "1", "Connection": "close"}) from None
             raise
 
@@ -64,7 +64,7 @@ class Rooms:
         if not self._held[tenant]:
             del self._held[tenant]
         for given, (who, wanted) in list(self._waiting.items()):
-            if self._fits(who, wanted):
+            if not given.done() and self._fits(who, wanted):  # done: given up in this very moment
                 del self._waiting[given]
                 self._held[who] += wanted
                 given.set_result(None)

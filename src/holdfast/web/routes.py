@@ -1,21 +1,23 @@
-"""The HTTP app with its routes, for whichever server runs it or application mounts it."""
+"""The HTTP app with its routes, for the server that runs it or the application that mounts it."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.routing import APIRoute
+from pydantic_core import to_json
 
 from holdfast.app import Holdfast
 from holdfast.lifecycle.service import Outage
 from holdfast.model.key import SCOPES
 from holdfast.version import __version__
 from holdfast.web.access import Access
-from holdfast.web.auth import Gate, Guarded
+from holdfast.web.auth import Auth, Guarded
 from holdfast.web.control.events import events_router
 from holdfast.web.control.items import items_router
 from holdfast.web.control.jobs import jobs_router
@@ -28,11 +30,11 @@ from holdfast.web.metrics import Metrics
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
 from holdfast.web.ops.requests import ops_requests_router
-from holdfast.web.ops.scopes import ops_scopes_router
+from holdfast.web.ops.subjects import ops_subjects_router
 from holdfast.web.ops.targets import ops_targets_router
 from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 from holdfast.web.steps import StepsMiddleware
 
 __all__ = ["create_app"]
@@ -69,8 +71,8 @@ def create_app(
 
     hf.observe_control(queried)
     guarded = None if guard is None else Guarded(_name_of(guard), frozenset(scopes))
-    gate = Gate(hf, guarded=guarded, keys_only=keys_only)
-    state = app.state.holdfast = State(hf, gate, metrics, outage)
+    auth = Auth(hf, guarded=guarded, keys_only=keys_only)
+    state = app.state.holdfast = AppState(hf, auth, metrics, outage)
     jobs = jobs_router(state)
     for router in (
         health_router(state),
@@ -80,7 +82,7 @@ def create_app(
         requests_router(state),
         ops_jobs_router(state),
         ops_keys_router(state),
-        ops_scopes_router(state),
+        ops_subjects_router(state),
         ops_targets_router(state),
         ops_requests_router(state),
         metrics_router(state),
@@ -98,12 +100,16 @@ def create_app(
             expose_headers=["Location", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
     app.add_middleware(Access, metrics=metrics, bus=hf.events)
-    app.add_middleware(StepsMiddleware, steps=gate.steps)
+    app.add_middleware(StepsMiddleware, steps=auth.steps)
+
+    @lru_cache(maxsize=8)
+    def description(below: str) -> bytes:
+        """Written once: every caller who does not read it would keep a copy."""
+        return to_json({**describe(app), "servers": [{"url": below}]} if below else describe(app))
 
     @app.get("/openapi.json", include_in_schema=False)
-    async def described(request: Request) -> dict[str, Any]:
-        below = str(request.scope.get("root_path", ""))
-        return {**describe(app), "servers": [{"url": below}]} if below else describe(app)
+    async def described(request: Request) -> Response:
+        return Response(description(str(request.scope.get("root_path", ""))), media_type="application/json")
 
     return app
 
@@ -124,6 +130,6 @@ def _asking(guard: Guard) -> Callable[..., Awaitable[None]]:
         if verdict is not None and verdict is not True:
             raise Problem(403, "forbidden")
 
-    # FastAPI reads what to inject from here; written in the signature it would be looked up among the module's names.
+    # FastAPI reads from here what to inject; in the signature it would be looked up among the module's names.
     ask.__annotations__["verdict"] = Annotated[Any, Depends(guard)]
     return ask

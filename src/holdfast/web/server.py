@@ -31,7 +31,9 @@ except ModuleNotFoundError as missing:
 __all__ = ["Server", "address", "admit", "create_app", "listen", "raise_descriptors"]
 
 _GRACE_SECONDS = 10
-#: For browsers: an answer is what its type says, and pages of other sites neither load it nor show it in a frame.
+#: How many bytes the kernel may buffer for each connection, each way, and how long it keeps unsent ones.
+_BUFFER_BYTES, _UNSENT_SECONDS = 64 * 1024, 30
+#: For browsers: they must trust an answer's type, and pages of other sites must not load it or show it in a frame.
 _HEADERS = [
     ("X-Content-Type-Options", "nosniff"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -40,7 +42,7 @@ _HEADERS = [
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that has its address, for `admit`; ConfigError, with advice, where there can be none.
+    """A bound socket, for `admit`; ConfigError, with advice, if the address cannot be used.
 
     Others than this machine's users cannot connect until it is known that the server may serve them at all.
     """
@@ -51,6 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, where = found[0]
     listener = socket.socket(family, kind, protocol)  # asyncio sends without delay only where it knows that this is TCP
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _bound_buffers(listener)
     try:
         listener.bind(where)
         if is_loopback(str(where[0])):
@@ -61,13 +64,26 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _bound_buffers(listener: socket.socket) -> None:
+    """Bound the kernel's memory for unread requests and answers; accepted connections inherit these options.
+
+    By default the kernel buffers megabytes per connection in both directions, so that the server believes its answers
+    were read. It also keeps unsent data after the server has closed the connection, for as long as the client reports a
+    full window.
+    """
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNSENT_SECONDS * 1000)
+
+
 async def admit(hf: Holdfast, listener: socket.socket) -> None:
-    """Let callers connect; ConfigError, with advice, if they could come from elsewhere, and there are no keys."""
+    """Let callers connect; ConfigError, with advice, if other machines could connect and there are no keys."""
     host, port = listener.getsockname()[:2]
     control = await hf.control()
     if not is_loopback(host) and not await control.keyring.any_key():
         raise ConfigError(
-            f"the server does not serve on {host}: there are no keys, so anybody who reaches it could use it; "
+            f"the server does not serve on {host}: there are no keys, so anybody who can reach it could use it; "
             "make one with `holdfast keys create`, or bind 127.0.0.1 or ::1"
         )
     try:
@@ -89,7 +105,7 @@ def address(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """Serves until told to stop; told again, it does not wait for requests under way.
+    """Serves until told to stop. Told again, it does not wait for requests under way.
 
     With a delay it first goes on as before and only says on /readyz that it will stop, so that whoever shares out
     requests has chosen another server before this one refuses any.
@@ -117,7 +133,7 @@ class Server(uvicorn.Server):
         )
 
     def stop(self) -> None:
-        """After the delay, finish the requests under way; called again, do neither."""
+        """After the delay, finish the requests under way. A second call skips both."""
         self._app.state.holdfast.leave()
         if self._told or not self._delay:
             self._drain()
@@ -132,5 +148,5 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are for whoever runs this server."""
+        """The program that runs this server handles signals."""
         yield

@@ -1,4 +1,4 @@
-"""What the routes of one app share: the doors, the figures, and whether the server is about to stop."""
+"""What the routes of one app share: authentication, metrics, limits, and whether the server is about to stop."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from uuid import UUID
 from fastapi import Request
 
 from holdfast.app import Holdfast
-from holdfast.client.control import Control, PublicJob
+from holdfast.client.control import ControlPlane, PublicJob
 from holdfast.client.operations import Operations
 from holdfast.lifecycle.service import Outage
 from holdfast.model.key import Caller
-from holdfast.web.auth import Gate
+from holdfast.web.auth import Auth
 from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
 
-__all__ = ["State"]
+__all__ = ["AppState"]
 
 T = TypeVar("T")
 #: How many callers may wait at a time, in streams and long polls, in one process: in all, and with one key. A tenant
-#: may have half of them, and only as many as are still free: so ten greedy tenants, too, leave room for others.
+#: may have half of them, and only as many as are still free, so that even ten greedy tenants leave room for others.
 _WAITING, _WAITING_PER_KEY = 5000, 500
 
 
-class State:
+class AppState:
     """One app's."""
 
-    def __init__(self, hf: Holdfast, gate: Gate, metrics: Metrics, outage: Outage) -> None:
-        self.hf, self.gate, self.metrics, self.outage = hf, gate, metrics, outage
+    def __init__(self, hf: Holdfast, auth: Auth, metrics: Metrics, outage: Outage) -> None:
+        self.hf, self.auth, self.metrics, self.outage = hf, auth, metrics, outage
         self._stop = asyncio.Event()
         self._waiting: Counter[UUID | None] = Counter()
         self._waiting_of_tenant: Counter[str] = Counter()
-        #: Whether whoever shares out requests should choose another server.
+        #: Whether a load balancer should choose another server.
         self.leaving = False
 
     @property
@@ -44,15 +44,15 @@ class State:
         return self._stop.is_set()
 
     def leave(self) -> None:
-        """The server stops soon: it says so, and goes on as before."""
+        """The server stops soon: `/readyz` says so, and everything else continues."""
         self.leaving = True
 
     def drain(self) -> None:
-        """The server is about to stop: whoever waits is answered now."""
+        """The server is about to stop: callers that wait are answered now."""
         self.leaving = True
         self._stop.set()
 
-    async def control(self) -> Control:
+    async def control(self) -> ControlPlane:
         """The verbs of the control plane."""
         return await self.hf.control()
 
@@ -68,7 +68,7 @@ class State:
         if of_tenant >= _WAITING // 2 > 0:
             raise _too_many_open("tenant", _WAITING // 2)
         if of_tenant >= _WAITING - self._waiting_of_tenant.total():
-            raise Problem(503, "unavailable", "Too many callers wait for jobs already.")
+            raise Problem(503, "unavailable", "Too many callers already wait for jobs.")
         self._waiting[caller.key_id] += 1
         self._waiting_of_tenant[caller.tenant] += 1
 
@@ -93,13 +93,13 @@ class State:
         control = await self.control()
         watch = asyncio.ensure_future(control.changed(job, seconds))
         stop = asyncio.ensure_future(self._stop.wait())
-        refused = asyncio.ensure_future(self.gate.until_refused(request, caller))
+        refused = asyncio.ensure_future(self.auth.until_refused(request, caller))
         try:
             ends = {watch, stop, refused} | ({unless} if unless else set())
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             changed = watch.result() if watch.done() else job
             if watch.done() or refused.done():
-                await self.gate.look_again(request)  # no news for a key that has ended, however late that is noticed
+                await self.auth.look_again(request)  # no news for a key that has ended, however late that is noticed
             return changed
         except TimeoutError:
             return job
@@ -128,7 +128,7 @@ def _count_down(counted: Counter[T], who: T) -> None:
 
 
 def _too_many_open(whose: str, most: int) -> Problem:
-    detail = f"This {whose} may have {most} streams and waits open."
+    detail = f"This {whose} may have at most {most} streams and waits open."
     return Problem(429, "streams-limit", detail, headers={"Retry-After": "5"})
 
 

@@ -1,22 +1,28 @@
-"""Answers that wait to be read: for how long they are kept, and how much of them.
+"""Answers that wait to be read: how long they are kept, and how much of them.
 
 What a client does not read stays in the server's memory once the kernel's buffers are full.
 
-1. As long as so much waits that nothing more is written, 64 KiB have to be read every ten seconds, or the connection
-   ends.
-2. All connections of the process together may keep 32 MiB, or one answer where it is larger. Beyond that, those end
-   that have waited longest.
+1. While so much waits that nothing more can be written, the client has to read 64 KiB every ten seconds, or the
+   connection ends.
+2. All connections of the process together may keep 32 MiB, or one answer if it is larger. Beyond that, the tenant that
+   keeps the most loses the connections that have waited longest, so that slow readers of one tenant do not cost others
+   their answers.
+3. Callers without a key have 32 MiB of their own together, in which the kernel's buffers count as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
 
 __all__ = ["Unread"]
 
 _EVERY_SECONDS = 10.0
 _LEAST_BYTES = 64 * 1024
-_LIMIT = 32 * 1024 * 1024
+_LIMIT, _LIMIT_OF_STRANGERS = 32 * 1024 * 1024, 32 * 1024 * 1024
+#: About how much of a connection's answers and requests the kernel keeps.
+_KERNEL_BYTES = 128 * 1024
 
 
 class Unread:
@@ -24,14 +30,17 @@ class Unread:
 
     def __init__(self) -> None:
         self._looks: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+        self._reset: dict[asyncio.Transport, tuple[str | None, Callable[[], None]]] = {}
 
-    def begin(self, transport: asyncio.Transport) -> None:
-        """More waits to be read than should."""
+    def begin(self, transport: asyncio.Transport, reset: Callable[[], None], *, party: str | None) -> None:
+        """Too much waits to be read by a caller of a tenant, or by one without a key; `reset` ends the connection."""
+        self._reset[transport] = party, reset
         self._look_again(transport)
-        self._make_room()
+        self._make_room(transport)
 
     def end(self, transport: asyncio.Transport) -> None:
         """It was read, or its connection has ended."""
+        self._reset.pop(transport, None)
         look = self._looks.pop(transport, None)
         if look is not None:
             look.cancel()
@@ -51,15 +60,26 @@ class Unread:
         else:
             self._look_again(transport)
 
-    def _make_room(self) -> None:
-        size = self.size
-        *older, _newest = self._looks
-        for transport in older:
-            if size <= _LIMIT:
+    def _make_room(self, newest: asyncio.Transport) -> None:
+        is_stranger = self._reset[newest][0] is None
+        limit = _LIMIT_OF_STRANGERS if is_stranger else _LIMIT
+        sizes = {
+            transport: transport.get_write_buffer_size() + (_KERNEL_BYTES if is_stranger else 0)
+            for transport, (party, _) in self._reset.items()
+            if (party is None) is is_stranger
+        }
+        while sum(sizes.values()) > limit:
+            parties = Counter[str | None]()
+            for transport, size in sizes.items():
+                parties[self._reset[transport][0]] += size
+            (most, _), *_ = parties.most_common(1)
+            oldest = next(transport for transport in sizes if self._reset[transport][0] == most)
+            if oldest is newest:
                 return
-            size -= transport.get_write_buffer_size()
-            self._give_up(transport)
+            del sizes[oldest]
+            self._give_up(oldest)
 
     def _give_up(self, transport: asyncio.Transport) -> None:
+        _, reset = self._reset[transport]
         self.end(transport)
-        transport.abort()
+        reset()

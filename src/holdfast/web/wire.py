@@ -1,7 +1,7 @@
 """What the event loop sees of a connection: a protocol whose buffer is small, and shared by all connections.
 
-uvicorn's protocol is an `asyncio.Protocol`. uvloop hands over what it has read to any such protocol in pieces of up to
-256 KiB, even to one with a buffer of its own; so this class only wraps one.
+uvicorn's protocol is an `asyncio.Protocol`. uvloop passes data to any such protocol in pieces of up to 256 KiB, even if
+it has its own buffer. So this class only wraps one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Wire"]
 class Wire(asyncio.BufferedProtocol):
     """One connection, read 16 KiB at a time."""
 
-    #: The loop fills it, and hands it over before it reads anything else.
+    #: The loop fills it, and passes it on before it reads anything else.
     _buffer = memoryview(bytearray(16 * 1024))
 
     def __init__(self, **options: Any) -> None:
@@ -28,7 +28,7 @@ class Wire(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much was read."""
+        """This number of bytes was read."""
         self._connection.data_received(bytes(self._buffer[:nbytes]))
 
     def connection_made(self, transport: Any) -> None:

@@ -1,1 +1,1 @@
-"""The worker runtime: intake → execution → settlement, with leases kept from a thread of their own."""
+"""The worker runtime: intake → execution → settlement; a separate thread keeps the leases."""

@@ -1,4 +1,4 @@
-"""One attempt after the other: told, run, settled, whatever happens; and those that end without a handler."""
+"""Runs attempts: announces, runs and settles each one in any case; and handles those that end without a handler."""
 
 from __future__ import annotations
 
@@ -10,86 +10,86 @@ from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import Outcome
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptStarted, LeaseLost
+from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.execution import STRUCK, Execution
-from holdfast.worker.held import Held, HeldAttempts
 
 __all__ = ["Attempts"]
 
-_INTERRUPTED = Outcome.released("the worker was interrupted")
+_INTERRUPTED = Outcome.handed_back("the worker was interrupted")
 
 
 class Attempts:
-    """Runs attempts of a worker and gives their outcomes to those who settle."""
+    """Runs a worker's attempts and passes their outcomes to `settle`."""
 
     def __init__(
         self,
         worker: str,
         bus: Bus,
-        held: HeldAttempts,
+        claimed: ClaimedAttempts,
         execution: Execution,
         *,
         types: Mapping[str, JobType],
         timeouts: Mapping[str, float],
-        on_ended: Callable[[Held], None],
-        on_struck: Callable[[Held], None],
-        settle: Callable[[Held, Outcome], None],
+        on_ended: Callable[[Claimed], None],
+        on_struck: Callable[[Claimed], None],
+        settle: Callable[[Claimed, Outcome], None],
     ) -> None:
-        self._worker, self._bus, self._held, self._execution = worker, bus, held, execution
+        self._worker, self._bus, self._claimed, self._execution = worker, bus, claimed, execution
         self._types, self._timeouts = types, timeouts
         self._on_ended, self._on_struck, self._settle = on_ended, on_struck, settle
 
-    async def run(self, held: Held) -> None:
+    async def run(self, claimed: Claimed) -> None:
         """Run an attempt to its end, and have it settled."""
         outcome = _INTERRUPTED
         try:
-            job_type = self._types[held.claim.stream.type]
+            job_type = self._types[claimed.claim.stream.type]
             timeout = self._timeouts[job_type.name]
-            # Its time counts from here: those who are told of its start are foreign code, and may block the loop.
-            held.started = time.monotonic()
+            # The timeout counts from here: observers of the start event are foreign code, and may block the loop.
+            claimed.started = time.monotonic()
             if self._bus.hears(AttemptStarted):
-                self._tell_start(held)
-            outcome = await self._execution.run(held, job_type, timeout)
+                self._tell_start(claimed)
+            outcome = await self._execution.run(claimed, job_type, timeout)
             if outcome is STRUCK:
-                self._on_struck(held)
+                self._on_struck(claimed)
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
             outcome = Outcome.failed(error)
         finally:
-            held.stuck_at, held.ended = None, True
+            claimed.stuck_at, claimed.ended = None, True
             try:
-                self._on_ended(held)
+                self._on_ended(claimed)
             finally:
-                self._settle(held, outcome)
+                self._settle(claimed, outcome)
 
-    def hand_back(self, held: Held) -> None:
-        """It was claimed ahead, and its time did not come."""
-        held.ended = True  # it may come again before the answer to this
-        self._settle(held, Outcome.released("claimed ahead and not needed"))
+    def hand_back(self, claimed: Claimed) -> None:
+        """Hand back a job that was claimed ahead and not started."""
+        claimed.ended = True  # the job may be claimed again before this is answered
+        self._settle(claimed, Outcome.handed_back("claimed ahead and not needed"))
 
-    def lost(self, held: Held) -> None:
-        """The database says that a lease is gone, while its handler still runs."""
-        if self._held.get(held.claim.job_id) is held and held.running:
-            if held.claim.target is not None:
-                held.stop("lease")
+    def lost(self, claimed: Claimed) -> None:
+        """Handle a lease that the database says is gone, while its handler still runs."""
+        if self._claimed.get(claimed.claim.job_id) is claimed and claimed.running:
+            if claimed.claim.target is not None:
+                claimed.stop("lease")
             self._bus.emit(
                 LeaseLost(
-                    job_id=held.claim.job_id,
-                    type=held.claim.stream.type,
-                    attempt=held.claim.attempt,
+                    job_id=claimed.claim.job_id,
+                    type=claimed.claim.stream.type,
+                    attempt=claimed.claim.attempt,
                     worker=self._worker,
                 )
             )
 
-    def claimed_again(self, earlier: Held, held: Held) -> None:
-        """A job came back to us while an attempt of it whose lease has lapsed is still here: one at a time."""
+    def claimed_again(self, earlier: Claimed, claimed: Claimed) -> None:
+        """Put off a job that was claimed again while an earlier attempt of it, whose lease lapsed, still runs here."""
         if not earlier.lost:
             earlier.lost = True
             self.lost(earlier)
-        self._settle(held, Outcome.snoozed(1.0, "an earlier attempt has not ended yet in this worker"))
+        self._settle(claimed, Outcome.snoozed(1.0, "an earlier attempt has not ended yet in this worker"))
 
-    def _tell_start(self, held: Held) -> None:
-        claim = held.claim
+    def _tell_start(self, claimed: Claimed) -> None:
+        claim = claimed.claim
         self._bus.emit(
             AttemptStarted(
                 job_id=claim.job_id,

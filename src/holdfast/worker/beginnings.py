@@ -1,42 +1,50 @@
-"""Has the database know which of the jobs claimed ahead are about to begin, some at a time, before they do.
+"""Records in the database which of the jobs claimed ahead are about to begin, several at a time, before they do.
 
-What a worker had claimed ahead and never begun when it died costs nothing (`sql/functions/beginnings.sql`).
-Jobs claimed ahead are numbered per lane in the order in which they are to begin. A number is cleared once the database
-has it. What was cleared and has not begun is in doubt when the worker dies, and counts. So a lane has as much cleared
-as begins while a statement is under way and in the few milliseconds between two of them, and no more: a statement for
-every job would cost more than the job.
+A job that a worker had claimed ahead and not begun when it died costs no attempt (`sql/functions/beginnings.sql`).
+Jobs claimed ahead are numbered per lane in the order in which they will begin. A number is cleared once the database
+has it. If the worker dies, a job that was cleared and has not begun is in doubt, and its attempt counts. So a lane
+clears only as many numbers as begin while a statement is under way and in the few milliseconds between two of them. A
+statement for every job would cost more than the job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from holdfast.lifecycle.service import Service
-from holdfast.store.leases import LeaseStore
 from holdfast.telemetry.bus import Bus
 
 __all__ = ["Beginnings"]
 
-#: What a statement costs, both sides together, what a job costs beside its handler, and which part of the time that
-#: jobs take may go into statements.
+#: The cost of a statement on both sides together, the cost of a job besides its handler, and the fraction of the jobs'
+#: time that may be spent on statements.
 _STATEMENT_SECONDS, _JOB_SECONDS, _SHARE = 0.00025, 0.00006, 0.03
-#: Handlers shorter than this never wait: what a claim brings has begun before a statement could be answered, and
+#: Handlers shorter than this never wait: the jobs of a claim have begun before a statement could be answered, and
 #: waiting for one would cost more than it saves.
 _NEVER_WAITS_SECONDS = 0.0002
 _AT_ONCE = 250
-#: How much is cleared at once grows when slots had to wait for it, and shrinks slowly while none had to.
+#: The number that is cleared at once grows if slots had to wait, and shrinks slowly while none had to.
 _GROWTH, _SHRINKAGE = 2.0, 0.97
 _MOST = 1000
 _LANE_SHIFT = 48
 
 
+class NumberStore(Protocol):
+    """Where numbers are cleared."""
+
+    async def may_begin(self, numbers: Sequence[int], /) -> None:
+        """Record that jobs up to these numbers, one per lane, are about to begin."""
+        ...
+
+
 class Beginnings(Service):
-    """Clears numbers. `on_cleared` hears of a lane that may go on."""
+    """Clears numbers. `on_cleared` is called with each lane that may go on."""
 
     name = "beginnings"
 
     def __init__(
-        self, store: LeaseStore, bus: Bus, lanes: Iterable[tuple[str, int]], *, on_cleared: Callable[[str], None]
+        self, store: NumberStore, bus: Bus, lanes: Iterable[tuple[str, int]], *, on_cleared: Callable[[str], None]
     ) -> None:
         super().__init__(bus)
         self._store, self._on_cleared = store, on_cleared
@@ -47,16 +55,17 @@ class Beginnings(Service):
         return self._lanes[lane].last + 1
 
     def claimed(self, lane: str, first: int, last: int) -> None:
-        """Jobs were given numbers from the first of these, which may be wanted soon, to the last."""
+        """Note that jobs were given the numbers from `first`, which may be wanted soon, to `last`."""
         numbers = self._lanes[lane]
         numbers.last = max(numbers.last, last)
         if numbers.cleared < first:
             self._want(numbers, first)
 
     def at_once(self, lane: str, mean_seconds: float, *, free: int, waiting: int) -> int:
-        """How many jobs of a claim are to begin, as far as one can know, before numbers could be cleared for them.
+        """How many jobs of a claim will probably begin before numbers could be cleared for them.
 
-        Those for which slots are free; and where slots would wait for the first numbers, so many that they need not.
+        These are the jobs for which slots are free. If slots would wait for the first numbers, enough jobs to bridge
+        that time are added.
         """
         numbers = self._lanes[lane]
         worth_while = int(_STATEMENT_SECONDS / _SHARE / (mean_seconds + _JOB_SECONDS))
@@ -67,7 +76,7 @@ class Beginnings(Service):
         return max(0, wanted - waiting)
 
     def may_begin(self, lane: str, number: int) -> bool:
-        """Whether this job may begin; if not, it may in a moment."""
+        """Whether this job may begin; if not, `on_cleared` is called when it may."""
         numbers = self._lanes[lane]
         if number > numbers.cleared:
             numbers.stalled = True
@@ -84,7 +93,7 @@ class Beginnings(Service):
             self.wake()
 
     async def round(self) -> float:
-        """Clear what is wanted, and what will be while the statement after this one is under way."""
+        """Clear the numbers that are wanted now, and those that will be wanted during the next statement."""
         asked = {name: lane.ask() for name, lane in self._lanes.items() if lane.wanted}
         if asked:
             await self._store.may_begin(list(asked.values()))
@@ -99,18 +108,18 @@ class _Lane:
 
     def __init__(self, start: int, slots: int) -> None:
         self.last = self.cleared = self.begun = start
-        #: What is to be cleared, if anything, and whether slots wait for it.
+        #: The number to clear, 0 for none, and whether slots wait for it.
         self.wanted = 0
         self.stalled = False
         self.slots = max(2, slots)
         self.chunk = self.least = self.slots
 
     def ask(self) -> int:
-        """Up to where to clear."""
+        """The number up to which to clear."""
         return min(self.last, max(self.wanted - 1, self.begun) + 2 * self.chunk)
 
     def answered(self, number: int) -> None:
-        """Numbers up to this one are cleared."""
+        """Note that numbers up to this one are cleared."""
         self.cleared = max(self.cleared, number)
         if self.wanted <= number:
             self.wanted = 0

@@ -1,14 +1,17 @@
-"""Judges handlers that block the worker's event loop: by the clock, from the lease keeper's thread.
+"""Detects handlers that block the worker's event loop, by the clock, from the lease keeper's thread.
 
-1. Timers do not fire in a blocked loop, so neither the handler's timeout nor the worker's own look at stuck handlers
-   comes to anything. This clock does not depend on that loop.
-2. asyncio knows which task a loop executes at the moment. The attempt that blocks is the one in that task, or in a task
-   that waits for it (`wait_for`, `gather`, `TaskGroup` and others run what they are given in tasks of their own).
-3. An attempt may block for as long as it may run: its timeout and the time after which a handler is called stuck. Where
-   the worker has no job at all, an observer or a task that was left behind blocks, and only that time counts. A worker
-   that drains waits for its grace at most. Then the loop is given up.
+1. Timers do not fire in a blocked loop, so neither the handler's timeout nor the worker's own check for stuck handlers
+   works. This clock does not depend on that loop.
+2. asyncio knows which task a loop is executing. The blocking attempt is the one that runs in that task, or in a task
+   that waits for it (`wait_for`, `gather`, `TaskGroup` and others run their coroutines in separate tasks), or the one
+   that started it (`holdfast.worker.owners`). A task that an ended attempt left behind, and an observer in a task of
+   the worker, belong to no claimed attempt: then none is to blame. For callbacks outside of tasks, and for foreign
+   tasks, the blocker is unknown.
+3. An attempt may block for as long as it may run: its timeout plus the time after which a handler counts as stuck. If
+   the worker has no job at all, an observer or a task that was left behind is blocking, and only the latter time
+   counts. A draining worker waits for its grace period at most. Then the loop is given up.
 4. A loop is given up only if it was silent, in the same task, for several looks in a row: a process that was frozen
-   finds all clocks ahead, and its loop answers at once.
+   finds all clocks ahead, but its loop answers at once.
 """
 
 from __future__ import annotations
@@ -21,69 +24,85 @@ import types
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.events import LoopBlocked
-from holdfast.worker.held import Held, HeldAttempts
+from holdfast.worker.claimed import Claimed, ClaimedAttempts
+from holdfast.worker.owners import owner_of
 
-__all__ = ["Blockage"]
+__all__ = ["Blockage", "Blocker"]
 
-#: Longer than a loop that works takes to answer.
+#: Longer than a working loop takes to answer.
 _LOOK_SECONDS = 1.0
 _SILENT_LOOKS = 3
-#: How often people are told of a blocked loop.
+#: How often a blocked loop is reported.
 _TELL_SECONDS = 30.0
-#: How many objects are looked at, at most, between a task and one that waits for it.
+#: The maximal number of objects to look at between a task and one that waits for it.
 _MOST_LINKS = 1000
 
 
-class Blockage:
-    """Whether the event loop that this was made in answers, and who keeps it from answering.
+class Blocker(NamedTuple):
+    """Who blocks the loop: this attempt; or, if None and `known`, no claimed attempt; otherwise it is unknown."""
 
-    `time_over` says until when an attempt may run, `drain_over` when a drain must have ended (None: there is none).
-    `give_up` is called in the watching thread, at each look at which the loop is to be given up.
+    attempt: Claimed | None
+    known: bool
+
+
+class Blockage:
+    """Whether the event loop in which this was created answers, and which attempt blocks it.
+
+    `time_over` says until when an attempt may run, `drain_over` when a drain must have ended (None: no drain).
+    `give_up` is called in the watching thread, at each look at which the loop must be given up.
     """
 
     def __init__(
         self,
         worker: str,
-        held: HeldAttempts,
+        claimed: ClaimedAttempts,
         aside: Aside,
         *,
-        time_over: Callable[[Held | None], float],
+        time_over: Callable[[Claimed | None], float],
         stuck_after_seconds: float,
         drain_over: Callable[[], float | None],
-        give_up: Callable[[Held | None, bool], Awaitable[None]],
+        give_up: Callable[[Blocker, bool], Awaitable[None]],
     ) -> None:
-        self._worker, self._held, self._aside = worker, held, aside
+        self._worker, self._claimed, self._aside = worker, claimed, aside
         self._time_over, self._drain_over, self._give_up = time_over, drain_over, give_up
         self._stuck_after_seconds = stuck_after_seconds
         self._loop = asyncio.get_running_loop()
         self._answered = self._told = time.monotonic()
-        self._blocker: Held | None = None
+        self._blocker = Blocker(None, known=False)
         self._seen = self._answered
         self._looks = 0
         #: The loop has been given up and has not answered since.
         self.given_up = False
 
     def answer(self) -> None:
-        """The loop is not blocked: it says so itself, several times a second."""
+        """Note that the loop is not blocked. The loop itself calls this several times a second."""
         self._answered = time.monotonic()
 
-    def blocker(self) -> Held | None:
-        """The attempt that the loop executes at this moment, if there is one."""
+    def blocker(self) -> Blocker:
+        """The attempt whose code the loop executes at this moment."""
         task = asyncio.current_task(self._loop)
         if task is None:
-            return None
-        running = {h.task: h for h in self._held.all() if h.running}
-        return next((running[t] for t in _waiting_for(task) if t in running), None)
+            return Blocker(None, known=False)
+        running = {h.task: h for h in self._claimed.all() if h.running}
+        attempt = next((running[t] for t in _waiting_for(task) if t in running), None)
+        if attempt is not None:
+            return Blocker(attempt, known=True)
+        owner = owner_of(task)
+        if owner is None:
+            return Blocker(None, known=False)
+        if owner.attempt is None or not owner.attempt.running:
+            return Blocker(None, known=True)
+        return Blocker(None, known=False) if owner.shared else Blocker(owner.attempt, known=True)
 
     async def watch(self) -> None:
         """Look every second, for ever."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            with contextlib.suppress(MemoryError):  # the next look may find some
+            with contextlib.suppress(MemoryError):  # there may be memory again at the next look
                 await self._look()
 
     async def _look(self) -> None:
@@ -92,7 +111,7 @@ class Blockage:
             self._seen, self._looks, self.given_up, self._told = answered, 0, False, answered
             return
         blocker = self.blocker()
-        if blocker is not self._blocker:
+        if blocker != self._blocker:
             self._blocker, self._looks = blocker, 0
         self._looks += 1
         now = time.monotonic()
@@ -105,22 +124,22 @@ class Blockage:
         elif now - self._told > _TELL_SECONDS:
             self._tell(now)
 
-    def _limit(self, blocker: Held | None, answered: float) -> tuple[float, bool]:
-        """When the loop is given up, and whether that is because the worker drains."""
-        if blocker is not None:
-            over = self._time_over(blocker)
+    def _limit(self, blocker: Blocker, answered: float) -> tuple[float, bool]:
+        """When to give up the loop, and whether that is because the worker drains."""
+        if blocker.attempt is not None:
+            over = self._time_over(blocker.attempt)
         else:
-            # Any of those that run may have caused it: nobody is given up before its time.
-            held = list(self._held.all())
-            running = [self._time_over(h) for h in held if h.running]
-            longest = self._time_over(None) if held else self._stuck_after_seconds
+            # Threads and processes go on, and any attempt may be the cause: none is given up before its time.
+            claimed = list(self._claimed.all())
+            running = [self._time_over(h) for h in claimed if h.running]
+            longest = self._time_over(None) if claimed else self._stuck_after_seconds
             over = max(running, default=answered + longest)
         drain = self._drain_over()
         return (over, False) if drain is None or over < drain else (drain, True)
 
     def _tell(self, now: float) -> None:
         self._told = now
-        blocker = self._blocker
+        blocker = self._blocker.attempt
         self._aside.emit(
             LoopBlocked(
                 worker=self._worker,
@@ -133,7 +152,7 @@ class Blockage:
 
 
 def _waiting_for(task: asyncio.Task[Any]) -> Iterator[asyncio.Task[Any]]:
-    """This task, and those that wait for it, directly or through others, as far as callbacks on futures tell."""
+    """This task, and those that wait for it, directly or through others, as far as the callbacks of futures show."""
     ahead, seen = deque[object]([task]), dict[int, object]()
     while ahead and len(seen) < _MOST_LINKS:
         thing = ahead.popleft()

@@ -1,4 +1,4 @@
-"""What a handler gets: who it is, what it may use, whether it should stop."""
+"""The context of a handler: which job it runs, what it may use, whether it should stop."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from holdfast.model.progress import DONE_REASONS, DoneReason, Report, Reported
 from holdfast.store.foreign import is_blocking
 from holdfast.store.transactions import Transactions
 from holdfast.worker.own_attempt import ENDED, OwnAttempt
-from holdfast.worker.transaction import blocking_transaction, transaction
+from holdfast.worker.transaction import JobTransaction, blocking_transaction
 
 if TYPE_CHECKING:
-    # With a default, so that a plain `Context` stays complete for strict type checkers. Python has that from 3.13 on.
+    # With a default, so that a plain `Context` is complete for strict type checkers. Python has that from 3.13 on.
     import typing_extensions
 
     R = typing_extensions.TypeVar("R", default=Any)
@@ -47,23 +47,23 @@ _log = logging.getLogger("holdfast.job")
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):
     """Adds job and attempt to every line, and keeps the last lines for the attempt's record."""
 
-    def __init__(self, logger: logging.Logger, extra: dict[str, object], held: OwnAttempt) -> None:
+    def __init__(self, logger: logging.Logger, extra: dict[str, object], claimed: OwnAttempt) -> None:
         super().__init__(logger, extra)
-        self._held = held
+        self._claimed = claimed
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
-        """Log one line. One that cannot be formatted says so: nobody loses a job by it."""
+        """Log one line. If it cannot be formatted, the line says so: the job must not fail because of it."""
         if self.isEnabledFor(level):
             try:
                 text = "".join([logging.LogRecord("", level, "", 0, msg, args, None).getMessage()])
             except Exception as error:  # noqa: BLE001 - arguments that do not fit, or that cannot say what they are
                 text = f"(a line that cannot be formatted: {name_of(error)}: {message_of(error)})"
                 msg, args = "%s", (text,)
-            self._held.kept(f"{logging.getLevelName(level)} {text[:500]}")
+            self._claimed.kept(f"{logging.getLevelName(level)} {text[:500]}")
             try:
                 super().log(level, msg, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 - where lines go is foreign code, too
-                self._held.kept(f"(a line that could not be logged: {name_of(error)}: {message_of(error)})"[:500])
+                self._claimed.kept(f"(a line that could not be logged: {name_of(error)}: {message_of(error)})"[:500])
 
 
 class Context(Generic[R]):
@@ -71,14 +71,14 @@ class Context(Generic[R]):
 
     def __init__(
         self,
-        held: OwnAttempt,
+        claimed: OwnAttempt,
         client: Client,
         resources: R,
         transactions: Transactions | None = None,
         *,
         send: SendReport | None = None,
     ) -> None:
-        self._held = held
+        self._claimed = claimed
         self._client = client
         self._transactions = transactions
         self._send = send
@@ -88,141 +88,149 @@ class Context(Generic[R]):
     @property
     def job_id(self) -> UUID:
         """The job's id."""
-        return self._held.job_id
+        return self._claimed.job_id
 
     @property
     def type(self) -> str:
         """The job's type."""
-        return self._held.type
+        return self._claimed.type
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt: larger than any before, so it serves as a fence for others, too."""
-        return self._held.attempt
+        """The number of this attempt. It is larger than any before, so you can use it as a fence elsewhere."""
+        return self._claimed.attempt
 
     @property
     def failures(self) -> int:
-        """How many of the job's attempts have failed or were lost before this one; 0 the first time.
+        """How many attempts before this one failed or were lost; 0 for the first attempt.
 
-        It differs from `attempt - 1` where attempts ended that cost nothing: handed back, snoozed or paused.
+        Attempts that cost nothing (handed back, snoozed, paused) count in `attempt`, but not here.
         """
-        return self._held.failures
+        return self._claimed.facts.failures
 
     @property
     def max_attempts(self) -> int:
-        """How many failures the job may have: it is in its last try when `failures + 1 == max_attempts`.
+        """How many failures the job may have. This is its last attempt if `failures + 1 == max_attempts`.
 
-        It is what counted when the attempt began: the job's own number, else its type's, else MAX_ATTEMPTS_DEFAULT.
+        The number is the one when the attempt began: the job's own, else its type's, else MAX_ATTEMPTS_DEFAULT.
         """
-        return self._held.max_attempts
+        return self._claimed.facts.max_attempts
 
     @property
     def traceparent(self) -> str | None:
-        """The trace that the job was enqueued with, as in W3C Trace Context; None if with none."""
-        return self._held.traceparent
+        """The trace that the job was enqueued with, as in W3C Trace Context, or None."""
+        return self._claimed.facts.traceparent
 
     @property
     def tenant(self) -> str:
-        """Whose job it is."""
-        return self._held.tenant
+        """The job's tenant."""
+        return self._claimed.facts.tenant
 
     @property
     def correlation_id(self) -> str:
-        """What ties this job to those that it comes from and leads to."""
-        return self._held.correlation_id
+        """The id that this job shares with related jobs, such as its parent and children."""
+        return self._claimed.facts.correlation_id
+
+    @property
+    def canceled(self) -> bool:
+        """Whether the handler should stop: canceled, paused, timed out, or the worker drains.
+
+        If a handler in a thread has read True here and then returns, it counts as stopped, not as finished: its job
+        is canceled, paused, handed back or timed out. A handler that wants to finish must not read this.
+        """
+        return self._claimed.told_to_stop
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler should stop: canceled, paused, timed out, or the worker drains.
-
-        A handler in a thread that has seen this be true and returns has stopped, not finished: its job is
-        canceled, paused, handed back or timed out, as it was told. To finish all the same, do not look.
-        """
-        return self._held.told_to_stop
+        """The same as `canceled`, in British spelling."""
+        return self.canceled
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines name the job; the last of them are kept with the attempt."""
-        return _JobLogger(_log, {"job_id": str(self.job_id), "attempt": self.attempt}, self._held)
+        """A logger whose lines name the job. The last lines are stored with the attempt."""
+        return _JobLogger(_log, {"job_id": str(self.job_id), "attempt": self.attempt}, self._claimed)
 
     @property
     def result(self) -> Any:
-        """The job's result where the handler returns none; `transaction` stores it when it completes the job."""
-        return self._held.result
+        """The job's result if the handler returns none. `transaction` stores it when it completes the job."""
+        return self._claimed.result
 
     @result.setter
     def result(self, value: Any) -> None:
-        self._held.result = value
+        self._claimed.result = value
 
     @property
     def cursor(self) -> Any:
-        """Where the attempts before this one had come to: the last cursor that they stored, None if they stored none.
+        """The last cursor that earlier attempts stored, or None.
 
-        It stays what it was when the attempt began.
+        It does not change during the attempt.
         """
-        return None if self._held.cursor is None else json.loads(self._held.cursor)
+        cursor = self._claimed.facts.cursor
+        return None if cursor is None else json.loads(cursor)
 
     async def items(
         self, items: Iterable[Mapping[str, Any]], *, collection: str | None = None, cursor: Any = None
     ) -> Reported:
-        """Store what was found, and where to go on from, in one transaction; how the job stands then.
+        """Store items and a cursor in one transaction; returns the progress of the job.
 
-        An item is `{"key": "...", "data": ...}`; without a key it is known by its data. Each key is stored once in its
-        collection, which is shared within the tenant; without a name it is the job's own. When the answer's
-        `target_reached` is true, the job has what it was asked for: return. `LeaseLost` if somebody else has the job.
+        An item is `{"key": "...", "data": ...}`; without a key it is identified by its data. Each key is stored once in
+        its collection. A named collection is shared within the tenant; without a name it is the job's own. If
+        `target_reached` is true, the job has enough items and the handler should return. Raises `LeaseLost` if another
+        worker has the job.
         """
         return await self._report(
             Report(items=encode_items(items), collection=collection, cursor=encode_cursor(cursor))
         )
 
     async def progress(self, count: int = 0, *, cursor: Any = None, done_reason: DoneReason | None = None) -> Reported:
-        """Tell that so many more were dealt with, and where to go on from; how the job stands then.
+        """Add to the job's progress count, and store a cursor; returns the progress of the job.
 
-        `done_reason` is shown when the job has succeeded. `LeaseLost` if somebody else has the job.
+        `done_reason` is shown when the job has succeeded. Raises `LeaseLost` if another worker has the job.
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**53:
-            raise InvalidInput(f"progress is a number of things, 0 or more, not {count!r}")
+            raise InvalidInput(f"progress must be a whole number, 0 or more, not {count!r}")
         if done_reason is not None:
             refuse_unknown("done_reason", [done_reason], DONE_REASONS)
         return await self._report(Report(progress=count, cursor=encode_cursor(cursor), done_reason=done_reason))
 
     async def _report(self, report: Report) -> Reported:
         if self._send is None:
-            raise HoldfastError("there is no worker behind this context, so no job that could report")
+            raise HoldfastError("this context has no worker, so there is no job that could report")
         self._refuse_ended()
-        self._held.reports += 1
-        return await self._send(self.job_id, self.attempt, self._held.reports, report)
+        self._claimed.reports += 1
+        return await self._send(self.job_id, self.attempt, self._claimed.reports, report)
 
     async def enqueue(
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> JobRef:
-        """Record a child: same tenant and correlation, this job as parent. With `conn`, in that transaction.
+        """Record a child: same tenant and correlation id, this job as parent. With `conn`, in that transaction.
 
-        `LeaseLost` once the worker knows that somebody else has the job; refused to what a handler left behind.
+        Raises `LeaseLost` once the worker knows that another worker has the job, and in tasks or threads that the
+        handler left behind.
         """
         self._refuse_ended()
-        if self._held.lost:
+        if self._claimed.lost:
             raise LeaseLost(LOST)
         client = self._client if conn is None else self._client.over(conn)
         return await client.enqueue(job_type, payload, **self._inherited(options))
 
     def transaction(self, conn: Any = None) -> AbstractAsyncContextManager[Any]:
-        """A transaction whose commit completes this job: what is written in it and the job's success are one.
+        """A transaction whose commit completes this job: its writes and the job's success are stored together.
 
-        Without `conn`, it is on a connection of Holdfast's own (asyncpg), under the login's own rights. With a
-        connection or session of yours, all that it has done since its last commit is part of it. At the end of
-        the block it is committed; after an error, or when the job belongs to somebody else by now (`LeaseLost`),
-        it is rolled back. Set `ctx.result` within the block to store a result.
+        Without `conn`, it uses one of Holdfast's own connections (asyncpg), with the login's own rights. With your own
+        connection or session, everything that it has done since its last commit is part of the transaction. It is
+        committed at the end of the block. After an error, or if another worker has the job by now (`LeaseLost`), it is
+        rolled back. Set `ctx.result` within the block to store a result.
         """
-        return transaction(self._held, self._own_transactions(), conn)
+        return JobTransaction(self._claimed, self._own_transactions(), conn)
 
     def _refuse_ended(self) -> None:
-        if self._held.over:
+        if self._claimed.over:
             raise HoldfastError(ENDED)
 
     def _own_transactions(self) -> Transactions:
         if self._transactions is None:
-            raise HoldfastError("there is no worker behind this context, so no job that a transaction could complete")
+            raise HoldfastError("this context has no worker, so there is no job that a transaction could complete")
         return self._transactions
 
     def _inherited(self, options: Options) -> Options:
@@ -231,11 +239,11 @@ class Context(Generic[R]):
 
 
 class SyncContext(Context[R]):
-    """The same for a plain `def` handler: what is awaited elsewhere blocks."""
+    """The context of a plain `def` handler: its methods block."""
 
     def __init__(
         self,
-        held: OwnAttempt,
+        claimed: OwnAttempt,
         client: Client,
         resources: R,
         loop: Callable[[], asyncio.AbstractEventLoop],
@@ -243,26 +251,26 @@ class SyncContext(Context[R]):
         *,
         send: SendReport | None = None,
     ) -> None:
-        super().__init__(held, client, resources, transactions, send=send)
+        super().__init__(claimed, client, resources, transactions, send=send)
         self._loop = loop
 
     def items(  # type: ignore[override]
         self, items: Iterable[Mapping[str, Any]], *, collection: str | None = None, cursor: Any = None
     ) -> Reported:
-        """Store what was found, and where to go on from, and wait until it is stored."""
-        # Made into a list in the handler's thread: foreign code may be behind it.
+        """Store items and a cursor, and wait until they are stored."""
+        # Converted to a list in the handler's thread: iterating may run foreign code.
         return self._wait(super().items(list(items), collection=collection, cursor=cursor))
 
     def progress(  # type: ignore[override]
         self, count: int = 0, *, cursor: Any = None, done_reason: DoneReason | None = None
     ) -> Reported:
-        """Tell how far the job has come, and wait until it is stored."""
+        """Report progress, and wait until it is stored."""
         return self._wait(super().progress(count, cursor=cursor, done_reason=done_reason))
 
     def enqueue(  # type: ignore[override]
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> JobRef:
-        """Record a child, and wait for it to be recorded."""
+        """Record a child, and wait until it is recorded."""
         blocking = conn is not None and is_blocking(conn)
         call = super().enqueue(job_type, payload, conn=conn, **options)
         if blocking:
@@ -270,8 +278,8 @@ class SyncContext(Context[R]):
         return self._wait(call)
 
     def transaction(self, conn: Any = None) -> AbstractContextManager[Any]:  # type: ignore[override]
-        """As for coroutines, but blocking: `with ctx.transaction() as conn: conn.execute(...)`."""
-        return blocking_transaction(self._held, self._own_transactions(), conn, self._loop)
+        """The same as for coroutines, but blocking: `with ctx.transaction() as conn: conn.execute(...)`."""
+        return blocking_transaction(self._claimed, self._own_transactions(), conn, self._loop)
 
     def _wait(self, call: Coroutine[Any, Any, T]) -> T:
         return in_loop(call, self._loop())

@@ -1,9 +1,9 @@
-"""Handlers that run for too long are cancelled.
+"""Cancels handlers that run for too long.
 
-Most handlers end long before their time is over, and many without ever waiting for anything. So a deadline
-becomes a timer of the event loop only once the loop has come round and the handler is still there.
+Most handlers end long before their deadline, and many without ever waiting for anything. So a deadline becomes a timer
+of the event loop only if the handler is still running at the loop's next iteration.
 
-Whatever ignores its cancellation, a handler or middleware around it, is called stuck some time after its deadline.
+A handler or middleware that ignores its cancellation counts as stuck some time after its deadline.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from holdfast.worker.held import Held
+from holdfast.worker.claimed import Claimed
 
 __all__ = ["Deadlines"]
 
@@ -22,35 +22,35 @@ class Deadlines:
     def __init__(self, stuck_after_seconds: float) -> None:
         self._stuck_after = stuck_after_seconds
         self._loop = asyncio.get_running_loop()
-        self._new: list[Held] = []
+        self._new: list[Claimed] = []
 
-    def watch(self, held: Held, seconds: float | None) -> None:
-        """Cancel the handler's task in so many seconds, and mark it as late, unless it has ended."""
+    def watch(self, claimed: Claimed, seconds: float | None) -> None:
+        """Cancel the handler's task after `seconds` and mark it as late, unless it has ended."""
         if seconds is None:
             return
         if not self._new:
             self._loop.call_soon(self._arm)
-        held.deadline = deadline = time.monotonic() + seconds
-        held.stuck_at = deadline + self._stuck_after
-        self._new.append(held)
+        claimed.deadline = deadline = time.monotonic() + seconds
+        claimed.stuck_at = deadline + self._stuck_after
+        self._new.append(claimed)
 
-    def forget(self, held: Held) -> None:
-        """The handler has ended, or is timed where it runs."""
-        held.deadline = held.stuck_at = None
-        if held.timer is not None:
-            held.timer.cancel()
-            held.timer = None
+    def forget(self, claimed: Claimed) -> None:
+        """Stop watching: the handler has ended, or is timed where it runs."""
+        claimed.deadline = claimed.stuck_at = None
+        if claimed.timer is not None:
+            claimed.timer.cancel()
+            claimed.timer = None
 
     def _arm(self) -> None:
         new, self._new = self._new, []
         behind = self._loop.time() - time.monotonic()
-        for held in new:
-            if held.deadline is not None and held.timer is None:
-                held.timer = self._loop.call_at(held.deadline + behind, self._over, held)
+        for claimed in new:
+            if claimed.deadline is not None and claimed.timer is None:
+                claimed.timer = self._loop.call_at(claimed.deadline + behind, self._over, claimed)
 
     @staticmethod
-    def _over(held: Held) -> None:
-        held.deadline = held.timer = None
-        if held.task is not None:
-            held.time_out()
-            held.task.cancel()
+    def _over(claimed: Claimed) -> None:
+        claimed.deadline = claimed.timer = None
+        if claimed.task is not None:
+            claimed.time_out()
+            claimed.task.cancel()

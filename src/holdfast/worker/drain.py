@@ -1,4 +1,4 @@
-"""When a worker is to stop: told once it drains, told again it hurries; and until when it waits for its handlers."""
+"""When a worker stops: the first request drains it, the second one hurries it; and how long it waits for handlers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from holdfast.worker.held import HeldAttempts
+from holdfast.worker.claimed import ClaimedAttempts
 from holdfast.worker.slots import Slots
 
 __all__ = ["CLEAN_UP_SECONDS", "Drain", "drain_pauses"]
@@ -16,19 +16,19 @@ CLEAN_UP_SECONDS = 10.0
 
 
 def drain_pauses(policy: str, *, target: str | None, on_failure: str) -> bool:
-    """Whether a drain pauses a job that it cuts short, for a person to resume; else it hands the job back.
+    """Whether a drain pauses a job that it cuts short, for a person to resume; otherwise it hands the job back.
 
-    A paused job blocks its target, so that is for types whose failures are for a person, too: a deploy must not block
-    customers unless somebody wants it.
+    A paused job blocks its target. So this is the default only for types whose failures also wait for a person: a
+    deploy must not block customers unless somebody chose that.
     """
     return on_failure == "hold" if policy == "auto" or target is None else policy == "pause"
 
 
 class Drain:
-    """The end of a worker, from the first word of it to the moment when its handlers are given up."""
+    """The end of a worker, from the first request to the moment when its handlers are given up."""
 
-    def __init__(self, grace_seconds: float, slots: Slots, held: HeldAttempts) -> None:
-        self.grace_seconds, self._slots, self._held = grace_seconds, slots, held
+    def __init__(self, grace_seconds: float, slots: Slots, claimed: ClaimedAttempts) -> None:
+        self.grace_seconds, self._slots, self._claimed = grace_seconds, slots, claimed
         self.begun, self.hurried = asyncio.Event(), asyncio.Event()
         self._an_end = asyncio.Event()
         self._asked = False
@@ -42,25 +42,25 @@ class Drain:
         self.begun.set()
 
     def begin(self) -> float:
-        """It begins now; when the grace ends."""
+        """Begin the drain now. Returns when the grace period ends."""
         grace_end = time.monotonic() + self.grace_seconds
         self._over_at = grace_end + CLEAN_UP_SECONDS
         return grace_end
 
     def over_at(self, told_to_stop: Callable[[], bool]) -> float | None:
-        """When it must be over; None if there is none. Perhaps the event loop is blocked and has not heard of it."""
+        """When the drain must be over; None if there is none. A blocked event loop may not have heard of it yet."""
         if self._over_at is None and told_to_stop():
             self._over_at = time.monotonic() + self.grace_seconds + CLEAN_UP_SECONDS
         return self._over_at
 
     def handler_ended(self) -> None:
-        """One less to wait for."""
+        """Note that a handler has ended."""
         self._an_end.set()
 
     async def idle(self, until: float, *, or_hurry: bool) -> None:
-        """Wait until no handler runs but stuck ones, the time is over, or somebody is in a hurry."""
+        """Wait until only stuck handlers run, the time is over, or (with `or_hurry`) somebody is in a hurry."""
         while (left := until - time.monotonic()) > 0 and not (or_hurry and self.hurried.is_set()):
-            if self._slots.used <= sum(h.stuck and not h.ended for h in self._held.all()):
+            if self._slots.used <= sum(h.stuck and not h.ended for h in self._claimed.all()):
                 return
             self._an_end.clear()
             waits = [asyncio.create_task(self._an_end.wait())]

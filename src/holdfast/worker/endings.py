@@ -1,6 +1,6 @@
-"""How running a handler ends when it ends without a value, other than by what the handler itself raised.
+"""Why running a handler ended without a value, other than by an exception of the handler itself.
 
-Middleware sees these pass by; `Execution` makes outcomes of them.
+Middleware sees these exceptions; `Execution` turns them into outcomes.
 """
 
 from __future__ import annotations
@@ -10,19 +10,34 @@ from typing import cast
 from holdfast.errors import HandlerSignal, HoldfastError, InvalidInput
 from holdfast.model.outcome import FailureKind
 
-__all__ = ["Late", "LeaseOver", "Misfit", "NotBegun", "ProcessDied", "RemoteFailure", "no_room", "signal_of"]
+__all__ = [
+    "SIGNALS",
+    "Late",
+    "LeaseOver",
+    "Misfit",
+    "NotBegun",
+    "ProcessDied",
+    "RemoteFailure",
+    "no_room",
+    "signal_of",
+]
 
-#: After this long, a thread or a process may be had again.
+#: What a handler can raise to decide what becomes of its job, by name: processes tell each other in text.
+SIGNALS = {
+    kind.__name__: kind for kind in HandlerSignal.__subclasses__() if kind.__module__ == HandlerSignal.__module__
+}
+
+#: After this long, a thread or a process may be available again.
 START_AGAIN_SECONDS = 1.0
 
 
 def signal_of(error: BaseException) -> HandlerSignal | None:
-    """What a handler raised, if it says what is to become of the job. Errors are asked for their type only."""
+    """The signal that a handler raised, if it did. Only the type of the error is checked, not its own code."""
     return cast("HandlerSignal", error) if issubclass(type(error), HandlerSignal) else None
 
 
 class Late(HoldfastError):
-    """The handler was told to stop, and has."""
+    """The handler was told to stop, and has stopped."""
 
     code = "late"
 
@@ -34,9 +49,9 @@ class LeaseOver(HoldfastError):
 
 
 class Misfit(HoldfastError):
-    """The stored payload does not fit the handler, or its result cannot be stored: no retry would help.
+    """The stored payload does not fit the handler, or its result cannot be stored: a retry would not help.
 
-    A payload waits for somebody to mend the handler; nothing of it is lost. A result is gone already.
+    A job with a bad payload waits until somebody fixes the handler; nothing is lost. A bad result is lost already.
     """
 
     code = "misfit"
@@ -47,9 +62,9 @@ class Misfit(HoldfastError):
 
 
 class NotBegun(HoldfastError):
-    """The handler did not run: its lease was over before, its beginning could not be recorded, or it got no thread.
+    """The handler did not run: its lease was over, its beginning could not be recorded, or there was no thread.
 
-    `delay_seconds`: how long to wait before it is tried again, where that would fail at once.
+    `delay_seconds` is how long to wait before the next try, if an immediate one would fail again.
     """
 
     code = "not-begun"
@@ -60,18 +75,18 @@ class NotBegun(HoldfastError):
 
 
 def no_room(fault: BaseException) -> NotBegun:
-    """The system gave no thread, or no process, to run a handler in: that is not the job's fault."""
+    """The system had no thread or process for a handler: that is not the job's fault."""
     return NotBegun(f"its handler could not be started: {fault}", delay_seconds=START_AGAIN_SECONDS)
 
 
 class ProcessDied(HoldfastError):
-    """The process that ran the handler has ended by itself, or could not begin."""
+    """The process that ran the handler ended by itself, or could not start."""
 
     code = "process-died"
 
 
 class RemoteFailure(HoldfastError):
-    """What a handler raised in another process: the name of its type, its message, its traceback as text."""
+    """An exception from a handler in another process: the name of its type, its message, its traceback as text."""
 
     code = "remote-failure"
 

@@ -1,13 +1,13 @@
-"""Keeps a worker's leases, from a thread with an event loop of its own, which no busy handler can starve.
+"""Keeps a worker's leases, from a thread with its own event loop, which no busy handler can starve.
 
-1. renews all leases in one statement, once the first of them has less than half left;
-2. between renewals looks for wishes to interrupt, every heartbeat;
-3. says every heartbeat that the worker lives, and how many slots of each lane it uses;
-4. listens for wake-ups and interruptions, and hands them to the worker's event loop;
-5. watches whether the worker's event loop answers, and does not beat for one that was given up (`blockage`);
-6. reconnects for ever: at once where a connection was cut, with growing pauses where the database refuses. Where it
-   answers that it cannot at the moment, the connection is kept. A lease is lost only when the database says so;
-7. calls no foreign code, for that may not return: what it has to tell, it tells aside.
+1. It renews all leases in one statement, once the first of them has less than half of its time left.
+2. Between renewals it looks for interrupts, every heartbeat.
+3. Every heartbeat it records that the worker lives, and how many slots of each lane it uses.
+4. It listens for wake-ups and interrupts, and passes them to the worker's event loop.
+5. It watches whether the worker's event loop answers, and sends no heartbeat for one that was given up (`blockage`).
+6. It reconnects for ever: at once if a connection was cut, with growing pauses if the database refuses. If the database
+   answers that it cannot at the moment, the connection is kept. A lease is lost only when the database says so.
+7. It calls no foreign code, which may not return: it emits events through `Aside`.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from holdfast.lifecycle.service import NO_MEMORY, Outage
 from holdfast.store.lifeline import Lifeline
 from holdfast.telemetry.aside import Aside
 from holdfast.worker.blockage import Blockage
-from holdfast.worker.held import Held, HeldAttempts, Interrupt
+from holdfast.worker.claimed import Claimed, ClaimedAttempts, Interrupt
 from holdfast.worker.slots import Slots
 
 __all__ = ["LeaseKeeper"]
 
 #: How long the last renewal before a replacement may take.
 _PROLONG_SECONDS = 2.0
-#: Why a statement failed on a connection that is as good as any other.
+#: Reasons for which a statement fails on a connection that still works.
 _PASSING = frozenset({"locked", "disk-full", "short"})
 
 
 class LeaseKeeper:
-    """The thread that keeps leases. `loop` is the worker's event loop, where its callbacks run."""
+    """The thread that keeps leases. Its callbacks run in the worker's event loop."""
 
     def __init__(
         self,
         config: Config,
         worker: str,
-        held: HeldAttempts,
+        claimed: ClaimedAttempts,
         slots: Slots,
         aside: Aside,
         *,
         blockage: Blockage,
         on_wake: Callable[[str, str], None],
-        on_lost: Callable[[Held], None],
+        on_lost: Callable[[Claimed], None],
         on_unknown: Callable[[], None],
     ) -> None:
-        self._config, self._worker, self._held, self._slots = config, worker, held, slots
+        self._config, self._worker, self._claimed, self._slots = config, worker, claimed, slots
         self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
         self._blockage = blockage
         self._outage = Outage("lease keeper", aside)
-        #: Whose turn it is to use the connection.
+        #: Held by the task that uses the connection.
         self._turn = asyncio.Lock()
         self._main = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="holdfast-leases", daemon=True)
@@ -69,15 +69,15 @@ class LeaseKeeper:
         self._stopping = False
         self._next_look = 0.0
         self.draining = False
-        #: The connection in use; others may look at it, and hear through it.
+        #: The connection in use. Others may read it, and listen through it.
         self.lifeline: Lifeline | None = None
 
     def start(self) -> None:
-        """Begin to keep leases."""
+        """Start to keep leases."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; leases are not kept any more."""
+        """Stop the thread; leases are no longer kept."""
         self._stopping = True
         self._poke()
         self._thread.join(5)
@@ -92,22 +92,22 @@ class LeaseKeeper:
         self._poke()
 
     def expect(self, lease_seconds: float) -> None:
-        """A lease of this length is to be kept from now on: look in time."""
+        """Note a new lease of this length, and look in time to renew it."""
         if self._next_look > time.monotonic() + lease_seconds / 3:
             self._poke()
 
     async def prolong(self) -> None:
-        """Renew all leases once more, in the keeper's own thread, before something that takes a while."""
+        """Renew all leases once more, in the keeper's own thread, before an operation that takes a while."""
         with contextlib.suppress(HoldfastError, TimeoutError, MemoryError):
             async with asyncio.timeout(_PROLONG_SECONDS), self._turn:
-                if (held := self._kept()) and self.lifeline is not None:
-                    await self._renew(self.lifeline, held)
+                if (claimed := self._kept()) and self.lifeline is not None:
+                    await self._renew(self.lifeline, claimed)
 
-    def give_up(self, held: Held) -> None:
-        """Keep this lease no longer: the attempt counts as lost, and does not go on if it has a target."""
-        held.lost = True
-        held.lease_end = -math.inf
-        self._tell(self._on_lost, held)
+    def give_up(self, claimed: Claimed) -> None:
+        """Stop keeping this lease: the attempt counts as lost, and does not go on if it has a target."""
+        claimed.lost = True
+        claimed.lease_end = -math.inf
+        self._tell(self._on_lost, claimed)
 
     def _poke(self) -> None:
         if self._own is not None and self._wake is not None and not self._own.is_closed():
@@ -117,7 +117,7 @@ class LeaseKeeper:
         run_alike(self._keep_and_watch(), self._main)
 
     async def _keep_and_watch(self) -> None:
-        # A database that is away must not keep anybody from judging a blocked loop.
+        # A database that is away must not prevent the check for a blocked loop.
         watch = asyncio.create_task(self._blockage.watch(), name="blockage")
         try:
             await self._keep()
@@ -135,7 +135,7 @@ class LeaseKeeper:
             try:
                 await lifeline.listen(("ready", "interrupt", "duty"), self._heard)
                 self.lifeline = lifeline
-                # Until it is replaced, nobody hears anything: the next heartbeat would be too late to notice.
+                # Without it, no notification arrives; waiting for the next heartbeat to notice would be too late.
                 lifeline.when_cut(self._wake.set)
                 self._tell(self._on_wake, "ready", "")
                 self._tell(self._on_wake, "duty", "")
@@ -149,7 +149,7 @@ class LeaseKeeper:
                 await lifeline.close()
 
     async def _rounds(self, lifeline: Lifeline) -> None:
-        """One round and the pause after it; raises where the connection is of no use any more."""
+        """Do one round and the pause after it. Raises if the connection does not work any more."""
         try:
             async with self._turn:
                 await self._round(lifeline)
@@ -162,37 +162,37 @@ class LeaseKeeper:
             await self._pause(self._tick())
 
     async def _round(self, lifeline: Lifeline) -> None:
-        held = self._kept()
+        claimed = self._kept()
         now = elapsed()
-        if any(h.lease_end - now < h.claim.lease_seconds / 2 for h in held):
-            await self._renew(lifeline, held)
-        elif held:
-            wishes = await lifeline.interrupted([h.job_id for h in held], [h.attempt for h in held])
-            for h in held:
+        if any(h.lease_end - now < h.claim.lease_seconds / 2 for h in claimed):
+            await self._renew(lifeline, claimed)
+        elif claimed:
+            wishes = await lifeline.interrupted([h.job_id for h in claimed], [h.attempt for h in claimed])
+            for h in claimed:
                 self._interrupt(h, wishes.get((h.claim.job_id, h.claim.attempt)))
         if not self._blockage.given_up:
             known = await lifeline.beat(draining=self.draining, used=self._slots.used_per_lane)
             if not known:
                 self._tell(self._on_unknown)
 
-    def _kept(self) -> list[Held]:
-        return [h for h in self._held.all() if not h.lost and not h.completed]
+    def _kept(self) -> list[Claimed]:
+        return [h for h in self._claimed.all() if not h.lost and not h.completed]
 
-    async def _renew(self, lifeline: Lifeline, held: list[Held]) -> None:
+    async def _renew(self, lifeline: Lifeline, claimed: list[Claimed]) -> None:
         asked_at = elapsed()
-        ending = {h.job_id for h in held if h.ending}
-        kept = await lifeline.renew([h.job_id for h in held], [h.attempt for h in held])
-        for h in held:
+        ending = {h.job_id for h in claimed if h.ending}
+        kept = await lifeline.renew([h.job_id for h in claimed], [h.attempt for h in claimed])
+        for h in claimed:
             if h.lost:
                 continue  # given up meanwhile
             found = kept.get((h.claim.job_id, h.claim.attempt))
             if found is None:
                 if h.ending or h.completed or h.job_id in ending:
-                    continue  # by its own transaction, perhaps; if it is lost, the next look tells
+                    continue  # perhaps ended by its own transaction; if it is lost, the next look says so
                 h.lost = True
                 self._tell(self._on_lost, h)
                 continue
-            # What somebody had locked was not prolonged. How long it lasts is better known here: if the clock was set
+            # A lease that somebody had locked was not prolonged. Its end is better known here: if the clock was set
             # back meanwhile, its expiry lies far ahead, until the leader brings it nearer.
             if math.isclose(found[0], h.claim.lease_seconds, rel_tol=1e-6, abs_tol=1e-3):
                 h.lease_end = asked_at + found[0]
@@ -200,20 +200,20 @@ class LeaseKeeper:
                     tell(h.lease_end)
             self._interrupt(h, found[1])
 
-    def _interrupt(self, held: Held, wish: str | None) -> None:
-        if wish is not None and held.interrupt != wish:
-            self._tell(held.stop, cast("Interrupt", wish))
+    def _interrupt(self, claimed: Claimed, wish: str | None) -> None:
+        if wish is not None and claimed.interrupt != wish:
+            self._tell(claimed.stop, cast("Interrupt", wish))
 
     def _heard(self, topic: str, payload: str) -> None:
         if topic == "interrupt":
-            if self._held.get(UUID(payload)) is not None:
+            if self._claimed.get(UUID(payload)) is not None:
                 self._poke()
         else:
             self._tell(self._on_wake, topic, payload)
 
     def _tick(self) -> float:
-        """A heartbeat, or less where leases are short."""
-        shortest = min((h.claim.lease_seconds for h in self._held.all()), default=self._config.heartbeat_seconds * 6)
+        """A heartbeat interval, or less if leases are short."""
+        shortest = min((h.claim.lease_seconds for h in self._claimed.all()), default=self._config.heartbeat_seconds * 6)
         return min(self._config.heartbeat_seconds, shortest / 6)
 
     async def _rest(self, seconds: float) -> None:

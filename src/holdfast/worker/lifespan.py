@@ -1,9 +1,9 @@
-"""An app's lifespan around a worker: whoever hangs in it, the worker can be told to stop.
+"""An app's lifespan around a worker. If the lifespan hangs, the worker can still be told to stop.
 
-1. It is entered and left by one task of its own, as task groups and cancel scopes inside it need it.
-2. Until it is entered it may take any time; told to stop meanwhile, the worker does not begin.
-3. Leaving it has a limit, and a second word to stop shortens that. Then it is cancelled, and left behind if even that
-   does not end it.
+1. One separate task enters and leaves it, as task groups and cancel scopes inside it require.
+2. Entering may take any time; if the worker is told to stop meanwhile, it does not begin.
+3. Leaving has a time limit, which a second request to stop shortens. Then the task is canceled, and left behind if even
+   that does not end it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StoppedEarly(HoldfastError):
 async def inside(
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None, stop: asyncio.Event, hurry: asyncio.Event
 ) -> AsyncIterator[Any]:
-    """What the lifespan yields, for the length of a block; StoppedEarly if `stop` comes first."""
+    """Yield the lifespan's value for the length of a block; raise StoppedEarly if `stop` comes first."""
     if lifespan is None:
         yield None
         return
@@ -53,7 +53,7 @@ async def inside(
 
 
 class _Hold:
-    """The task that is inside."""
+    """The task that is inside the lifespan."""
 
     def __init__(self, lifespan: Callable[[], AbstractAsyncContextManager[Any]], hurry: asyncio.Event) -> None:
         self._lifespan, self._hurry = lifespan, hurry
@@ -70,7 +70,7 @@ class _Hold:
                 self._entered.set_result(resources)
                 await self._leave
         except (SystemExit, KeyboardInterrupt) as fault:
-            # Raised by a task it would end the event loop there and then; it is raised by those who wait for this.
+            # Raised in a task, this would end the event loop at once; it is raised where this task is waited for.
             self._ended_by = fault
 
     async def entered(self, stop: asyncio.Event) -> Any:
@@ -103,11 +103,11 @@ class _Hold:
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=_CANCEL_SECONDS)
         if not self._task.done():
-            _log.warning("the app's lifespan does not end, not even when it is cancelled; it is left behind")
+            _log.warning("the app's lifespan does not end, not even when it is canceled; it is left behind")
 
 
 async def _first(*awaited: asyncio.Future[Any], stop: asyncio.Event, seconds: float | None = None) -> None:
-    """Wait for one of these, for `stop`, or for so long."""
+    """Wait for one of these, for `stop`, or for `seconds`."""
     told = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({told, *awaited}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,11 +1,11 @@
-"""Gives a process up whose app blocks the event loop while the worker starts or ends, and that is to stop.
+"""Gives up a process whose app blocks the event loop while the worker starts or ends, if it has been told to stop.
 
-The app's lifespan may do so, and whoever observes that the worker has started, or stopped.
+The app's lifespan may block, and so may observers of the worker's start or stop.
 
-1. No task or timer of a blocked loop comes to anything, so a thread asks the loop whether it answers.
-2. While jobs run, `blockage` judges who blocks the loop; this thread rests then.
-3. The loop is given up when the drain must have been over and several questions in a row got no answer: a process that
-   was frozen finds all clocks ahead, and its loop answers at once.
+1. No task or timer of a blocked loop runs, so a thread asks the loop whether it answers.
+2. While jobs run, `blockage` detects who blocks the loop; this thread rests then.
+3. The loop is given up when the drain should be over and several questions in a row got no answer: a process that was
+   frozen finds all clocks ahead, but its loop answers at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LifespanWatch:
 
     def __init__(self, over_at: Callable[[], float | None], give_up: Callable[[], object]) -> None:
         self._over_at, self._give_up = over_at, give_up
-        #: Jobs run, and others watch the loop.
+        #: Jobs run, and `Blockage` watches the loop.
         self.rests = False
         self._loop = asyncio.get_running_loop()
         self._ended = threading.Event()

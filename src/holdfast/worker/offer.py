@@ -1,4 +1,4 @@
-"""The streams that a worker may take from: which lane they fit, and which are limited."""
+"""The streams from which a worker may claim: which lane they fit, and which are limited."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["Offer"]
 
 
 class Offer:
-    """What is open to a worker now, by the number of the stream."""
+    """The streams that are open to a worker now, by number."""
 
     def __init__(self, fast_types: Collection[str]) -> None:
         self._fast_types = frozenset(fast_types)
-        #: From which streams jobs were taken since the database was last asked.
+        #: The streams from which jobs were claimed since the database was last asked.
         self.used: set[int] = set()
         self.streams: dict[int, Stream] = {}
         self._lanes: dict[str, tuple[list[int], list[int]]] = {}
@@ -22,7 +22,7 @@ class Offer:
         self.limited = False
 
     def renew(self, streams: dict[int, Stream]) -> None:
-        """The database was asked again."""
+        """Replace the streams with a new answer of the database."""
         self.streams = streams
         self.used.clear()
         self.limited = any(stream.limited for stream in streams.values())
@@ -31,14 +31,14 @@ class Offer:
             self._lanes[lane] = [s.id for s in fitting], [s.id for s in fitting if not s.limited]
 
     def every(self, lane: str) -> list[int]:
-        """All streams that slots of this lane may run."""
+        """All streams whose jobs slots of this lane may run."""
         return self._lanes[lane][0]
 
     def unlimited(self, lane: str) -> list[int]:
-        """Those without limits."""
+        """The streams of a lane without limits."""
         return self._lanes[lane][1]
 
     def has_limits(self, lane: str) -> bool:
-        """Whether there are others."""
+        """Whether a lane has streams with limits."""
         every, unlimited = self._lanes[lane]
         return len(unlimited) < len(every)

@@ -1,4 +1,4 @@
-"""What a context needs to know of its attempt, in the worker's process (`Held`) and in a child (`ChildAttempt`)."""
+"""What a context needs to know about its attempt, in the worker (`Claimed`) and in a child process (`ChildAttempt`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
 
+from holdfast.model.job import HandlerFacts
+
 __all__ = ["ENDED", "OwnAttempt"]
 
-#: What a task or thread hears that the handler left behind.
+#: The error for a task or thread that the handler left behind.
 ENDED = "the handler of this attempt has ended; nothing is recorded for it any more"
 
 
@@ -19,7 +21,7 @@ class OwnAttempt(Protocol):
     #: The database has said that the lease is gone.
     lost: bool
     transacting: bool
-    #: Ends the connection of the open transaction, where it is one of ours.
+    #: Ends the connection of the open transaction, if it is one of ours.
     cut_transaction: Callable[[], None] | None
     ending: bool
     completed: bool
@@ -27,30 +29,20 @@ class OwnAttempt(Protocol):
     reports: int
 
     @property
-    def over(self) -> bool: ...  # noqa: D102 - see Held
+    def over(self) -> bool: ...  # noqa: D102 - see Claimed
     @property
-    def job_id(self) -> UUID: ...  # noqa: D102 - see Held
+    def job_id(self) -> UUID: ...  # noqa: D102 - see Claimed
     @property
-    def type(self) -> str: ...  # noqa: D102 - see Held
+    def type(self) -> str: ...  # noqa: D102 - see Claimed
     @property
-    def attempt(self) -> int: ...  # noqa: D102 - see Held
+    def attempt(self) -> int: ...  # noqa: D102 - see Claimed
     @property
-    def tenant(self) -> str: ...  # noqa: D102 - see Held
+    def facts(self) -> HandlerFacts: ...  # noqa: D102 - see Claimed
     @property
-    def correlation_id(self) -> str: ...  # noqa: D102 - see Held
+    def running_ms(self) -> int: ...  # noqa: D102 - see Claimed
     @property
-    def cursor(self) -> str | None: ...  # noqa: D102 - see Held
+    def excerpt(self) -> str | None: ...  # noqa: D102 - see Claimed
     @property
-    def failures(self) -> int: ...  # noqa: D102 - see Held
-    @property
-    def max_attempts(self) -> int: ...  # noqa: D102 - see Held
-    @property
-    def traceparent(self) -> str | None: ...  # noqa: D102 - see Held
-    @property
-    def running_ms(self) -> int: ...  # noqa: D102 - see Held
-    @property
-    def excerpt(self) -> str | None: ...  # noqa: D102 - see Held
-    @property
-    def told_to_stop(self) -> bool: ...  # noqa: D102 - see Held
+    def told_to_stop(self) -> bool: ...  # noqa: D102 - see Claimed
 
-    def kept(self, line: str) -> None: ...  # noqa: D102 - see Held
+    def kept(self, line: str) -> None: ...  # noqa: D102 - see Claimed

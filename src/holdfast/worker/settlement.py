@@ -1,13 +1,13 @@
-"""Outcomes go to the database in batches, as many as came up while the last batch was under way.
+"""Sends outcomes to the database in batches: all that arrived while the last batch was under way.
 
-1. Nothing that finished is lost: while the database is away, outcomes wait here and their leases are kept. What waits
-   here is still held, and intake holds only so much.
+1. No finished work is lost: while the database is away, outcomes wait here and their leases are kept. Waiting outcomes
+   still count as claimed, and intake claims only a bounded number.
 2. A batch is bounded by count and by bytes; a heavy outcome is sent alone, in turns with light ones. A batch that the
-   database refuses, for whatever reason, is sent again in parts, down to single outcomes, so that only what cannot be
-   recorded waits.
-3. An outcome that is refused alone for what it contains is recorded as a failure, which says why. One that meets a
-   lock, a time limit or a lack of memory is sent again with growing pauses for as long as its lease lasts.
-4. A statement that takes long holds up nobody: others are sent beside it.
+   database refuses, for any reason, is sent again in parts, down to single outcomes, so that only outcomes that cannot
+   be recorded wait.
+3. If a single outcome is refused because of its content, a failure is recorded instead, which says why. One that meets
+   a lock, a time limit or a lack of memory is sent again with growing pauses for as long as its lease lasts.
+4. A statement that takes long does not delay others: they are sent beside it.
 """
 
 from __future__ import annotations
@@ -16,49 +16,58 @@ import asyncio
 import contextlib
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 from uuid import UUID
 
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.service import NO_MEMORY, Service
-from holdfast.model.outcome import Outcome
-from holdfast.store.leases import LeaseStore, Refusal, Settlement
+from holdfast.model.outcome import COSTS_ATTEMPT, Outcome
+from holdfast.store.leases import Refusal, Settlement
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptEnded, LeaseLost, SettlementDelayed
-from holdfast.worker.held import Held, HeldAttempts, whole_ms
+from holdfast.worker.claimed import Claimed, ClaimedAttempts, whole_ms
 
 __all__ = ["SettlementService"]
 
-#: How much is sent at once: far less than PostgreSQL takes (1 GB), because every byte of it waits for the others.
+#: The size of a batch: far less than PostgreSQL accepts (1 GB), because each outcome waits for the others.
 _BATCH = 500
 _CHARACTERS = 4 * 2**20
-#: A refused batch is sent again in so many parts.
+#: The number of parts in which a refused batch is sent again.
 _PARTS = 8
-#: What is refused for the moment pauses, so that leases can be renewed meanwhile; each time twice as long.
+#: After a temporary refusal, outcomes wait, so that leases can be renewed meanwhile; each time twice as long.
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 30.0
-#: An outcome this heavy is sent alone. If it is refused so often, it may be too much for the server: it is recorded
+#: An outcome this heavy is sent alone. After this many refusals, it may be too much for the server: it is recorded
 #: without its result.
 _HEAVY_CHARACTERS = 2**16
 _HEAVY_TRIES = 7
-#: From this many refusals on, people are told.
+#: After this many refusals, an event reports the delay.
 _TOLD_TRIES = 3
 #: A statement that takes longer than this is not waited for, and this many more may be under way.
 _SLOW_SECONDS = 1.0
 _HELPERS = 2
 
-_Entry = tuple[Held, Outcome]
+_Entry = tuple[Claimed, Outcome]
 
 
 @dataclass(slots=True, order=True)
 class _Batch:
-    """Outcomes to be sent together, not before `due`."""
+    """Outcomes that are sent together, not before `due`."""
 
     due: float
     entries: list[_Entry] = field(compare=False)
     tries: int = field(compare=False, default=0)
     since: float = field(compare=False, default_factory=time.monotonic)
+
+
+class SettlementStore(Protocol):
+    """Where outcomes are recorded."""
+
+    async def settle(self, batch: Sequence[Settlement], /) -> list[str]:
+        """Record how attempts ended. Returns each state, or `lease-lost`. Raises Refusal if nothing was recorded."""
+        ...
 
 
 class SettlementService(Service):
@@ -68,8 +77,8 @@ class SettlementService(Service):
 
     def __init__(
         self,
-        store: LeaseStore,
-        held: HeldAttempts,
+        store: SettlementStore,
+        claimed: ClaimedAttempts,
         bus: Bus,
         worker: str,
         *,
@@ -77,7 +86,7 @@ class SettlementService(Service):
         on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(bus)
-        self._store, self._held, self._worker = store, held, worker
+        self._store, self._claimed, self._worker = store, claimed, worker
         self._on_settled, self._on_refused = on_settled, on_refused
         self._waiting: list[_Entry] = []
         self._again: list[_Batch] = []
@@ -90,31 +99,31 @@ class SettlementService(Service):
         self.empty = asyncio.Event()
         self.empty.set()
 
-    def add(self, held: Held, outcome: Outcome) -> None:
-        """An attempt has ended; one whose own transaction completed it is settled already."""
-        if held.completed:
-            held.settling = True
-            self._settled(held, outcome, "success")
+    def add(self, claimed: Claimed, outcome: Outcome) -> None:
+        """Add an ended attempt; one that its own transaction completed is settled already."""
+        if claimed.completed:
+            claimed.settling = True
+            self._settled(claimed, outcome, "success")
             return
         if outcome.result is not None and len(outcome.result) > _HEAVY_CHARACTERS:
             # It takes turns with the light ones, which need not wait for it.
-            heapq.heappush(self._again, _Batch(time.monotonic(), [(held, outcome)]))
+            heapq.heappush(self._again, _Batch(time.monotonic(), [(claimed, outcome)]))
         else:
-            self._waiting.append((held, outcome))
-        held.settling = True  # not before: where there was no memory for this, somebody else finds the attempt
+            self._waiting.append((claimed, outcome))
+        claimed.settling = True  # not before: if there was no memory for this, the lease watch finds the attempt
         self.empty.clear()
         self.wake()
         if self._slow:
             self._help()
 
     def unsettled(self) -> dict[UUID, Settlement]:
-        """What has ended and is not known to be settled, by job. Called in another thread while the loop is blocked."""
+        """Ended attempts that may be unsettled, by job. Called in another thread while the loop is blocked."""
         batches = [*self._under_way.values(), *self._again]
         entries = [*self._waiting, *(entry for batch in batches for entry in batch.entries)]
-        return {held.job_id: _settlement(held, outcome) for held, outcome in entries}
+        return {claimed.job_id: _settlement(claimed, outcome) for claimed, outcome in entries}
 
     async def run(self) -> None:
-        """Rounds until `stop`; what is under way then is given up."""
+        """Do rounds until `stop`; statements that are under way then are given up."""
         try:
             await super().run()
         finally:
@@ -122,7 +131,7 @@ class SettlementService(Service):
                 helper.cancel()
 
     async def round(self) -> float:
-        """Settle what waits."""
+        """Settle all waiting outcomes."""
         await self._send_all()
         if not self._again:
             return 3600
@@ -145,7 +154,7 @@ class SettlementService(Service):
             self.empty.set()
 
     def _next(self) -> _Batch | None:
-        """What to send now: new outcomes, and refused ones whose pause is over, in turn."""
+        """The next batch: new outcomes, and refused ones whose pause is over, in turn."""
         now = time.monotonic()
         if self._again and self._again[0].due <= now and (self._turn or not self._waiting):
             self._turn = False
@@ -159,19 +168,19 @@ class SettlementService(Service):
         return _Batch(now, entries)
 
     def _fitting(self) -> int:
-        """How many of those that wait fit into a batch."""
+        """How many of the waiting outcomes fit into a batch."""
         weight = 0
-        for count, (held, outcome) in enumerate(self._waiting[: self._most]):
-            if outcome.result is None and outcome.kind == "success" and held.log is None:
+        for count, (claimed, outcome) in enumerate(self._waiting[: self._most]):
+            if outcome.result is None and outcome.kind == "success" and claimed.log is None:
                 continue
-            weight += outcome.weight + (0 if held.log is None else sum(map(len, held.log)))
+            weight += outcome.weight + (0 if claimed.log is None else sum(map(len, claimed.log)))
             if weight > _CHARACTERS and count:
                 return count
         return min(self._most, len(self._waiting))
 
     async def _send(self, batch: _Batch) -> None:
         try:
-            states = await self._store.settle([_settlement(held, outcome) for held, outcome in batch.entries])
+            states = await self._store.settle([_settlement(claimed, outcome) for claimed, outcome in batch.entries])
         except Refusal as fault:
             self._refused(batch, fault)
             return
@@ -179,7 +188,7 @@ class SettlementService(Service):
             self._refused(batch, Refusal(NO_MEMORY, lasting=False))
             return
         except HoldfastError:
-            # Perhaps the database is away, or the connection was cut because of what was sent.
+            # Perhaps the database is away, or it cut the connection because of the content.
             batch.tries += 1
             self._put_back(batch, pause=0.0)
             raise
@@ -189,35 +198,35 @@ class SettlementService(Service):
         if len(batch.entries) >= self._most:
             self._most = min(_BATCH, self._most + 1 + self._most // 8)
         told = self._bus.hears(AttemptEnded)
-        for (held, outcome), state in zip(batch.entries, states, strict=True):
+        for (claimed, outcome), state in zip(batch.entries, states, strict=True):
             if state == "success" and not told:
-                self._held.remove(held)
+                self._claimed.remove(claimed)
             else:
-                self._settled(held, outcome, state)
+                self._settled(claimed, outcome, state)
 
     def _refused(self, batch: _Batch, fault: Refusal) -> None:
-        """Send it again in parts; or alone, later, or as a failure."""
+        """Send a refused batch again in parts; a single outcome later, or as a failure."""
         if not fault.lasting:
             self._most = max(1, min(self._most, len(batch.entries) // 2))
             self._on_refused()
         if len(batch.entries) > 1:
             self._put_back(batch, pause=0.0 if fault.lasting else _PAUSE_SECONDS, parts=_PARTS)
             return
-        ((held, outcome),) = batch.entries
+        ((claimed, outcome),) = batch.entries
         batch.tries += 1
         too_heavy = batch.tries >= _HEAVY_TRIES and outcome.weight > _HEAVY_CHARACTERS
         if not fault.lasting and not too_heavy:
             if batch.tries >= _TOLD_TRIES:
-                self._tell_delay(held, fault, time.monotonic() - batch.since)
+                self._tell_delay(claimed, fault, time.monotonic() - batch.since)
             self._put_back(batch, pause=min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * 2**batch.tries))
         elif outcome.error_type == "SettlementRefused":
-            self._lost(held)
+            self._lost(claimed)
         else:
-            batch.entries = [(held, Outcome.refused(str(fault)))]
+            batch.entries = [(claimed, Outcome.refused(str(fault)))]
             self._put_back(batch, pause=0.0)
 
     def _put_back(self, batch: _Batch, *, pause: float, parts: int = 1) -> None:
-        """Have it sent again, in parts; also one that was never answered, several times."""
+        """Send a batch again later, in parts if `parts` says so or if it was not answered several times."""
         entries = batch.entries
         if parts == 1 and len(entries) > 1 and batch.tries >= 3:
             parts = _PARTS
@@ -228,33 +237,33 @@ class SettlementService(Service):
             heapq.heappush(self._again, _Batch(due, entries[start : start + size], tries, batch.since))
 
     def _help(self) -> None:
-        """If all that is under way takes long, send the rest beside it."""
+        """If all statements under way take long, send the rest beside them."""
         if (self._waiting or self._again) and self._slow >= len(self._under_way) and len(self._helpers) < _HELPERS:
             helper = asyncio.create_task(self._helped(), name="settlement helper")
             self._helpers.add(helper)
             helper.add_done_callback(self._helpers.discard)
 
     async def _helped(self) -> None:
-        with contextlib.suppress(HoldfastError, MemoryError):  # the next round finds out for itself
+        with contextlib.suppress(HoldfastError, MemoryError):  # the next round will see the fault itself
             await self._send_all()
         self.wake()
 
     def became_slow(self) -> None:
-        """A statement takes long."""
+        """Note that a statement takes long."""
         self._slow += 1
         self._help()
 
     def ended_slow(self) -> None:
-        """It has ended."""
+        """Note that a slow statement has ended."""
         self._slow -= 1
 
-    def _settled(self, held: Held, outcome: Outcome, state: str) -> None:
+    def _settled(self, claimed: Claimed, outcome: Outcome, state: str) -> None:
         if state != "success" and (state == "lease-lost" or outcome.kind == "success"):
-            # It did not count, perhaps because the attempt was handed back before (holdfast.worker.surrender).
-            self._lost(held)
+            # The settlement did not count, perhaps because the attempt was handed back (holdfast.worker.surrender).
+            self._lost(claimed)
             return
-        self._held.remove(held)
-        claim = held.claim
+        self._claimed.remove(claimed)
+        claim = claimed.claim
         self._bus.emit(
             AttemptEnded(
                 job_id=claim.job_id,
@@ -264,8 +273,8 @@ class SettlementService(Service):
                 attempt=claim.attempt,
                 outcome=outcome.kind,
                 state=state,
-                failures=claim.failures + (1 if outcome.kind in ("failed", "timeout") else 0),
-                duration_seconds=held.duration,
+                failures=claim.failures + (outcome.kind in COSTS_ATTEMPT),
+                duration_seconds=claimed.duration,
                 queue_seconds=(claim.claimed_at - claim.ready_at).total_seconds(),
                 correlation_id=claim.correlation_id,
                 worker=self._worker,
@@ -274,23 +283,23 @@ class SettlementService(Service):
             )
         )
 
-    def _lost(self, held: Held) -> None:
-        self._held.remove(held)
+    def _lost(self, claimed: Claimed) -> None:
+        self._claimed.remove(claimed)
         self._bus.emit(
             LeaseLost(
-                job_id=held.claim.job_id,
-                type=held.claim.stream.type,
-                attempt=held.claim.attempt,
+                job_id=claimed.claim.job_id,
+                type=claimed.claim.stream.type,
+                attempt=claimed.claim.attempt,
                 worker=self._worker,
             )
         )
 
-    def _tell_delay(self, held: Held, fault: Refusal, seconds: float) -> None:
+    def _tell_delay(self, claimed: Claimed, fault: Refusal, seconds: float) -> None:
         self._bus.emit(
             SettlementDelayed(
-                job_id=held.claim.job_id,
-                type=held.claim.stream.type,
-                attempt=held.claim.attempt,
+                job_id=claimed.claim.job_id,
+                type=claimed.claim.stream.type,
+                attempt=claimed.claim.attempt,
                 worker=self._worker,
                 fault=str(fault),
                 seconds=seconds,
@@ -315,5 +324,6 @@ class _Slow:
             self._service.ended_slow()
 
 
-def _settlement(held: Held, outcome: Outcome) -> Settlement:
-    return held.claim.job_id, held.claim.attempt, outcome, whole_ms(held.duration), held.excerpt
+def _settlement(claimed: Claimed, outcome: Outcome) -> Settlement:
+    claim = claimed.claim
+    return Settlement(claim.job_id, claim.attempt, outcome, whole_ms(claimed.duration), claimed.excerpt)

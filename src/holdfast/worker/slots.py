@@ -9,7 +9,7 @@ __all__ = ["Slots", "parse_lanes"]
 
 
 def parse_lanes(text: str) -> dict[str, int]:
-    """`fast=3,general=5` as slots per lane; a lane that is not named has none."""
+    """Parse `fast=3,general=5` into slots per lane; a lane that is not named has none."""
     try:
         slots = slots_of(text)
     except ValueError as fault:
@@ -31,24 +31,24 @@ class Slots:
         return self.capacity.get(lane, 0) - self._used.get(lane, 0)
 
     def take(self, lane: str) -> None:
-        """One starts."""
+        """Use a slot."""
         self._used[lane] += 1
 
     def give_back(self, lane: str) -> None:
-        """One ended."""
+        """Free a slot."""
         self._used[lane] -= 1
 
     @property
     def used_per_lane(self) -> dict[str, int]:
-        """How many run in each lane; a copy, for any thread."""
+        """How many handlers run in each lane; a copy, for any thread."""
         return dict(self._used)
 
     @property
     def used(self) -> int:
-        """How many run."""
+        """How many handlers run."""
         return sum(self._used.values())
 
     @property
     def total(self) -> int:
-        """How many may run."""
+        """How many handlers may run."""
         return sum(self.capacity.values())

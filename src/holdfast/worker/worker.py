@@ -1,8 +1,8 @@
 """A worker: wires the parts, starts them, drains them, and stops them in order.
 
 Start: resources → registration → settlement → leases → intake → maintenance.
-Drain: maintenance → intake, and hand back what was claimed ahead → running handlers, up to the grace, then
-they are interrupted → settlement → leases → registration → resources. Leases are renewed to the end.
+Drain: maintenance → intake, and hand back jobs that were claimed ahead → running handlers, which are interrupted when
+the grace period is over → settlement → leases → registration → resources. Leases are renewed to the end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
+from uuid import UUID
 
 from holdfast.client.client import Client
 from holdfast.config import Config
@@ -24,22 +25,25 @@ from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.store.reports import ReportStore
 from holdfast.store.transactions import Transactions
+from holdfast.store.workers import WorkerStore
 from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.telemetry.narrator import narrate
 from holdfast.worker.attempts import Attempts
-from holdfast.worker.blockage import Blockage
+from holdfast.worker.blockage import Blockage, Blocker
+from holdfast.worker.claimed import Claimed, ClaimedAttempts
+from holdfast.worker.copies import alone_in_its_loop
 from holdfast.worker.drain import CLEAN_UP_SECONDS, Drain, drain_pauses
 from holdfast.worker.elsewhere import Elsewhere
 from holdfast.worker.enlistment import Enlistment, chosen, lane_timeout, new_worker_id
 from holdfast.worker.execution import Execution
-from holdfast.worker.held import Held, HeldAttempts
 from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
 from holdfast.worker.lifespan import StoppedEarly, inside
 from holdfast.worker.lifespan_watch import LifespanWatch
 from holdfast.worker.middleware import Middleware
+from holdfast.worker.owners import owned_by_worker
 from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.addresses import check_addresses
 from holdfast.worker.runners import Runners
@@ -51,14 +55,14 @@ from holdfast.worker.surrender import Surrender
 __all__ = ["Worker"]
 
 #: How long the end of a drain waits for a database that does not answer: for the last claim, for outcomes once the
-#: grace is over, and for each word of goodbye. What cannot be said is found by the leases.
+#: grace period is over, and for each statement of the goodbye. Leases of unsettled attempts will lapse.
 _LAST_CLAIM_SECONDS = 3.0
 _LAST_OUTCOMES_SECONDS = 5.0
 _GOODBYE_SECONDS = 1.0
 _STUCK_AFTER_SECONDS = 30.0
-#: How long those who hear of a replacement may take.
+#: How long observers of a replacement may take.
 _TELL_SECONDS = 1.0
-_ADRIFT = Outcome.released("the worker lost track of it")
+_ADRIFT = Outcome.handed_back("the worker lost track of it")
 
 
 class Worker:
@@ -94,7 +98,7 @@ class Worker:
         self._lifespan = lifespan
         self._slots = Slots(slots)
         self._enlistment = Enlistment(
-            database, self.id, self._types, slots=self._slots.capacity, queues=queues, tenants=tenants
+            WorkerStore(database), self.id, self._types, slots=self._slots.capacity, queues=queues, tenants=tenants
         )
         self._batch_size = batch_size or config.batch_size
         self._poll_interval = poll_interval or config.poll_interval
@@ -102,20 +106,23 @@ class Worker:
         self._services, self._on_duty = list(services), on_duty
         self._stuck_after = _STUCK_AFTER_SECONDS if stuck_after_seconds is None else stuck_after_seconds
         self._middleware = middleware
-        self._held = HeldAttempts()
+        self._claimed = ClaimedAttempts()
         self._store = LeaseStore(database, self.id)
-        self._drain = Drain(config.shutdown_grace_period_seconds, self._slots, self._held)
-        #: Attempts that cannot be ended, with what to say of them once only a new process is left.
+        self._drain = Drain(config.shutdown_grace_period_seconds, self._slots, self._claimed)
+        #: Attempts that cannot be ended, with their outcomes, for the process that replaces this one.
         self.stuck: list[Settlement] = []
-        #: It drains because a handler was stuck, though that one may have ended since: nobody asked it to stop.
+        #: How often each job was in a blocked event loop while the blocker was unknown (see `surrender`).
+        self.suspects: dict[UUID, int] = {}
+        #: It drains because a handler was stuck, even if that handler has ended since; nobody asked it to stop.
         self.to_be_replaced = False
-        #: Replaces this process, from any thread, which then settles what is stuck. None inside of somebody's program.
+        #: Replaces this process by one that settles the stuck attempts. Callable in any thread; None in a user's
+        #: program.
         self.replace: Callable[[], object] | None = None
-        #: Ends this process, from any thread, or replaces it if something is stuck. None inside of somebody's program.
+        #: Ends this process, or replaces it if something is stuck. Callable in any thread; None in a user's program.
         self.abandon: Callable[[], object] | None = None
-        #: Ends this process as failed, from any thread: it cannot be replaced. None inside of somebody's program.
+        #: Ends this process as failed if it cannot be replaced. Callable in any thread; None in a user's program.
         self.fail: Callable[[Exception], object] | None = None
-        #: Whether somebody has asked the process to stop, as known in any thread, even while the event loop is blocked.
+        #: Whether somebody asked the process to stop. Callable in any thread, even while the event loop is blocked.
         self.told_to_stop: Callable[[], bool] = lambda: False
 
     def drain(self) -> None:
@@ -129,6 +136,7 @@ class Worker:
 
     async def _run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(alone_in_its_loop())
             watch = LifespanWatch(lambda: self._drain.over_at(self.told_to_stop), self._leave_lifespan)
             if self.abandon is not None:
                 stack.enter_context(watch)
@@ -159,7 +167,7 @@ class Worker:
             aside = self._aside = Aside(self._bus)
             self._blockage = Blockage(
                 self.id,
-                self._held,
+                self._claimed,
                 aside,
                 time_over=self._time_over,
                 stuck_after_seconds=self._stuck_after,
@@ -169,7 +177,7 @@ class Worker:
             self._keeper = LeaseKeeper(
                 self._config,
                 self.id,
-                self._held,
+                self._claimed,
                 self._slots,
                 aside,
                 blockage=self._blockage,
@@ -180,7 +188,7 @@ class Worker:
             self._attempts = Attempts(
                 self.id,
                 self._bus,
-                self._held,
+                self._claimed,
                 self._execution,
                 types=self._types,
                 timeouts=self._timeouts,
@@ -192,7 +200,7 @@ class Worker:
             self._intake = self._new_intake()
             self._settlement = SettlementService(
                 self._store,
-                self._held,
+                self._claimed,
                 self._bus,
                 self.id,
                 on_settled=self._intake.settled,
@@ -201,7 +209,7 @@ class Worker:
             self._surrender = Surrender(
                 self._config,
                 self.id,
-                self._held,
+                self._claimed,
                 execution=self._execution,
                 settlement=self._settlement,
                 keeper=self._keeper,
@@ -209,18 +217,20 @@ class Worker:
                 types=self._types,
                 timeouts=self._timeouts,
                 time_over=self._time_over,
+                suspects=self.suspects,
             )
-            # Observers are foreign code, which this watches while the lease keeper's thread does not watch the loop.
+            # Observers are foreign code; `watch` guards them while the lease keeper's thread does not watch the loop.
             self._tell("started", f"{len(self._types)} job types, {self._slots.capacity}")
             watch.rests = True
             try:
-                await self._work()
+                with owned_by_worker():
+                    await self._work()
             finally:
                 watch.rests = False
                 self._tell("stopped")
 
     def _leave_lifespan(self) -> None:
-        """In a thread of its own: the app blocks the event loop, and the worker is to stop. So may its observers."""
+        """In the watching thread: the app or an observer blocks the event loop, and the worker must stop."""
         narrate(WorkerChanged(worker=self.id, change="is blocked by its app's lifespan or observers and ends"))
         if self.abandon is not None:
             self.abandon()
@@ -250,8 +260,8 @@ class Worker:
             drained.cancel()
             await self._shut_down(intake, services)
         finally:
-            for held in self._held.all():
-                held.stop("drain")  # threads go on when this is cancelled, and are to know
+            for claimed in self._claimed.all():
+                claimed.stop("drain")  # handlers in threads go on when this is canceled, and must know
             watch.cancel()
             self._settlement.stop()
             for service in (*self._services, self._intake, self._intake.beginnings):
@@ -260,7 +270,7 @@ class Worker:
             self._execution.shutdown()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_GOODBYE_SECONDS)
-            # Nobody waits for what is still under way, and its connection would be waited for.
+            # Nobody needs work that is still under way, and its connection would be waited for.
             under_way = [watch, intake, settlement, beginnings, *services, *self._tasks]
             for task in under_way:
                 task.cancel()
@@ -281,22 +291,21 @@ class Worker:
         await asyncio.wait({intake, *services}, timeout=min(CLEAN_UP_SECONDS, max(_LAST_CLAIM_SECONDS, grace)))
         self._intake.give_up()
         await self._drain.idle(grace_end, or_hurry=True)
-        for held in self._held.all():
-            held.stop("drain")
+        for claimed in self._claimed.all():
+            claimed.stop("drain")
         await self._drain.idle(time.monotonic() + CLEAN_UP_SECONDS, or_hurry=False)
         self.stuck = [
-            (h.claim.job_id, h.claim.attempt, self._execution.given_up(h, self._timeouts[h.type]), h.running_ms, None)
-            for h in self._held.all()
+            Settlement(h.job_id, h.attempt, self._execution.given_up(h, self._timeouts[h.type]), h.running_ms, None)
+            for h in self._claimed.all()
             if h.running
         ]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(_LAST_OUTCOMES_SECONDS, grace_end - time.monotonic())):
                 await self._settlement.empty.wait()
         if self.stuck:
-            # Whoever replaces this process settles them; until then, their leases must last.
+            # The process that replaces this one settles them; until then, their leases must last.
             with contextlib.suppress(DatabaseUnavailable):
-                ids, attempts = [s[0] for s in self.stuck], [s[1] for s in self.stuck]
-                await self._database.rows("renew", self.id, ids, attempts, seconds=_GOODBYE_SECONDS)
+                await self._store.renew(self.stuck, seconds=_GOODBYE_SECONDS)
 
     def _stand_back(self, stream: int, seconds: float) -> None:
         self._intake.stand_back(stream, seconds)
@@ -304,7 +313,7 @@ class Worker:
     def _new_intake(self) -> Intake:
         return Intake(
             self._store,
-            self._held,
+            self._claimed,
             self._slots,
             self._bus,
             types=list(self._types),
@@ -317,50 +326,53 @@ class Worker:
             start=self._runners.start,
             keep=self._keeper.expect,
             hand_back=self._attempts.hand_back,
-            held_already=self._attempts.claimed_again,
+            claimed_already=self._attempts.claimed_again,
             idle=self.drain if self._burst else None,
         )
 
-    def _on_lost(self, held: Held) -> None:
-        self._attempts.lost(held)
+    def _on_lost(self, claimed: Claimed) -> None:
+        self._attempts.lost(claimed)
 
-    def _on_struck(self, held: Held) -> None:
-        self._runners.keep_apart(held)
+    def _on_struck(self, claimed: Claimed) -> None:
+        self._runners.keep_apart(claimed)
 
-    def _settle(self, held: Held, outcome: Outcome) -> None:
-        self._settlement.add(held, outcome)
+    def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
+        self._settlement.add(claimed, outcome)
 
-    def _on_ended(self, held: Held) -> None:
-        self._intake.ended(held)
+    def _on_ended(self, claimed: Claimed) -> None:
+        self._intake.ended(claimed)
         self._drain.handler_ended()
 
-    def _on_stuck(self, held: Held) -> None:
-        self._tell("has a stuck handler and is to be replaced", _name(held))
+    def _on_stuck(self, claimed: Claimed) -> None:
+        self._tell("has a stuck handler and is to be replaced", _name(claimed))
         self.to_be_replaced = True
         self._drain.begun.set()
 
-    def _time_over(self, held: Held | None) -> float:
-        """When an attempt is stuck that has not ended; of none in particular, how long after its start."""
-        if held is None:
+    def _time_over(self, claimed: Claimed | None) -> float:
+        """When an unfinished attempt counts as stuck; for None, how long after its start at most."""
+        if claimed is None:
             return max(self._timeouts.values(), default=0.0) + self._stuck_after
-        stuck_at, started = held.stuck_at, held.started
+        stuck_at, started = claimed.stuck_at, claimed.started
         if stuck_at is not None:
             return stuck_at
-        return (time.monotonic() if started is None else started) + self._timeouts[held.type] + self._stuck_after
+        return (time.monotonic() if started is None else started) + self._timeouts[claimed.type] + self._stuck_after
 
-    async def _give_loop_up(self, blocker: Held | None, drained: bool) -> None:
-        """In the lease keeper's thread: the event loop is blocked for longer than may be."""
+    async def _give_loop_up(self, blocker: Blocker, drained: bool) -> None:
+        """In the lease keeper's thread: give up an event loop that has been blocked for too long."""
         if self.replace is None:
             await self._surrender.hand_back(blocker, drained=drained)
             return
-        self._tell_aside("has a blocked event loop and is replaced", "" if blocker is None else _name(blocker))
+        who = "" if blocker.attempt is None else _name(blocker.attempt)
+        self._tell_aside("has a blocked event loop and is replaced", who)
         await self._keeper.prolong()
         self._aside.wait(_TELL_SECONDS)
+        self._surrender.suspect(blocker)
         self.stuck = [settlement for _, settlement in self._surrender.outcomes(blocker, drained=drained)]
+        self.suspects = self._surrender.suspects
         try:
             self.replace()
         except Exception as fault:  # noqa: BLE001 - whatever it was, only the end of the process is left
-            # A loop that does not turn and no way out of it: nobody would hear a signal, or end the leases.
+            # The loop is blocked and the process cannot be replaced: nobody would hear a signal, or end the leases.
             self.replace = None
             try:
                 await self._surrender.hand_back(blocker, drained=drained)
@@ -370,37 +382,37 @@ class Worker:
                     self.fail(fault)
 
     async def _watch_leases(self) -> None:
-        """Handlers with a target end with their lease, by our own clock, when it could not be renewed.
+        """End handlers with a target when their lease is over by our own clock, because it could not be renewed.
 
-        A handler that goes on long after its timeout is stuck, wherever it runs. And what is held without a handler and
-        without an outcome would be held for ever.
+        A handler that runs long after its timeout is stuck, wherever it runs. And an attempt without a handler and
+        without an outcome would stay claimed for ever.
         """
-        adrift: set[Held] = set()
+        adrift: set[Claimed] = set()
         while True:
-            await asyncio.sleep(0.25 if len(self._held) else 0.5)
+            await asyncio.sleep(0.25 if len(self._claimed) else 0.5)
             self._blockage.answer()
-            with contextlib.suppress(MemoryError):  # a handler may have it for the moment
+            with contextlib.suppress(MemoryError):  # a handler may use all of it for the moment
                 adrift = self._look_at_leases(adrift)
 
-    def _look_at_leases(self, adrift_before: set[Held]) -> set[Held]:
-        for held in self._held.overdue():
-            held.stop("lease")
-        for held in self._held.all():
-            if held.stuck_at is not None and time.monotonic() > held.stuck_at and not held.stuck:
-                held.stuck = True
-                self._on_stuck(held)
-        adrift = self._held.adrift()
-        for held in adrift & adrift_before:
-            self._tell("found an attempt without a handler", _name(held))
-            self._settlement.add(held, _ADRIFT)
+    def _look_at_leases(self, adrift_before: set[Claimed]) -> set[Claimed]:
+        for claimed in self._claimed.overdue():
+            claimed.stop("lease")
+        for claimed in self._claimed.all():
+            if claimed.stuck_at is not None and time.monotonic() > claimed.stuck_at and not claimed.stuck:
+                claimed.stuck = True
+                self._on_stuck(claimed)
+        adrift = self._claimed.adrift()
+        for claimed in adrift & adrift_before:
+            self._tell("found an attempt without a handler", _name(claimed))
+            self._settlement.add(claimed, _ADRIFT)
         if not self._keeper.alive:
             self._tell("lost its lease keeper and drains")
             self._drain.begun.set()
         return adrift
 
-    def _pauses_drained(self, held: Held) -> bool:
-        on_failure = self._types[held.type].on_failure
-        return drain_pauses(self._config.drain_policy, target=held.claim.target, on_failure=on_failure)
+    def _pauses_drained(self, claimed: Claimed) -> bool:
+        on_failure = self._types[claimed.type].on_failure
+        return drain_pauses(self._config.drain_policy, target=claimed.claim.target, on_failure=on_failure)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -408,12 +420,12 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     def _tell_aside(self, change: str, detail: str) -> None:
-        """From the lease keeper's thread."""
+        """Emit an event from the lease keeper's thread."""
         self._aside.emit(WorkerChanged(worker=self.id, change=change, detail=detail))
 
     def _tell(self, change: str, detail: str = "") -> None:
         self._bus.emit(WorkerChanged(worker=self.id, change=change, detail=detail))
 
 
-def _name(held: Held) -> str:
-    return f"{held.type} {held.job_id}"
+def _name(claimed: Claimed) -> str:
+    return f"{claimed.type} {claimed.job_id}"

@@ -1,4 +1,4 @@
-"""What is killed, and when: keeper, postmaster, backends, users."""
+"""Deaths of keeper, postmaster, backends and users, at various moments."""
 
 from __future__ import annotations
 

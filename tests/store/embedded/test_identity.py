@@ -1,4 +1,4 @@
-"""Whom the server runs as, and who may use it."""
+"""As which user the server runs, and who may use it."""
 
 from __future__ import annotations
 

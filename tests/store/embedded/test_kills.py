@@ -60,7 +60,7 @@ def test_killed_at_any_moment(
 
 
 def kill(victim: str, seconds: float, home: Path, user: User) -> int:
-    """Kill one of them so many seconds after a user began: 1 if there was one to kill."""
+    """Kill one of them this many seconds after a user began. Returns 1 if there was one to kill."""
     folder = home / "postgres"
     eventually(lambda: user.process.poll() is not None or is_locked(folder / "keeper.lock"))
     time.sleep(seconds)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import asyncpg
@@ -14,6 +15,7 @@ import pytest
 
 from holdfast.store.embedded import EmbeddedError, EmbeddedPostgres, status
 from holdfast.store.embedded_locks import is_locked
+from tests.harness import warm
 from tests.store.embedded.kit import (
     User,
     answers,
@@ -25,6 +27,16 @@ from tests.store.embedded.kit import (
     server_for,
     server_processes,
 )
+
+STARTS = """
+import signal, sys
+from pathlib import Path
+from holdfast.store.embedded import EmbeddedPostgres
+
+server = EmbeddedPostgres(Path(sys.argv[1]), stop_after_seconds=0.2)
+print(server.start(), flush=True)
+signal.pause()
+"""
 
 
 def test_start_gives_a_url_that_works_and_a_private_folder(empty_home: Path) -> None:
@@ -76,10 +88,20 @@ def test_url_needs_a_start(home: Path) -> None:
         _ = server_for(home).url
 
 
-def test_twenty_processes_at_once_make_one_server(empty_home: Path, join: Callable[[Path], User]) -> None:
-    urls = {each.line() for each in [join(empty_home) for _ in range(20)]}
-    assert len(urls) == 1
-    assert answers(urls.pop())
+def test_twenty_processes_at_once_make_one_server(empty_home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "user.py"
+    script.write_text(STARTS)
+    outputs = [tmp_path / f"output-{number}" for number in range(20)]
+    with ExitStack() as stack:
+        for output in outputs:
+            with output.open("wb") as file:
+                user = warm.Process([str(script), str(empty_home)], env=os.environ, cwd=tmp_path, stdout=file)
+            stack.callback(user.wait)
+            stack.callback(user.kill)
+        eventually(lambda: all(output.read_text().endswith("\n") for output in outputs), seconds=60)
+        urls = {output.read_text() for output in outputs}
+        assert len(urls) == 1, urls
+        assert answers(urls.pop().strip())
     assert (empty_home / "postgres" / "server.log").read_text().count("starting PostgreSQL") == 1
 
 

@@ -35,7 +35,7 @@ _FEW = (signal.SIGHUP, signal.SIGKILL, signal.SIGSEGV, signal.SIGALRM, 34, 64)
 
 
 def kill_oneself(number: int) -> None:
-    """Send this process a signal that ends it, also where whoever started the tests ignores it (`nohup`)."""
+    """Send this process a signal that ends it, even if the parent of the tests ignores it (`nohup`)."""
     faulthandler.disable()
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)

@@ -13,7 +13,7 @@ from tests.worker.ways.raising import ERRORS
 __all__ = ["ENTERING", "LEAVING", "hf", "lifespan"]
 
 #: What raises when it is entered, and when it is left.
-ENTERING = ("plain", "exit", "interrupt", "cancelled", "generator-exit", "stop", "own", "says-exit", "no-yield")
+ENTERING = ("plain", "exit", "interrupt", "canceled", "generator-exit", "stop", "own", "says-exit", "no-yield")
 LEAVING = ("plain", "exit", "interrupt", "own", "twice")
 
 

@@ -30,7 +30,7 @@ async def a_task_that_fails(ctx: Any) -> None:
 
 
 @_in_the_loop
-async def a_task_that_ignores_being_cancelled(ctx: Any) -> None:
+async def a_task_that_ignores_being_canceled(ctx: Any) -> None:
     async def stay() -> None:
         try:
             await asyncio.sleep(600)

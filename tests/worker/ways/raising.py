@@ -161,7 +161,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "wide-group": lambda: ExceptionGroup("a group", [ValueError(str(n)) for n in range(10_000)]),
     "nested-group": _nested,
     "says-error": lambda: _Says(ValueError("no text")),
-    "says-cancelled": lambda: _Says(asyncio.CancelledError()),
+    "says-canceled": lambda: _Says(asyncio.CancelledError()),
     "says-exit": lambda: _Says(SystemExit(3)),
     "says-interrupt": lambda: _Says(KeyboardInterrupt()),
     "says-generator-exit": lambda: _Says(GeneratorExit()),
@@ -199,8 +199,8 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "exit-code": lambda: SystemExit(0),
     "exit-odd": lambda: SystemExit(_Says(KeyboardInterrupt())),
     "generator-exit": GeneratorExit,
-    "cancelled": lambda: asyncio.CancelledError("by itself"),
-    "future-cancelled": concurrent.futures.CancelledError,
+    "canceled": lambda: asyncio.CancelledError("by itself"),
+    "future-canceled": concurrent.futures.CancelledError,
     "stop": lambda: StopIteration("no more"),
     "stop-async": lambda: StopAsyncIteration("no more"),
     "interrupt": KeyboardInterrupt,
@@ -209,8 +209,8 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 }
 #: One of each kind, for middleware and subscribers.
 FEW = (
-    *("plain", "own", "syntax", "group", "base-group", "says-cancelled", "says-exit", "says-interrupt", "says-text"),
-    *("says-nul", "nameless", "disguised", "untraceable", "cycle", "exit", "generator-exit", "cancelled", "stop"),
+    *("plain", "own", "syntax", "group", "base-group", "says-canceled", "says-exit", "says-interrupt", "says-text"),
+    *("says-nul", "nameless", "disguised", "untraceable", "cycle", "exit", "generator-exit", "canceled", "stop"),
     *("stop-async", "interrupt", "memory", "fatal-without-text"),
 )
 #: What some of them must be told with; of the others anything that helps.

@@ -1,4 +1,4 @@
-"""A way to misbehave: what a handler does, in which executors, and what is to become of its attempt."""
+"""A way to misbehave: what a handler does, in which executors, and the expected outcome of its attempt."""
 
 from __future__ import annotations
 

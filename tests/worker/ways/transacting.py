@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -32,7 +33,7 @@ def _raised_within(name: str, make: Callable[[], BaseException]) -> None:
             raise make()
 
 
-for _name in ("plain", "own", "exit", "generator-exit", "cancelled", "stop", "interrupt", "says-exit", "base-group"):
+for _name in ("plain", "own", "exit", "generator-exit", "canceled", "stop", "interrupt", "says-exit", "base-group"):
     _raised_within(_name, ERRORS[_name])
 
 _STATEMENTS = {
@@ -90,13 +91,25 @@ def left_open(ctx: Any) -> None:
     block.__enter__().execute(_INSERT, ctx.job_id)
 
 
-@TRANSACTING.way(*ASYNC, says="open already")
+@TRANSACTING.way(*ASYNC, says="open")
+async def async_left_open_and_collected(ctx: Any) -> None:
+    await async_left_open(ctx)
+    await asyncio.sleep(0.2)
+
+
+@TRANSACTING.way(*_BLOCKING, says="open")
+def left_open_and_collected(ctx: Any) -> None:
+    left_open(ctx)
+    time.sleep(0.2)
+
+
+@TRANSACTING.way(*ASYNC, says="already open")
 async def async_nested(ctx: Any) -> None:
     async with ctx.transaction(), ctx.transaction():
         pass
 
 
-@TRANSACTING.way(*_BLOCKING, says="open already")
+@TRANSACTING.way(*_BLOCKING, says="already open")
 def nested(ctx: Any) -> None:
     with ctx.transaction(), ctx.transaction():
         pass

@@ -1,4 +1,4 @@
-"""Handlers whose time is over, and who go on or hang in odd places."""
+"""Handlers that go on, or hang in odd places, after their time is over."""
 
 from __future__ import annotations
 
@@ -100,20 +100,20 @@ async def fails_after_its_time(ctx: Any) -> None:
 
 @_thread
 def until_told(ctx: Any) -> None:
-    while not ctx.cancelled:
+    while not ctx.canceled:
         time.sleep(0.01)
 
 
 @_thread
 def fails_when_told(ctx: Any) -> None:
-    while not ctx.cancelled:
+    while not ctx.canceled:
         time.sleep(0.01)
     raise ValueError("stopped")
 
 
 @_thread
 def exits_when_told(ctx: Any) -> None:
-    while not ctx.cancelled:
+    while not ctx.canceled:
         time.sleep(0.01)
     raise SystemExit("stopped")
 

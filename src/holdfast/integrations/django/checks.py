@@ -24,7 +24,7 @@ def check_settings(**_: Any) -> list[Any]:
     if vendor != "postgresql":
         found.append(
             checks.Error(
-                f"Holdfast lives in PostgreSQL, and the database {alias!r} is {vendor}",
+                f"Holdfast needs PostgreSQL, and the database {alias!r} is {vendor}",
                 hint="Name another one of DATABASES: HOLDFAST = {'DATABASE': ...}",
                 id="holdfast.E002",
             )

@@ -23,7 +23,7 @@ def connection_of(alias: str) -> Any:
     connection = connections[alias]
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(
-            f"Holdfast lives in PostgreSQL, and the database {alias!r} is {connection.vendor}: name another one with "
+            f"Holdfast needs PostgreSQL, and the database {alias!r} is {connection.vendor}: name another one with "
             "HOLDFAST = {'DATABASE': ...}"
         )
     return connection

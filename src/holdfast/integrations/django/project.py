@@ -52,5 +52,5 @@ def app_named(name: str, setting: str) -> DjangoHoldfast:
         raise ImproperlyConfigured(f"{setting} is {name!r}, and there is no module {missing.name!r}") from missing
     if not isinstance(found, DjangoHoldfast):
         what = "a Holdfast app that knows nothing of Django" if isinstance(found, Holdfast) else f"{found!r}"
-        raise ImproperlyConfigured(f"{setting} is {name!r}, and that is no DjangoHoldfast but {what}")
+        raise ImproperlyConfigured(f"{setting} is {name!r}, and that is not a DjangoHoldfast but {what}")
     return found

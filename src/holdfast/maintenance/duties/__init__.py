@@ -1,4 +1,4 @@
-"""Every duty, a module each. The leader and the testing kit take them from here."""
+"""All duties, one module each. The leader and the testing kit get them from here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from holdfast.maintenance.duties.seating import Seating
 from holdfast.maintenance.duties.strays import Headless, Hidden, LostHeads, StrayDue, StrayEntries, StrayLeases
 from holdfast.maintenance.duties.streams import ForgetStreams, ServeStreams
 from holdfast.maintenance.duty import Duty
-from holdfast.maintenance.patience import Judge
+from holdfast.maintenance.patience import LeaseJudge
 from holdfast.telemetry.bus import Bus
 
 __all__ = ["DUTIES", "new_duties"]
 
-#: In the order in which the testing kit does them, one after the other.
+#: In the order in which the testing kit runs them, one after the other.
 DUTIES: tuple[type[Duty], ...] = (
     Requests,
     Seating,
@@ -44,6 +44,6 @@ DUTIES: tuple[type[Duty], ...] = (
 )
 
 
-def new_duties(bus: Bus, patience: Judge) -> list[Duty]:
-    """One of each."""
+def new_duties(bus: Bus, patience: LeaseJudge) -> list[Duty]:
+    """One instance of each duty."""
     return [kind(bus, patience) for kind in DUTIES]

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.maintenance.duties.walks import rest
-from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
+from holdfast.maintenance.duty import Duty, Next, Urgency
+from holdfast.store.maintenance import MaintenanceStore
 
 __all__ = ["Ageing"]
 
-#: Lines that are looked at for every job that may be aged at once.
+#: How many lines are looked at for each job that may be aged at once.
 _LINES_PER_JOB = 4
+_BEGINNING = (0, 0)
 
 
 class Ageing(Duty):
-    """A walk over what is ready that raises the rank of old jobs which others can pass.
+    """A walk over ready jobs that raises the rank of old jobs which others can pass.
 
-    Whether they can shows in all of it together: what was learned by one walk counts in the next.
+    Whether others can pass depends on all lines together: what one walk learned counts in the next.
     """
 
     name = "age"
@@ -26,24 +28,25 @@ class Ageing(Duty):
     interval_seconds = 10.0
     limit_seconds = 5.0
 
-    _stream = _rank = 0
+    #: The stream and the rank that the walk has reached.
+    _reached = _BEGINNING
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._last, self._seen = _Seen(), _Seen()
 
-    async def work(self, desk: Desk) -> Next:
-        """Age some of them."""
+    async def work(self, store: MaintenanceStore) -> Next:
+        """Age some of the jobs."""
         began, size = time.monotonic(), self.batch.size
         mixed = self._last.mixed or self._seen.mixed
-        row = await desk.row("age", self._stream, self._rank, size * _LINES_PER_JOB, size, mixed)
-        self._seen.add(row)
-        if row["reached_stream"] is not None:
-            self._stream, self._rank = row["reached_stream"], row["reached_rank"]
+        aged = await store.age(self._reached, lines=size * _LINES_PER_JOB, most=size, mixed=mixed)
+        self._seen.add(aged.ranks)
+        if aged.reached is not None:
+            self._reached = aged.reached
             return self.after(rest(time.monotonic() - began, share=0.5))
-        # A walk of several steps that met a second rank only on its way left out what stood before it.
-        again = self._seen.mixed and not mixed and (self._stream, self._rank) != (0, 0)
-        self._stream = self._rank = 0
+        # A walk of several steps that met a second rank only on its way has left out the lines before it.
+        again = self._seen.mixed and not mixed and self._reached != _BEGINNING
+        self._reached = _BEGINNING
         self._last, self._seen = self._seen, _Seen()
         return self.at_once() if again else self.later()
 
@@ -54,10 +57,10 @@ class _Seen:
 
     ranks: tuple[int, int] | None = None
 
-    def add(self, row: Any) -> None:
-        if row["lowest"] is not None:
-            low, high = self.ranks or (row["lowest"], row["highest"])
-            self.ranks = min(low, row["lowest"]), max(high, row["highest"])
+    def add(self, ranks: tuple[int, int] | None) -> None:
+        if ranks is not None:
+            low, high = self.ranks or ranks
+            self.ranks = min(low, ranks[0]), max(high, ranks[1])
 
     @property
     def mixed(self) -> bool:

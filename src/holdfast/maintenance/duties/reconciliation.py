@@ -1,18 +1,19 @@
-"""Walks over jobs and gives back what hand-written SQL or a bug took from them."""
+"""Walks over jobs and restores what hand-written SQL or a bug took from them."""
 
 from __future__ import annotations
 
 import time
 from typing import Any, ClassVar
 
-from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
+from holdfast.maintenance.duty import Duty, Next, Urgency
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.telemetry.events import Mended
 
 __all__ = ["Reconciliation"]
 
-#: Pages with open jobs have steps of their own while there are so many times as many without.
+#: Pages with open jobs get steps of their own if there are this many times as many pages without.
 _MOSTLY_ENDED = 8
-#: How long a walk is to take, or twice as long with revisits: a small table is walked over at leisure.
+#: How long a walk should take, or twice as long with revisits: a small table is walked over slowly.
 _WALK_SECONDS = 25.0
 _LONGEST_REST_SECONDS = 0.8
 _FEWEST_STEPS = 24
@@ -21,8 +22,8 @@ _FEWEST_STEPS = 24
 class Reconciliation(Duty):
     """A walk over the pages of the table: see docs/decisions/017-bounded-duties.md.
 
-    Where most of the table has ended, every other step goes to pages on which something was open when they were last
-    looked at: what is open is looked at in seconds, however many ended jobs there are.
+    If most jobs of the table have ended, every other step goes to pages that had open jobs at the last look. So open
+    jobs are looked at within seconds, however many ended jobs there are.
     """
 
     name = "reconcile"
@@ -38,20 +39,20 @@ class Reconciliation(Duty):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        #: The first pages of stretches where something was open, or where the table ended; the longest ago first.
+        #: The first pages of stretches that had open jobs, or where the table ended; the least recently visited first.
         self._open: dict[int, None] = {}
 
-    async def work(self, desk: Desk) -> Next:
+    async def work(self, store: MaintenanceStore) -> Next:
         """Look at the jobs on some pages."""
         began = time.monotonic()
         self._revisits = not self._revisits and 0 < _MOSTLY_ENDED * len(self._open) < self._steps_of_last_walk
         if self._revisits:
             first = next(iter(self._open))
-            reached = await self._look(desk, first)
+            reached = await self._look(store, first)
             if first == self._end and reached is not None:
                 self._open[reached] = None  # the table has grown
             return self.after(self._rest(time.monotonic() - began))
-        reached = await self._look(desk, self._page)
+        reached = await self._look(store, self._page)
         self._page = reached or 0
         self._steps += 1
         if reached is not None:
@@ -60,20 +61,19 @@ class Reconciliation(Duty):
         return self.later()
 
     def _rest(self, worked_seconds: float) -> float:
-        """The pause before the next step. How many there are, a first walk learns as it goes."""
+        """The pause before the next step. The first walk learns the number of steps as it goes."""
         steps = max(self._steps_of_last_walk, 3 * self._steps, _FEWEST_STEPS)
         spare = _WALK_SECONDS / steps - worked_seconds
         return min(_LONGEST_REST_SECONDS, max(worked_seconds, spare))
 
-    async def _look(self, desk: Desk, first: int) -> int | None:
-        """Look at a stretch; the page after it, None at the end."""
-        *mended, last = await desk.rows("reconcile", first, self.batch.size)
-        for row in mended:
-            self.bus.emit(Mended(what=row["repair"], job_id=row["job_id"]))
-        reached: int | None = last["reached"]
+    async def _look(self, store: MaintenanceStore, first: int) -> int | None:
+        """Look at a stretch of pages. Returns the page after it, None at the end."""
+        mended, has_open_jobs, reached = await store.reconcile(first, self.batch.size)
+        for job_id, repair in mended:
+            self.bus.emit(Mended(what=repair, job_id=job_id))
         self._open.pop(first, None)
         if reached is None:
             self._end = first
-        if last["open_jobs"] or reached is None:
+        if has_open_jobs or reached is None:
             self._open[first] = None
         return reached

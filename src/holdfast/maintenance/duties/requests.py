@@ -1,16 +1,17 @@
-"""Executes what was asked for: cancel, pause, resume, delete, retry."""
+"""Carries out requests: cancel, pause, resume, delete, retry."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
+from holdfast.maintenance.duty import Duty, Next, Urgency
+from holdfast.store.maintenance import MaintenanceStore
 
 __all__ = ["Requests"]
 
 
 class Requests(Duty):
-    """Moves jobs that wait; what runs was flagged when the request was recorded."""
+    """Moves waiting jobs; running ones were flagged when the request was recorded."""
 
     name = "requests"
     urgency = Urgency.URGENT
@@ -20,7 +21,7 @@ class Requests(Duty):
     most: ClassVar[int] = 10
     heeds = True
 
-    async def work(self, desk: Desk) -> Next:
+    async def work(self, store: MaintenanceStore) -> Next:
         """Execute a few requests, oldest first."""
-        done = await desk.value("execute_requests", self.batch.size)
+        done = await store.execute_requests(self.batch.size)
         return self.at_once() if done >= self.batch.size else self.later()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 
-from holdfast.maintenance.duty import Desk, Duty, Next, Urgency
+from holdfast.maintenance.duty import Duty, Next, Urgency
+from holdfast.store.maintenance import MaintenanceStore
 
 __all__ = ["Seating"]
 
 
 class Seating(Duty):
-    """Elects who is next for a target.
+    """Chooses the next job of a target.
 
-    Calls before the last one that was answered are looked for again now and then: a transaction may commit late.
+    Calls before the last answered one are looked for again now and then, because a transaction may commit late.
     """
 
     name = "elect"
@@ -24,18 +25,18 @@ class Seating(Duty):
     _answered_to = 0
     _full_look_at = 0.0
 
-    async def work(self, desk: Desk) -> Next:
+    async def work(self, store: MaintenanceStore) -> Next:
         """Answer some of the calls."""
         asked_at, size = time.monotonic(), self.batch.size
         everything = asked_at >= self._full_look_at
-        row = await desk.row("elect", 0 if everything else self._answered_to, size)
-        if everything and row["called"] < size:
+        elected = await store.elect(0 if everything else self._answered_to, size)
+        if everything and elected.called < size:
             self._full_look_at = asked_at + min(self.interval_seconds, max(1.0, 20 * (time.monotonic() - asked_at)))
-        self._answered_to = max(self._answered_to, row["reached"])
-        if row["called"] >= size:
+        self._answered_to = max(self._answered_to, elected.reached)
+        if elected.called >= size:
             return self.at_once()
         return self.later() if everything else self.later(max(0.0, self._full_look_at - time.monotonic()))
 
     def resume(self) -> None:
-        """Another one may have led: look at everything."""
+        """Look at everything, because another process may have led."""
         self._full_look_at = 0.0

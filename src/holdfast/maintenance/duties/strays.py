@@ -1,25 +1,26 @@
-"""Mends side rows without a fitting job, and targets without a head."""
+"""Mends side rows that fit no job, and targets without a head."""
 
 from __future__ import annotations
 
 from holdfast.maintenance.duties.walks import Walk
+from holdfast.store.maintenance import MaintenanceStore
 
 __all__ = ["Headless", "Hidden", "LostHeads", "StrayDue", "StrayEntries", "StrayLeases"]
 
 
 class StrayLeases(Walk):
-    """Leases of attempts that do not run are dropped."""
+    """Drops leases of attempts that do not run."""
 
     name = "stray leases"
-    statement = "drop_stray_leases"
+    step = staticmethod(MaintenanceStore.drop_stray_leases)
     mends = "stray leases"
 
 
 class StrayEntries(Walk):
-    """Entries of jobs that cannot be claimed there are dropped; nobody waits for that, so it takes its time."""
+    """Drops entries of jobs that cannot be claimed there. Nobody waits for that, so it is slow."""
 
     name = "stray entries"
-    statement = "drop_stray_entries"
+    step = staticmethod(MaintenanceStore.drop_stray_entries)
     mends = "stray entries"
     interval_seconds = 60.0
     share = 0.02
@@ -27,10 +28,10 @@ class StrayEntries(Walk):
 
 
 class StrayDue(Walk):
-    """The same for entries of jobs that do not wait for that moment."""
+    """Drops entries of `due` whose jobs do not wait for that moment; slow, too."""
 
     name = "stray due"
-    statement = "drop_stray_due"
+    step = staticmethod(MaintenanceStore.drop_stray_due)
     mends = "stray due entries"
     interval_seconds = 60.0
     share = 0.02
@@ -38,24 +39,24 @@ class StrayDue(Walk):
 
 
 class Hidden(Walk):
-    """Entries that are hidden from claims without being parked come back."""
+    """Brings back entries that are hidden from claims without being parked."""
 
     name = "hidden"
-    statement = "show_hidden"
+    step = staticmethod(MaintenanceStore.show_hidden)
     mends = "hidden entries"
 
 
 class LostHeads(Walk):
-    """Targets whose head has ended or is gone get another."""
+    """Replaces heads that have ended or are gone."""
 
     name = "lost heads"
-    statement = "replace_heads"
+    step = staticmethod(MaintenanceStore.replace_heads)
     mends = "lost heads"
 
 
 class Headless(Walk):
-    """Targets with a line but no head get one."""
+    """Seats a head for targets that have a line but no head."""
 
     name = "headless"
-    statement = "seat_headless"
+    step = staticmethod(MaintenanceStore.seat_headless)
     mends = "headless targets"

@@ -1,7 +1,7 @@
--- The first embedded servers had a login named like the engine's schema, so that "$user" in its search_path was
--- that schema, and users' tables landed among the engine's. From now on they land in public. Where there are such
--- tables already, the schema stays in the path, behind public, so that the programs that use them go on. Run in
--- every database; a search_path that somebody has chosen stays.
+-- The first embedded servers had a login named like the engine's schema. So "$user" in its search_path was that schema,
+-- and users' tables were created among the engine's. From now on they are created in public. If such tables exist
+-- already, the schema stays in the path, behind public, so that the programs that use them go on. Run in every
+-- database; a search_path that somebody has chosen stays.
 select
   not exists (
     select

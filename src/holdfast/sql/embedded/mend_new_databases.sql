@@ -1,4 +1,4 @@
--- See mend_login: the same for databases that do not exist yet.
+-- As mend_login, for databases that do not exist yet.
 select not exists (
     select
     from pg_db_role_setting s

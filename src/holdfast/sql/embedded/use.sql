@@ -1,5 +1,5 @@
--- What the embedded server is used for: what is open now (connections, base backups and other replication,
--- prepared transactions), and how many sessions there were. Run in the database `postgres`: asking counts as a
+-- How the embedded server is used: what is open now (connections, base backups and other replication, prepared
+-- transactions), and how many sessions there were. Run in the database `postgres`: the question itself counts as a
 -- session there.
 select
   (select count(*)

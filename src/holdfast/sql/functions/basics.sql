@@ -33,11 +33,19 @@ as $$
   select case when moment is not null then least(greatest(moment, '0002-01-01 00:00+00'), '9999-12-30 00:00+00') end
 $$;
 
--- Where a job stands within its stream: before it only aged jobs (0) and those of lower priority number.
+-- The rank of a job within its stream; lower ranks go first. Aged jobs have rank 0, and a job that came back goes
+-- before the new ones of its priority.
 create or replace function ready_rank(priority integer, returned boolean) returns integer
 language sql immutable parallel safe
 as $$
   select 2 * priority + case when returned then 1 else 2 end
+$$;
+
+-- All ranks that a job of this priority can have.
+create or replace function ready_ranks(priority integer) returns integer[]
+language sql immutable parallel safe
+as $$
+  select array[0, ready_rank(priority, true), ready_rank(priority, false)]
 $$;
 
 -- The delay before the next attempt: min(max, base × factor^(failures - 1)), plus up to `jitter` of it.
@@ -56,13 +64,21 @@ as $$
   select coalesce(of_job, of_type, by_default)
 $$;
 
--- How many failures a job has once its attempt has ended like that. At most the largest integer: an overflow would refuse
--- a whole batch for one odd row.
+-- Whether an attempt with this outcome counts against `max_attempts`. Pure; holdfast.model.outcome says the same in
+-- Python, and a test proves them equal.
+create or replace function costs_attempt(outcome text) returns boolean
+language sql immutable parallel safe
+as $$
+  select outcome in ('failed', 'timeout', 'lost')
+$$;
+
+-- How many failures a job has after an attempt with this outcome. The result is at most the largest integer: an
+-- overflow would refuse a whole batch because of one odd row.
 create or replace function failures_after(outcome text, failures integer) returns integer
 language sql immutable parallel safe
 as $$
   select case
-    when outcome in ('failed', 'timeout', 'lost') then least(failures::bigint + 1, 2147483647)::integer
+    when costs_attempt(outcome) then least(failures::bigint + 1, 2147483647)::integer
     else failures
   end
 $$;
@@ -89,26 +105,26 @@ as $$
   end
 $$;
 
--- What a worker is told of a wish: to resolve a job is to cancel it, and workers know cancel and pause.
+-- The interrupt as workers are told it: they know only cancel and pause, and resolving a job means canceling it.
 create or replace function told_interrupt(interrupt text) returns text
 language sql immutable parallel safe
 as $$
   select case interrupt when 'resolve' then 'cancel' else interrupt end
 $$;
 
--- Whether this statement is, in all likelihood, a transaction of its own: the two began within microseconds.
--- PostgreSQL does not tell; a wrong guess costs a moment, never a job.
+-- Whether this statement is probably a transaction of its own: then the two began within microseconds.
+-- PostgreSQL does not say so directly. A wrong guess costs a moment, never a job.
 create or replace function stands_alone() returns boolean
 language sql stable parallel safe
 as $$
   select statement_timestamp() - transaction_timestamp() < interval '50 microseconds'
 $$;
 
--- A notification is a hint: nothing depends on its arrival. A NOTIFY serialises commits, so in an implicit
--- transaction at most one per topic is under way at a time. Whoever stays silent may commit after the notification was
--- heard. For `ready`, workers look again shortly after each one. For `duty`, everybody shares the lock `-1` until the
--- commit, and takes it before trying the other one: who hears a notification, then finds neither lock held, and looks
--- only then, has missed nobody (see `unheard`).
+-- A notification is a hint: nothing depends on its arrival. A NOTIFY serialises commits, so in an implicit transaction
+-- at most one per topic is under way at a time. A transaction that sends none may commit after the notification of
+-- another was heard. For `ready`, workers therefore look again shortly after each notification. For `duty`, every
+-- transaction shares the lock `-1` until it commits, and takes it before it tries the other lock. A leader that hears a
+-- notification, finds neither lock held, and looks only then has missed no transaction (see `unheard`).
 create or replace function wake(channel text, topics integer[]) returns void
 language plpgsql
 set search_path from current
@@ -143,7 +159,7 @@ begin
 end
 $$;
 
--- Whether a transaction is under way that has something for the leader and may have sent no notification. Roles: worker.
+-- Whether an open transaction has work for the leader and may have sent no notification. Roles: worker.
 create or replace function unheard(channel text default 'duty') returns boolean
 language sql volatile security definer
 set search_path from current
@@ -158,7 +174,7 @@ as $$
       and l.objsubid = 2)
 $$;
 
--- Count what was found inconsistent, if anything was.
+-- Count rows that were found inconsistent, if there were any.
 create or replace function note_repair(kind text, times bigint) returns void
 language sql
 set search_path from current

@@ -1,13 +1,14 @@
--- Whether a job has begun when its worker is gone.
+-- Whether a job had begun when its worker died.
 --
--- 1. A worker claims very short jobs ahead of its free slots. Their leases have numbers, counted per lane from 1 in the
---    order in which they are to begin; the lane is in the upper bits. A lease without a number began when it was claimed.
--- 2. Before a job with a number begins, the worker has raised the number in `beginnings` to it, for some jobs at a time.
---    What lies above it never began, for certain. What lies below it may have begun, and counts.
--- 3. Where one more lost lease would end or hold the job, that is not precise enough. Such a lease has the number 0,
---    with a free slot too, until the worker records the beginning of this very job, right before its handler runs.
--- 4. A lapsed lease that never began costs its job nothing: the attempt is `released`. But a job that came back like that
---    three times in a row is charged the next time, so that nothing can come back for ever.
+-- 1. A worker claims very short jobs ahead of its free slots. The leases of these jobs have numbers, counted per lane
+--    from 1 in the order in which the jobs will begin; the lane is in the upper bits. A lease without a number began
+--    when it was claimed.
+-- 2. Before a numbered job begins, its worker raises the number in `beginnings` to that of the job, for several jobs at
+--    a time. Jobs above that number have certainly not begun. Jobs up to it may have begun, and their attempts count.
+-- 3. This is not precise enough where one more lost lease would end or hold the job. Such a lease has the number 0,
+--    even if a slot is free, until the worker records the beginning of this job, right before its handler runs.
+-- 4. A lapsed lease whose job never began costs that job no attempt: the outcome is `released`. But after three such
+--    attempts in a row, the next one counts, so that no job can come back for ever.
 
 create or replace function number_in_lane(number bigint) returns bigint
 language sql immutable parallel safe
@@ -34,9 +35,10 @@ begin
 end
 $$;
 
--- Record that these jobs, each of them at its last chance, are about to begin. As durable as a settlement. A row per
--- lease still held: whether its beginning is recorded, or somebody has locked it, so that it must not begin yet. What
--- is missing was lost. Repeating it does no harm. Moves: none. Roles: worker.
+-- Record that these jobs, each of them at its last chance, are about to begin. As durable as a settlement. Answers a
+-- row for each lease that the worker still has: whether the beginning is recorded. It is not if somebody else has
+-- locked the lease; then the job must not begin yet. A job without a row was lost. Repeating the call does no harm.
+-- Moves: none. Roles: worker.
 create or replace function record_beginnings(worker text, job_ids uuid[], attempts integer[])
 returns table (job_id uuid, recorded boolean)
 language plpgsql security definer
@@ -63,8 +65,8 @@ begin
 end
 $$;
 
--- Whether an attempt never began, and may come back for nothing. Of a job that was claimed ahead it is not known without
--- a row, and counts.
+-- Whether an attempt never began, and may come back without costing an attempt. Without a row in `beginnings` it is
+-- unknown whether a job that was claimed ahead has begun, so its attempt counts.
 create or replace function never_began(job_id uuid, attempt integer, worker text, number bigint) returns boolean
 language plpgsql stable
 set search_path from current

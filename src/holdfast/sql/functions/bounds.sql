@@ -1,6 +1,6 @@
--- How large the numbers may be that users give; holdfast.bounds has the same in Python, and a test proves them equal. The
--- constraints of tables, `enqueue` (the hot path) and `set_limit` write some of them out again. Infinity and NaN lie outside
--- of all of them: PostgreSQL orders NaN after every number. Moves: none.
+-- The bounds of numbers that users give; holdfast.bounds has the same in Python, and a test proves them equal. The
+-- constraints of tables, `enqueue` (the hot path) and `set_limit` repeat some of them. Infinity and NaN are always out
+-- of bounds: PostgreSQL sorts NaN after every number. Moves: none.
 
 create or replace function bounds() returns table (name text, low numeric, high numeric, whole boolean)
 language sql immutable parallel safe
@@ -41,7 +41,7 @@ as $$
   select b.high::double precision from bounds() b where b.name = bound
 $$;
 
--- What is wrong with a number, in words; null if nothing is, or if there is none.
+-- What is wrong with a number, in words; null if it is within its bounds or missing.
 create or replace function bounds_fault(what text, bound text, value numeric) returns text
 language sql immutable parallel safe
 set search_path from current
@@ -70,7 +70,7 @@ begin
 end
 $$;
 
--- The length of a lease as it is used, whatever a setting says.
+-- A lease length, cut to its bounds: a setting may be out of them.
 create or replace function lease_length(seconds double precision) returns double precision
 language sql immutable parallel safe
 as $$

@@ -1,8 +1,8 @@
 -- What operators see: a bounded search over jobs, and figures. Moves: none. Roles: operator.
 
--- A query's tree (see holdfast.model.query) as a condition on `jobs j`. Values stay in the tree, which is the parameter $7
--- of the statement: whatever the tree says, nothing of it is executed, and the server's log does not show it when a search
--- is canceled or fails. Names come from the lists here.
+-- A query's tree (see holdfast.model.query) as a condition on `jobs j`. Values stay in the tree, which is the parameter
+-- $7 of the statement: nothing in the tree is executed, and the server's log does not show it when a search is canceled
+-- or fails. Names come from the lists here.
 create or replace function query_condition(tree jsonb) returns text
 language sql immutable
 set search_path from current
@@ -10,7 +10,7 @@ as $$
   select condition_at(tree, '{}')
 $$;
 
--- The condition of the part of a tree that stands at `place` in the whole tree.
+-- The condition of the part of a tree that is at `place` in the whole tree.
 create or replace function condition_at(tree jsonb, place text[]) returns text
 language plpgsql immutable
 set search_path from current
@@ -36,7 +36,7 @@ begin
   elsif tree ? 'json' then
     operand := format('(j.%I #> array(select jsonb_array_elements_text($7 #> %L)))',
       case tree ->> 'json' when 'result' then 'result' else 'payload' end, place || 'path'::text);
-    -- A number comes as a text, with all its digits. The exponent is bounded: it is made into digits for every job.
+    -- A number comes as text, with all its digits. Its exponent is bounded, because it is expanded for every job.
     if tree ? 'number' and (tree ->> 'number' ~ '^-?[0-9]+([.][0-9]+)?([eE][+-]?0*[0-9]{1,4})?$') is not true then
       raise exception 'a query has a number that is not one' using errcode = 'HF002';
     end if;
@@ -89,7 +89,7 @@ begin
 end
 $$;
 
--- A value of the tree, as a text.
+-- The SQL expression for a value of the tree, as text.
 create or replace function term_at(place text[]) returns text
 language sql immutable
 as $$
@@ -102,11 +102,11 @@ as $$
   select replace(replace(replace(value, '\', '\\'), '%', '\%'), '_', '\_')
 $$;
 
--- Jobs that fit, newest first, among the `max_visited` before `before`. `reached` is the oldest that was looked at;
--- null says that there is nothing older. With a tenant only its own jobs are looked at and counted: where a page ends
--- must tell nothing of the jobs of others. A page that reads payloads, results or errors ends early, after at least one
--- job, when it has taken two seconds or they are larger than 32 MiB as they are stored: one tenant's large jobs must not
--- keep others waiting.
+-- Jobs that match, newest first, among the `max_visited` jobs before `before`. `reached` is the oldest job that was
+-- looked at, null if there is none older. With a tenant, only its own jobs are looked at and counted: where a page ends
+-- must not reveal anything about the jobs of others. A page that reads payloads, results or errors ends early, after at
+-- least one job, when it has taken two seconds or when these values exceed 32 MiB as stored: one tenant's large jobs
+-- must not keep others waiting.
 create or replace function search_jobs(
   tree jsonb, only_tenant text default null, before uuid default null, max_jobs integer default 50,
   max_visited integer default 100000
@@ -123,11 +123,22 @@ as $$
 #variable_conflict use_column
 declare
   condition text := query_condition(tree);
-  -- What the condition reads that may be large; no caller's text is in it.
+  -- The sizes of the large columns that the condition reads. This text contains nothing that the caller wrote.
   read_size text := (
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
     where strpos(condition, 'j.' || large) > 0);
+  -- The jobs that are walked over, newest first. Those of a tenant are walked over by the index that has nothing else:
+  -- no other index has this order, whatever the statistics say of the tenant.
+  walk      text := case
+    when coalesce(only_tenant, 'default') = 'default' then
+      'where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1) order by j.id desc'
+    else
+      $w$where j.tenant <> 'default'
+        and (j.tenant, j.id) >= ($1, '00000000-0000-0000-0000-000000000000')
+        and (j.tenant, j.id) < ($1, coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+      order by j.tenant desc, j.id desc$w$
+  end;
   ends_at   timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
   found_ids uuid[];
   last_seen uuid;
@@ -141,12 +152,11 @@ begin
         from (
           select j.*
           from jobs j
-          where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
-          order by j.id desc
+          %s
           limit $4) j
         where not starts_with(j.type, 'holdfast.') and %s
         limit $3) page
-      $q$, condition)
+      $q$, walk, condition)
     into found_ids
     using only_tenant, before, max_jobs, max_visited, null, null, tree;
   else
@@ -167,15 +177,14 @@ begin
             from (
               select j.*
               from jobs j
-              where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1)
-              order by j.id desc
+              %s
               limit $4) j
             window walk as (order by j.id desc)) j
           where not starts_with(j.type, 'holdfast.')
           offset 0) seen
         where seen.fits is distinct from false
         limit $3) page
-      $q$, condition, read_size)
+      $q$, condition, read_size, walk)
     into found_ids, last_seen
     using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432), tree;
   end if;
@@ -185,25 +194,22 @@ begin
   elsif cardinality(found_ids) = max_jobs then
     select j.id, j.created_at into last from jobs j where j.id = found_ids[max_jobs];
   else
-    select j.id, j.created_at into last
-    from jobs j
-    where (before is null or j.id < before) and (only_tenant is null or j.tenant = only_tenant)
-    order by j.id desc
-    offset max_visited - 1
-    limit 1;
+    execute format('select j.id, j.created_at from jobs j %s offset $3 - 1 limit 1', walk)
+    into last
+    using only_tenant, before, max_visited;
   end if;
   return query select coalesce(found_ids, '{}'), last.id, last.created_at;
 end
 $$;
 
--- How much one page of a search may take, where nothing else is set for the session (`holdfast.search_seconds`).
+-- How much time or data one page of a search may take, unless the session sets a limit (`holdfast.search_seconds`).
 create or replace function search_limit(what text, usual numeric) returns numeric
 language sql stable
 as $$
   select coalesce(nullif(current_setting('holdfast.search_' || what, true), '')::numeric, usual)
 $$;
 
--- A page of the ended attempts of a job, oldest first, behind the given number.
+-- A page of the ended attempts of a job, oldest first, after the given number.
 create or replace function attempts_after(id uuid, only_tenant text, after integer, max_attempts integer)
 returns setof job_attempts
 language sql security definer stable
@@ -218,8 +224,8 @@ as $$
   limit attempts_after.max_attempts
 $$;
 
--- A page of the rarer moves of a job, oldest first, behind the first so many: an event's own number would tell how
--- much happens to the jobs of others.
+-- A page of a job's history, oldest first, without the first `after` events. Pages do not use the event's own
+-- number, because it would reveal how much happens to the jobs of others.
 create or replace function events_after(id uuid, only_tenant text, after bigint, max_events integer)
 returns setof job_events
 language sql security definer stable
@@ -234,7 +240,7 @@ as $$
   limit max_events
 $$;
 
--- What is ready and running, per tenant, queue and type.
+-- How many jobs are ready and running, per tenant, queue and type.
 create or replace function job_statistics(only_tenant text default null)
 returns table (tenant text, queue text, type text, ready bigint, running bigint, oldest_ready_at timestamptz)
 language sql security definer stable
@@ -243,7 +249,7 @@ as $$
   select s.tenant, s.queue, s.type, coalesce(sum(r.count), 0)::bigint, coalesce(sum(l.count), 0)::bigint, min(r.oldest)
   from streams s
   left join (
-    select abs(stream) as stream, count(*) as count, min(ready_at) as oldest from ready group by 1) r on r.stream = s.id
+    select stream_of(stream) as stream, count(*) as count, min(ready_at) as oldest from ready group by 1) r on r.stream = s.id
   left join (select stream, count(*) as count from leases group by stream) l on l.stream = s.id
   where s.queue <> 'holdfast'
     and (only_tenant is null or s.tenant = only_tenant)
@@ -252,7 +258,8 @@ as $$
   order by s.tenant, s.queue, s.type
 $$;
 
--- How many jobs are scheduled or retrying, wait behind a target's head, and are dead and not acknowledged.
+-- How many jobs are scheduled or retrying, how many wait behind a target's head, and how many dead ones are
+-- unacknowledged.
 create or replace function job_totals(only_tenant text default null)
 returns table (due bigint, waiting bigint, dead bigint)
 language sql security definer stable

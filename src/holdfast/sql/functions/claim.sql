@@ -1,38 +1,40 @@
 -- Lease jobs to a worker. Moves: queued → running (attempt + 1). Roles: worker.
 --
--- A claim looks at the heads of the given streams without locking, takes the lowest rank among them, and
--- locks a share from each of up to eight streams that stand there, oldest first; then the next rank. So
--- priority is strict across streams, and what other workers hold is skipped. The jobs of streams that were
--- not asked for are never visited. Where several tenants have heads, the slots are dealt to them by weight first, and
--- priority counts within each tenant (see shares.sql).
+-- A claim looks at the heads of the given streams without locking, takes the lowest rank among them, and locks a share
+-- from each of up to eight streams with that rank, oldest first. Then it takes the next rank. So priority is strict
+-- across streams, and entries that other workers have locked are skipped. Streams that were not asked for are never
+-- visited. Where several tenants have heads, the slots are first dealt to the tenants by weight, and priority counts
+-- within each tenant (see shares.sql).
 --
--- A range (stream, from_rank, from_seq, to_rank) is where to look in a stream: entries after
--- (from_rank, from_seq) with a rank below to_rank. A worker that remembers where its last claim ended
--- passes what lies behind it, and so does not walk over entries that are dead but cannot be vacuumed yet.
+-- A range (stream, from_rank, from_seq, to_rank) says where to look in a stream: at entries after (from_rank, from_seq)
+-- with a rank below to_rank. A worker that remembers where its last claim ended passes a range that starts there. It
+-- then does not walk over entries that are dead but cannot be vacuumed yet.
 --
--- What is looked up by a batch of ids is asked for as a whole (`= any`, which walks neighbouring ids in one pass
--- of the index) and joined by hash: a descent into the index per job was the dearest part of a claim.
+-- Rows are looked up by a batch of ids at once (`= any`, which walks neighbouring ids in one pass of the index) and
+-- joined by hash: a descent into the index per job was the most expensive part of a claim.
 --
--- An entry whose job does not fit, or has a stray lease, is dropped and counted; reconciliation brings back
--- what deserves it.
+-- An entry whose job does not fit, or has a stray lease, is dropped and counted. Reconciliation restores the entries of
+-- jobs that should have one.
 --
--- A job whose row somebody has locked is passed over. That nobody has is seen for nothing in a row without `xmax`, which
--- is how enqueueing leaves it; only where there is one is the row locked first, unless others have (see locked.sql). A
--- lock that comes in between is waited for, for a second, and then the claim fails: the next one passes it over.
+-- A claim passes over a job whose row somebody has locked. A row without `xmax`, which is how enqueueing leaves it, is
+-- certainly not locked. Only a row with an `xmax` is locked first, unless somebody else holds it (see locked.sql). A
+-- lock that is taken in between is waited for, for a second. Then the claim fails, and the next one passes over the
+-- job.
 --
--- Only where somebody paused or limited something is a claim `guarded`: it leaves out streams that are shut, and takes
--- permits for what has limits (see limits.sql).
+-- A claim is `guarded` only if somebody paused or limited something. Then it leaves out streams that are shut, and
+-- takes permits for jobs with limits (see limits.sql and permits.sql).
 --
--- A claim shares a lock until it has ended, and takes it before it looks for limits: whoever sets one waits for the claims
--- that have not seen it (see `begin_limit`). The lock is in memory, and costs neither a statement nor a buffer.
+-- A claim holds a shared lock until its transaction ends, and takes it before it reads the limits. A session that sets
+-- a limit waits for the claims that have not seen it (see `begin_limit`). The lock is in memory, and costs neither a
+-- statement nor a buffer.
 --
--- Where a worker has no slot for a job yet, it is claimed ahead, and its lease has a number: see beginnings.sql. The first
--- `at_once` places of a claim begin at once; those behind them are numbered from `next_number` on, if one is given, in
--- the order in which they are returned; the number of a place whose job does not fit stays unused. For a worker that
--- `records` beginnings, a job that one more lost lease would end or hold (`last_chance`) has the number 0 in its lease
--- instead, wherever it stands: it has not begun until the worker says so.
+-- A job for which the worker has no free slot yet is claimed ahead, and its lease has a number: see beginnings.sql. The
+-- first `at_once` places of a claim begin at once. The places after them are numbered from `next_number` on, if it is
+-- given, in the order in which they are returned. If the job of a place does not fit, its number stays unused. For a
+-- worker that `records` beginnings, the lease of a job that one more lost lease would end or hold (`last_chance`) has
+-- the number 0 instead, at any place: such a job has not begun until the worker records it.
 
--- Claim up to so many jobs from ranges of streams, for workers that remember how far they have come.
+-- Claim up to `max_jobs` jobs from ranges of streams, for workers that remember how far they have come.
 create or replace function claim_jobs(
   worker        text,
   max_jobs      integer,
@@ -73,22 +75,12 @@ declare
   many      boolean;
   dealt     boolean;
   ties      integer;
-  tied      integer[];
-  lows      integer[];
-  firsts    bigint[];
-  ceilings  integer[];
-  shares    integer[];
-  parties   integer[];
-  portions  integer[];
+  shares    claim_share[];
+  share     claim_share;
   bound     integer;
-  tids      tid[];
+  entries   claim_entry[];
   ids       uuid[];
-  lines     integer[];
-  ranks     integer[];
-  seqs      bigint[];
-  times     timestamptz[];
   origins   integer[];
-  origin    integer;
   kinds     integer[];
   one_kind  boolean;
   terms     double precision[];
@@ -102,7 +94,7 @@ declare
   free      record;
   guarded   boolean;
   shut      integer[];
-  taken     record;
+  permits   claim_permit[];
   granted   record;
 begin
   if length(worker) > 255 then
@@ -115,7 +107,7 @@ begin
     perform pg_advisory_xact_lock_shared(claim_barrier());
   end if;
   guarded := exists (select from controls)
-    or exists (select from job_types t where t.limit_count is not null or t.rate_count is not null);
+    or exists (select from limited_types());
   if guarded then
     shut := shut_streams(streams);
     select array_agg(range.stream), array_agg(range.from_rank), array_agg(range.from_seq), array_agg(range.to_rank)
@@ -149,40 +141,44 @@ begin
     if various then
       many := coalesce(many, several_tenants());
       if many then
-        select d.tied, d.lows, d.firsts, d.ceilings, d.shares, d.parties, d.portions
-        into tied, lows, firsts, ceilings, shares, parties, portions
-        from deal_slots(heads, standing, places, array(select streams[range] from unnest(heads) as range), wanted) d;
-        dealt := tied is not null;
+        shares := deal_shares(heads, standing, places, array(select streams[range] from unnest(heads) as range), wanted);
+        dealt := shares is not null;
       end if;
     end if;
     if not dealt then
       ties := cardinality(array_positions(standing, standing[1]));
-      tied := heads[1:least(ties, 8, wanted)];
-      firsts := places[1:cardinality(tied)];
-      lows := array_fill(standing[1], array[cardinality(tied)]);
-      ceilings := case when ties = 1 then array[coalesce(standing[2], 2147483647)] else lows end;
-      shares := array_fill((wanted + cardinality(tied) - 1) / cardinality(tied), array[cardinality(tied)]);
+      if ties = 1 then
+        shares := array[row(
+          heads[1], streams[heads[1]], standing[1], places[1], coalesce(standing[2], 2147483647), wanted,
+          null, null, null, null)::claim_share];
+      else
+        ties := least(ties, 8, wanted);
+        shares := array(
+          select row(
+            heads[nth], streams[heads[nth]], standing[1], places[nth], standing[1], (wanted + ties - 1) / ties,
+            null, null, null, null)::claim_share
+          from generate_series(1, ties) as nth);
+      end if;
     end if;
     bound := wanted;
     if guarded then
-      select * into taken
-      from take_permits(
-        array(select streams[range] from unnest(tied) range), shares, round, case when dealt then parties end);
-      shares := taken.reach;
-      bound := (select sum(reach) from unnest(shares) reach);
+      select t.shares, t.permits into shares, permits from lock_permits(shares, round, dealt) t;
+      bound := (select sum(s.share) from unnest(shares) s);
     end if;
 
-    -- From the first entry that was seen on: what lies before it may be dead, and was walked over once.
-    select array_agg(entry.tid), array_agg(entry.job_id), array_agg(entry.rank), array_agg(entry.seq),
-      array_agg(entry.ready_at), array_agg(streams[entry.range]), array_agg(entry.range)
-    into tids, ids, ranks, seqs, times, lines, origins
+    -- From the first entry that was seen: the entries before it may be dead, and were walked over once already.
+    select
+      array_agg(row(
+        entry.tid, entry.job_id, entry.stream, entry.rank, entry.seq, entry.ready_at, entry.range)::claim_entry),
+      array_agg(entry.job_id), array_agg(entry.range)
+    into entries, ids, origins
     from (
-      select entry.tid, entry.job_id, entry.rank, entry.seq, entry.ready_at, head.range
-      from unnest(tied, lows, firsts, ceilings, shares) as head (range, rank, seq, ceiling, share)
+      select entry.tid, entry.job_id, head.stream, entry.rank, entry.seq, entry.ready_at, head.range
+      from unnest(shares) as head
       cross join lateral (
         select r.ctid as tid, r.job_id, r.rank, r.seq, r.ready_at
         from ready r
-        where r.stream = streams[head.range]
+        where r.stream = head.stream
           and (r.rank, r.seq) >= (head.rank, head.seq)
           and r.rank < to_ranks[head.range]
           and r.rank <= head.ceiling
@@ -191,19 +187,13 @@ begin
         for update skip locked) entry
       limit bound) entry;
 
-    if guarded and tids is not null then
-      select * into granted
-      from pass_permits(
-        array(select array_position(tied, origin) from unnest(origins) origin), ids, tids, wanted, taken.streams,
-        taken.allowed, taken.gates, taken.slots, taken.owners);
-      select array_agg(tids[p]), array_agg(ids[p]), array_agg(ranks[p]), array_agg(seqs[p]), array_agg(times[p]),
-        array_agg(lines[p])
-      into tids, ids, ranks, seqs, times, lines
-      from (select p from unnest(granted.passed) p order by p) p;
+    if guarded and entries is not null then
+      select * into granted from pass_permits(entries, wanted, shares, permits);
+      entries := (select array_agg(entries[p] order by p) from unnest(granted.passed) p);
     end if;
     locked := false;
-    if tids is not null then
-      -- Not when the transaction began: what it takes now may have ended another attempt since, of the same target even.
+    if entries is not null then
+      -- Not now(): since the transaction began, another attempt of the same job or target may have ended.
       moment := clock_timestamp();
       if lease_seconds is null or records then
         select array_agg(s.id), array_agg(t.lease_seconds), array_agg(t.max_attempts), array_agg(t.on_failure)
@@ -211,40 +201,30 @@ begin
         from streams s
         left join lateral (
           select t.lease_seconds, t.max_attempts, t.on_failure from job_types t where t.name = s.type offset 0) t on true
-        where s.id = any (array(select streams[range] from unnest(tied) as range));
+        where s.id = any (array(select s.stream from unnest(shares) s));
         one_kind := cardinality(kinds) = 1;  -- almost always: spares three searches per job
       end if;
 
       if dealt then
-        -- In turns, so that what a worker comes to last is not all of one tenant.
-        select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
-          array_agg(e.ready_at)
-        into tids, ids, lines, ranks, seqs, times
-        from (
-          select e.*
-          from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
-          join unnest(array(select streams[range] from unnest(tied) as range), parties, portions)
-            as head (stream, party, portion) on head.stream = e.stream
+        -- In turns, so that the jobs which a worker starts last are not all of one tenant.
+        entries := array(
+          select e
+          from unnest(entries) as e
+          join unnest(shares) as head on head.stream = e.stream
           order by
             (row_number() over (partition by head.party order by e.rank, e.seq, e.job_id) - 0.5) / head.portion,
-            e.rank, e.seq, e.job_id) e;
+            e.rank, e.seq, e.job_id);
       elsif ties > 1 then
-        select array_agg(e.tid), array_agg(e.job_id), array_agg(e.stream), array_agg(e.rank), array_agg(e.seq),
-          array_agg(e.ready_at)
-        into tids, ids, lines, ranks, seqs, times
-        from (
-          select *
-          from unnest(tids, ids, lines, ranks, seqs, times) as e (tid, job_id, stream, rank, seq, ready_at)
-          order by e.rank, e.seq, e.job_id) e;
+        entries := array(select e from unnest(entries) as e order by e.rank, e.seq, e.job_id);
       end if;
 
-      -- Once for the jobs that nobody can have locked, and if some are left, once for those that are locked by us now.
+      -- First the jobs that certainly nobody has locked. If some are left, those whose rows this claim has locked now.
       foreach locked_by_us in array array[false, true] loop
         return query
         with entry as (
-          select e.job_id, e.place::integer as place,
-            case when one_kind then 1 else array_position(kinds, lines[e.place]) end as kind
-          from unnest(ids) with ordinality as e (job_id, place)
+          select e.tid, e.job_id, e.stream, e.rank, e.seq, e.ready_at, e.place::integer as place,
+            case when one_kind then 1 else array_position(kinds, e.stream) end as kind
+          from unnest(entries) with ordinality as e (tid, job_id, stream, rank, seq, ready_at, range, place)
         ), begun as (
           update jobs j
           set state = 'running', attempt = j.attempt + 1, started_at = moment, updated_at = moment, reason = null
@@ -252,12 +232,13 @@ begin
           where j.id = any (ids)
             and j.id = entry.job_id
             and j.state = 'queued'
-            and j.stream = lines[entry.place]
+            and j.stream = entry.stream
             and (j.xmax = '0' or locked_by_us)
             and j.id <> all (array(select l.job_id from leases l where l.job_id = any (ids)))
-          returning j.id, j.attempt, j.stream, entry.place, j.payload, j.correlation_id, j.target, j.failures,
+          returning j.id, j.attempt, j.stream, entry.place, entry.tid, entry.rank, entry.seq, entry.ready_at,
+            j.payload, j.correlation_id, j.target, j.failures,
             attempts_allowed(j.max_attempts, budgets[entry.kind], default_attempts) as max_attempts,
-            j.created_at, j.traceparent, times[entry.place] as ready_at,
+            j.created_at, j.traceparent,
             coalesce(claim_jobs.lease_seconds, terms[entry.kind], default_seconds) as seconds,
             records and next_state(
               'lost', null, null, coalesce(policies[entry.kind], 'retry'),
@@ -269,7 +250,7 @@ begin
             end as number
         ), taken as (
           delete from ready r
-          where r.ctid = any (array(select tids[b.place] from begun b))
+          where r.ctid = any (array(select b.tid from begun b))
         ), leased as (
           insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker, number)
           select b.id, b.attempt, b.stream, b.seconds, moment, b.ready_at, moment + make_interval(secs => b.seconds),
@@ -277,7 +258,7 @@ begin
             case when b.last_chance then 0 else b.number end
           from begun b
         )
-        select b.id, b.attempt, b.stream, ranks[b.place], seqs[b.place], b.payload, b.correlation_id, b.target, b.failures,
+        select b.id, b.attempt, b.stream, b.rank, b.seq, b.payload, b.correlation_id, b.target, b.failures,
           b.max_attempts, b.created_at, b.ready_at, moment, b.seconds, b.last_chance,
           case when not b.last_chance then b.number end, b.traceparent
         from begun b
@@ -285,52 +266,49 @@ begin
 
         get diagnostics started = row_count;
         wanted := wanted - started;
-        found := cardinality(tids);
+        found := cardinality(entries);
         placed := placed + found;
         exit when started = found;
         if locked_by_us then
-          perform drop_entries(tids);
+          perform drop_entries(array(select e.tid from unnest(entries) as e));
           wanted := wanted - (found - started);
         else
-          select f.tids, f.ids, f.lines, f.ranks, f.seqs, f.times
-          into tids, ids, lines, ranks, seqs, times
-          from free_entries(tids) f;
-          locked := coalesce(cardinality(tids), 0) < found - started;
-          exit when tids is null;
+          entries := unlocked_entries(array(select e.tid from unnest(entries) as e));
+          locked := coalesce(cardinality(entries), 0) < found - started;
+          exit when entries is null;
         end if;
       end loop;
       if guarded then
-        perform hand_out(granted.gates, granted.slots, granted.jobs);
+        perform hand_out(granted.permits);
       end if;
     end if;
     exit when wanted <= 0;
-    -- Nothing stood anywhere else, and this stream has given what it had: most claims of a calm system end here.
+    -- No other stream had anything, and this one has given all it had: most claims of a calm system end here.
     exit when cardinality(heads) = 1 and not guarded and not locked;
 
-    -- A stream that gave less than its share has nothing more to give up to the ceiling: what is still
-    -- visible there belongs to others.
-    for number in 1..cardinality(tied) loop
-      origin := tied[number];
-      if coalesce(cardinality(array_positions(origins, origin)), 0) < greatest(1, shares[number]) then
-        from_ranks[origin] := ceilings[number];
-        from_seqs[origin] := 9223372036854775807;
+    -- A stream that gave less than its share has nothing more up to the ceiling: the entries that are still visible
+    -- there belong to others.
+    foreach share in array shares loop
+      if coalesce(cardinality(array_positions(origins, share.range)), 0) < greatest(1, share.share) then
+        from_ranks[share.range] := share.ceiling;
+        from_seqs[share.range] := 9223372036854775807;
       elsif locked then
-        -- What comes next may be locked as well, any number of jobs.
-        select f.rank, f.seq into free from first_free(streams[origin], lows[number], firsts[number], to_ranks[origin]) f;
-        from_ranks[origin] := free.rank;
-        from_seqs[origin] := free.seq - 1;
+        -- The next jobs may be locked as well, any number of them.
+        select f.rank, f.seq into free from first_free(share.stream, share.rank, share.seq, to_ranks[share.range]) f;
+        from_ranks[share.range] := free.rank;
+        from_seqs[share.range] := free.seq - 1;
       end if;
     end loop;
   end loop;
 
-  -- With the first number of a lane: none has begun.
+  -- With the first number of a lane, record that no job of this lane has begun.
   if placed > at_once and number_in_lane(next_number) = 1 then
     perform may_begin(worker, array[next_number - 1]);
   end if;
 end
 $$;
 
--- Claim as `claim_jobs` does, for a worker that numbers nothing: whatever it claims counts as begun.
+-- Claim as `claim_jobs` does, for a worker that does not number its jobs: all of them count as begun.
 create or replace function claim_from(
   worker        text,
   max_jobs      integer,
@@ -433,20 +411,16 @@ begin
   if not found then
     return;
   end if;
-  -- Pauses and limits are known by the stream.
+  -- Pauses and limits are looked up by stream.
   perform serve_streams(array[job.stream], array[job.id]);
   if not all_open(array[job.stream]) then
     return;
   end if;
   select r.rank, r.seq into entry
-  from ready r
-  where r.stream = job.stream
-    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
-    and r.seq = coalesce(
-      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
-      job.seq)
-    and r.job_id = job.id
-  for update skip locked;
+  from ready_entry(job.stream, job.priority, ready_seq(job)) spot
+  join ready r on r.stream = spot.stream and r.rank = spot.rank and r.seq = spot.seq
+  where r.job_id = job.id and not is_parked(r.stream)
+  for update of r skip locked;
   if not found then
     return;
   end if;
@@ -455,14 +429,14 @@ begin
   if not found then
     return;
   end if;
-  -- Without room for its key it would be parked, and the one behind it be taken.
+  -- If its key had no permit, this job would be parked, and the claim would take the job behind it.
   if exists (
     select from key_gates(job.type, job.tenant, job.payload) g
     where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
   ) then
     return;
   end if;
-  -- This entry, which is ours already as its job is, comes first in the range.
+  -- The entry is the first of the range, and both it and its job are already locked by this transaction.
   return query
   select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
     c.claimed_at + make_interval(secs => c.lease_seconds_given)
@@ -472,8 +446,8 @@ begin
 end
 $$;
 
--- Payloads, and where the attempts before had come to, of jobs that this worker holds; no row for what it does not hold
--- any more. Moves: none. Roles: worker.
+-- Payloads of jobs that this worker has claimed, with the cursors that earlier attempts left; no row for jobs it has
+-- lost. Moves: none. Roles: worker.
 create or replace function claimed_payloads(worker text, job_ids uuid[], attempts integer[])
 returns table (job_id uuid, payload text, cursor text)
 language sql security definer stable
@@ -489,9 +463,9 @@ as $$
   join jobs j on j.id = l.job_id
 $$;
 
--- Prolong a worker's leases, all in one statement, and tell which of them somebody wants to interrupt.
--- A row per lease still held; what is missing was lost. A lease that another transaction is settling or
--- sweeping right now is reported as it stands, unprolonged. Moves: none. Roles: worker.
+-- Prolong a worker's leases, all in one statement, and say which of them somebody wants to interrupt.
+-- Answers a row for each lease that the worker still has; the others were lost. A lease that another transaction is
+-- settling or sweeping right now is answered as it is, without being prolonged. Moves: none. Roles: worker.
 create or replace function renew(worker text, job_ids uuid[], attempts integer[])
 returns table (job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
 language sql security definer
@@ -524,7 +498,7 @@ as $$
   where l.job_id not in (select p.job_id from prolonged p)
 $$;
 
--- Which of a worker's jobs somebody wants to interrupt; the cheap look between renewals. Roles: worker.
+-- Which of a worker's jobs somebody wants to interrupt. This is the cheap check between renewals. Roles: worker.
 create or replace function interrupted(worker text, job_ids uuid[], attempts integer[])
 returns table (job_id uuid, attempt integer, interrupt text)
 language sql security definer stable

@@ -1,10 +1,11 @@
--- After the clock was set back: nothing waits longer than its own length. What lies further ahead was written before,
--- and is brought nearer, by the steps that were noted since. Each function looks at a bounded number of rows behind the place that it is told, answers where
--- it has come to, and null once there are no more. Moves: none. Roles: worker.
+-- Repairs after the clock was set back: nothing may wait longer than its own length. Times that lie further ahead were
+-- written before the step, and are brought nearer by the steps that were recorded since. Each function looks at a
+-- bounded number of rows after the given place, and answers how far it has come: null when there are no more rows.
+-- Moves: none. Roles: worker.
 
--- Let no lease end later than its length from now. Answers every lease that was looked at, with what it said before and
--- what it says now, and one row without a job for the place that was reached. The leader keeps watch of them all: under
--- a clock that is set back by as much as passes, a lease that nobody renews neither lapses nor lies too far ahead.
+-- Let no lease end later than its length from now. Answers every lease that was looked at, with its expiry before and
+-- after, and one row without a job for the place that was reached. The leader watches all leases: while the clock is
+-- set back as fast as time passes, a lease that nobody renews neither lapses nor lies too far ahead.
 create or replace function review_leases(after uuid default null, max_rows integer default 1000)
 returns table (
   job_id uuid, attempt integer, lease_seconds double precision, was timestamptz, expires_at timestamptz, reached uuid)
@@ -60,9 +61,10 @@ as $$
   where r.was is distinct from r.expires_at or r.job_id is null
 $$;
 
--- For how many seconds something has really waited that began at this moment, or was entered at this place if that is known
--- better: steps back since then are added. Steps ahead only undo steps back. (What was entered between a step and the renewal
--- before it has no step to add. It began less than two renewals ago, whatever its moment says, and at the latest now.)
+-- For how many seconds something has really waited that began at this moment, or was entered at this place if that is
+-- known more precisely. Steps back since then are added; steps ahead only undo steps back. (Something that was entered
+-- between a step and the renewal before it has no step to add. It began less than two renewals ago, and at the latest
+-- now.)
 create or replace function waited_seconds(began timestamptz, entered bigint, clock timestamptz) returns double precision
 language sql stable
 set search_path from current
@@ -71,7 +73,8 @@ as $$
     select sum(s.seconds) from clock_steps s where s.place >= coalesce(waited_seconds.entered, 0))))
 $$;
 
--- The place of what takes all steps into account that were noted. It is before the last renewal, so that the next one counts.
+-- The place of a row that already accounts for all recorded steps. It lies before the last renewal, so the next step
+-- counts.
 create or replace function place_after_steps() returns bigint
 language sql stable
 set search_path from current
@@ -79,7 +82,7 @@ as $$
   select coalesce(max(s.place), 0) + 1 from clock_steps s
 $$;
 
--- Whether no step back is waiting to be noted. Until then nobody knows for how long anything has waited.
+-- Whether every step back has been recorded. Until then nobody knows how long anything has waited.
 create or replace function clock_is_known() returns boolean
 language sql stable
 set search_path from current
@@ -113,7 +116,7 @@ begin
   from (
     select p.gate, p.slot
     from permits p
-    where (p.gate, p.slot) > (after_gate, after_slot) and p.gate < 'ratf'
+    where (p.gate, p.slot) > (after_gate, after_slot) and p.gate < past_rates()
     order by p.gate, p.slot
     limit max_rows) p;
   with ahead as materialized (
@@ -140,9 +143,9 @@ begin
 end
 $$;
 
--- A job that failed, was snoozed, or was enqueued with a delay waits for as long as it was told to then: from
--- `updated_at` to `run_at`. Both are brought nearer by as much as the clock was set back since. `run_at` that a user gave
--- follows the clock.
+-- Correct the waiting time of jobs that failed, were snoozed, or were enqueued with a delay. Such a job waits for a
+-- fixed length of time, from `updated_at` to `run_at`. Both are moved back by as much as the clock was set back since.
+-- A `run_at` that a user gave follows the clock.
 create or replace function clamp_backoff(
   after_run_at timestamptz default '-infinity', after_job uuid default '00000000-0000-0000-0000-000000000000',
   max_rows integer default 1000
@@ -210,8 +213,8 @@ begin
 end
 $$;
 
--- The steps of the clock, with the time that has really passed since each (`seconds_ago`: the later steps do not count)
--- and with what all steps from this one on add up to (`lead`). In seconds: the sums may be longer than dates can be.
+-- The steps of the clock, with the time that has really passed since each (`seconds_ago`: later steps do not count) and
+-- the sum of all steps from this one on (`lead`). In seconds, because the sums may exceed the range of dates.
 create or replace function known_clock_steps() returns table (id bigint, seconds_ago double precision, lead double precision)
 language sql stable
 set search_path from current
@@ -223,7 +226,7 @@ as $$
 $$;
 
 -- Record by how many seconds the clock jumped between two renewals of leadership (negative: it was set back), and the
--- place of the first of them; forget the steps that are longer ago than any job is kept.
+-- place of the first renewal. Forget steps that are older than any job is kept.
 create or replace function note_clock_step(seconds double precision, place bigint default null) returns void
 language sql
 set search_path from current
@@ -235,9 +238,8 @@ as $$
   where k.id = s.id and k.seconds_ago > extract(epoch from greatest(retention_of(true), retention_of(false)))
 $$;
 
--- By how much at most the age of something is overstated because the clock was set ahead within this time. A step that is
--- really longer ago does not matter: whatever came before it is old enough. Null if it is more than dates can be moved by:
--- then the age of nothing is known.
+-- The largest error of an age because the clock was set ahead within this time. A step that is really longer ago does
+-- not matter: everything before it is old enough. Null if dates cannot be moved by that much: then no age is known.
 create or replace function clock_lead(within interval) returns interval
 language sql stable
 set search_path from current

@@ -1,7 +1,8 @@
--- Job types that take no new jobs, whoever submits them. What was accepted before runs, is retried and is resumed as
--- ever. Moves: none. Roles: operator.
+-- Job types that take no new jobs from anybody. Jobs that were accepted before still run, are retried and are resumed.
+-- Moves: none. Roles: operator.
 
--- Close a job type to new jobs. Answers whether anything changed: what is closed stays as it is, with who did it and why.
+-- Close a job type to new jobs. Answers whether anything changed: a closed type keeps the name and reason of the first
+-- call.
 create or replace function close_type(name text, by text, note text default null, by_key uuid default null)
 returns boolean
 language plpgsql security definer
@@ -9,7 +10,7 @@ set search_path from current
 as $$
 #variable_conflict use_column
 begin
-  perform check_scope('type', close_type.name, array['type']);
+  perform check_subject('type', close_type.name, array['type']);
   perform check_texts(by, note);
   if by is null then
     raise exception 'whoever closes a job type must be named' using errcode = 'HF002';
@@ -36,7 +37,7 @@ as $$
 declare
   closed closed_types;
 begin
-  perform check_scope('type', open_type.name, array['type']);
+  perform check_subject('type', open_type.name, array['type']);
   perform check_texts(by, note);
   delete from closed_types c where c.name = open_type.name returning c.* into closed;
   if not found then
@@ -56,8 +57,8 @@ as $$
   select c.* from closed_types c order by c.name
 $$;
 
--- Raise if one of these types is closed, and say who closed it and why. Positions in `taken` are not submissions: their
--- idempotency key has a job, which is their answer.
+-- Raise if one of these types is closed, and say who closed it and why. Positions in `taken` are not new jobs: their
+-- idempotency key already has a job, which answers them.
 create or replace function refuse_closed(types text[], taken integer[]) returns void
 language plpgsql stable
 set search_path from current

@@ -1,16 +1,17 @@
--- What is acknowledged survives. Moves: none. Roles: none; triggers and the other functions use this.
+-- What Holdfast acknowledges survives a crash. Moves: none. Roles: none; triggers and the other functions use this.
 --
--- 1. A transaction that writes what somebody may rely on commits synchronously, whatever the server, the database,
---    the role, a pooler or the session itself says of `synchronous_commit`. A function's own SET clause would end
---    before the commit; a setting that is local to the transaction does not. It is raised by triggers on the tables
---    rather than by the verbs, so that no verb can forget it, and hand-written SQL is covered too.
--- 2. It is only ever raised: `off` and `local` become `on`; `remote_write`, `on` and `remote_apply` stay. `local` counts
---    as too low, because it loses a job when a synchronous standby takes over; without such standbys it equals `on`.
+-- 1. A transaction that writes data on which somebody may rely commits synchronously, whatever `synchronous_commit` is
+--    for the server, the database, the role, a pooler or the session. A function's own SET clause would end before the
+--    commit; a setting that is local to the transaction does not. Triggers on the tables raise it, not the verbs, so
+--    that no verb can forget it and hand-written SQL is covered too.
+-- 2. It is only ever raised: `off` and `local` become `on`; `remote_write`, `on` and `remote_apply` stay. `local`
+--    counts as too low, because it loses a job when a synchronous standby takes over; without such standbys it equals
+--    `on`.
 -- 3. A caller's transaction that enqueues therefore becomes durable as a whole.
--- 4. It is raised twice: when the row is written (`durable`), and again by the commit (`secured`, a trigger deferred to it),
---    because much can happen in between: a function of the caller whose own SET clause ends, a RESET, a SET LOCAL.
---    `set constraints all immediate` lets the second one run early; what is written later queues it anew.
--- 5. Tables without the trigger are written beside one that has it, or say nothing that anybody relies on:
+-- 4. It is raised twice: when the row is written (`durable`), and again at the commit (`secured`, a deferred trigger),
+--    because much can happen in between: a function of the caller whose SET clause ends, a RESET, a SET LOCAL.
+--    `set constraints all immediate` lets the second trigger run early; rows that are written later queue it again.
+-- 5. Tables without the trigger are written together with one that has it, or hold nothing that anybody relies on:
 --    tests/sql/test_durability.py lists them, with the reasons.
 
 create or replace function raise_durability() returns trigger
@@ -22,8 +23,9 @@ begin
 end
 $$;
 
--- Run by the commit. It runs with whatever search path the caller has then. Its first half lets the next row queue it again:
--- a deferred trigger of the caller's may write more, and after `set constraints all immediate` a commit is yet to come.
+-- Raise durability once more, at the commit, with the search path that the caller has then. The first condition lets
+-- the next row queue this trigger again: a deferred trigger of the caller may write more, and after `set constraints
+-- all immediate` the commit is still to come.
 create or replace function secure_commit() returns trigger
 language plpgsql
 as $$
@@ -36,11 +38,11 @@ begin
 end
 $$;
 
--- Let the commit of this transaction vouch for what is visible to it, although it may write nothing itself. An answer about
--- what an earlier transaction did (a repeated key, settlement or request) needs that: the earlier commit may be visible
--- without being on disk (its caller lowered `synchronous_commit` after all), or without having reached a standby (its wait
--- was cut off), and a crash or a failover would take it back. Only a transaction that has written to the WAL flushes it,
--- and waits for standbys, hence the message, which nobody reads.
+-- Let the commit of this transaction guarantee everything that it could see, although it may write nothing itself. An
+-- answer about an earlier transaction (a repeated key, settlement or request) needs that: the earlier commit may be
+-- visible without being on disk (its caller lowered `synchronous_commit` after all), or without having reached a
+-- standby (its wait was cut off), and a crash or a failover would undo it. Only a transaction that has written to the
+-- WAL flushes it and waits for standbys. Hence the message, which nobody reads.
 create or replace function vouch() returns void
 language plpgsql
 as $$

@@ -1,6 +1,6 @@
--- Why a job does not run, in one sentence that names the culprit. Moves: none. Roles: operator.
+-- Why a job does not run, in one sentence that names the cause. Moves: none. Roles: operator.
 
--- Why a job does not run, or how it stands.
+-- Why a job does not run, or what it is doing.
 create or replace function explain(job_id uuid, only_tenant text default null)
 returns table (code text, sentence text, culprit jsonb)
 language plpgsql security definer stable
@@ -40,7 +40,7 @@ begin
 end
 $$;
 
--- What a job does or waits for, as the rest of a sentence about it. A queued one is the head of its target.
+-- What a job does or waits for, as the rest of a sentence about it. A queued job given here is the head of its target.
 create or replace function situation(job jobs, only_tenant text)
 returns table (code text, text text, culprit jsonb)
 language plpgsql stable
@@ -56,7 +56,7 @@ begin
     return query select r.code, r.text, r.culprit from reason_to_wait(job, only_tenant) r;
     return;
   end if;
-  -- Hand-written SQL may have left a text of any length; an answer must not.
+  -- Hand-written SQL may have stored texts of any length. The answer must stay short.
   job.created_by := left(job.created_by, 500);
   job.last_error := left(job.last_error, 10000);
   select left(e.by, 500), left(e.note, 1000) into who, why
@@ -129,7 +129,7 @@ begin
 end
 $$;
 
--- Why a queued job, which is the head of its target if it has one, was not claimed yet: the first of all that apply.
+-- Why a queued job was not claimed yet: the first reason that applies. A job with a target must be its head.
 create or replace function reason_to_wait(job jobs, only_tenant text)
 returns table (code text, text text, culprit jsonb)
 language plpgsql stable
@@ -152,10 +152,9 @@ begin
   end if;
 
   select c.* into pause
-  from unnest(array['everything', 'tenant', 'queue', 'type', 'lane'], array['', job.tenant, job.queue, job.type, own_lane])
-    with ordinality as scope (kind, name, position)
-  join controls c on c.kind = scope.kind and c.name = scope.name and c.paused_at is not null
-  order by scope.position
+  from pausable_by(job.tenant, job.queue, job.type, own_lane) with ordinality as subject (kind, name, position)
+  join controls c on c.kind = subject.kind and c.name = subject.name and c.paused_at is not null
+  order by subject.position
   limit 1;
   if found then
     select left(p.by, 500), left(p.note, 1000) into who, why from shown_pause(pause, only_tenant) p;
@@ -169,12 +168,8 @@ begin
   end if;
 
   select r.* into entry
-  from ready r
-  where r.stream in (job.stream, -job.stream)
-    and r.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
-    and r.seq = coalesce(
-      (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id), job.seq)
-    and r.job_id = job.id;
+  from ready_entry(job.stream, job.priority, ready_seq(job)) r
+  where r.job_id = job.id;
   if not found then
     return query select 'misplaced', 'has lost its place in the line, which maintenance mends',
       jsonb_build_object('kind', 'maintenance');
@@ -194,7 +189,7 @@ begin
   return query select u.code, u.text, u.culprit from unserved(job, own_lane) u;
   if found then
     return;
-  elsif entry.stream < 0 then
+  elsif is_parked(entry.stream) then
     return query select 'starting', 'waited for a permit of its key and is let go on in a moment',
       jsonb_build_object('kind', 'maintenance');
     return;
@@ -204,26 +199,19 @@ begin
 end
 $$;
 
--- The first limit or rate that has no permit left for the job; no row if there is none. Where a limit was set while jobs
--- ran, these count though they have no permit.
+-- The first limit or rate that has no permit left for the job; no row if there is none. Jobs that were running when a
+-- limit was set count, although they have no permit.
 create or replace function full_gate(job jobs) returns table (code text, text text, culprit jsonb)
 language sql stable
 set search_path from current
 as $$
   with gate as (
-    select g.gate, g.capacity, g.seconds, case g.kind when 'key' then 'type' else g.kind end as kind,
-      case g.kind when 'key' then job.type else substr(g.name, length(g.kind) + 2) end as name,
-      case g.kind when 'key' then substr(g.name, 5)::jsonb ->> 2 end as key
-    from (
-      select g.gate, g.capacity, g.seconds, split_part(named.name, ':', 1) as kind, named.name
-      from (
-        select * from gates_of(job.stream)
-        union all
-        select * from key_gates(job.type, job.tenant, job.payload)) g
-      cross join lateral (select regexp_replace(g.gate, '^rate of ', '') as name) named) g
+    select * from gates_of(job.stream)
+    union all
+    select * from key_gates(job.type, job.tenant, job.payload)
   ), used as (
     select gate.*, permit.count, permit.oldest, case
-        when gate.seconds is null and gate.key is null then greatest(permit.count, (
+        when gate.gate = gate_of(gate.kind, gate.name, null) then greatest(permit.count, (
           select count(*)
           from leases l
           join streams s on s.id = l.stream
@@ -234,7 +222,8 @@ as $$
     cross join lateral (
       select count(*) as count, min(p.granted_at) as oldest
       from permits p
-      where p.gate = gate.gate and p.slot <= gate.capacity and not permit_free(p, gate.seconds)) permit
+      cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, gate.seconds, now()) state
+      where p.gate = gate.gate and p.slot <= gate.capacity and not state.free) permit
   )
   select case when u.seconds is null then 'limit' else 'rate' end,
     case
@@ -254,7 +243,7 @@ as $$
   limit 1
 $$;
 
--- No row if some live worker could run the job, whatever it does now.
+-- Why no live worker can run the job; no row if one could, however busy it is now.
 create or replace function unserved(job jobs, lane text) returns table (code text, text text, culprit jsonb)
 language sql stable
 set search_path from current
@@ -297,7 +286,7 @@ as $$
   limit 1
 $$;
 
--- General slots run anything, fast ones only types declared fast.
+-- How many slots can run jobs of a lane: general slots run anything, fast ones only types declared fast.
 create or replace function usable_slots(lanes jsonb, lane text) returns integer
 language sql immutable
 as $$
@@ -305,9 +294,9 @@ as $$
     + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
 $$;
 
--- Whether the workers that could run the job are busy, and how many jobs of its tenant and lane stand before it, counted up
--- to 10 000; what is paused or at a limit is in nobody's way. Other tenants' jobs do not stand before it: they share the
--- slots (see shares.sql). One tenant is not told of others, nor of how large or busy the installation is.
+-- Whether the workers that could run the job are busy, and how many jobs of its tenant and lane are before it, counted
+-- up to 10 000. Jobs that are paused or at a limit do not count. Jobs of other tenants are not before it: they share
+-- the slots (see shares.sql). A tenant is told neither about others nor how large or busy the installation is.
 create or replace function behind_others(job jobs, lane text, rank integer, seq bigint, only_tenant text)
 returns table (code text, text text, culprit jsonb)
 language plpgsql stable
@@ -335,7 +324,7 @@ begin
       and coalesce(job.queue = any (w.queues), true)
       and coalesce(job.tenant = any (w.tenants), true)
       and not w.draining
-  ), held as (
+  ), claimed as (
     select l.worker, count(*) as all_lanes, count(*) filter (where t.lane = 'fast') as fast
     from leases l
     join streams s on s.id = l.stream
@@ -343,11 +332,11 @@ begin
     group by l.worker
   )
   select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - case
-      when behind_others.lane = 'fast' then coalesce(held.all_lanes, 0)
-      else coalesce(held.all_lanes - least(held.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
+      when behind_others.lane = 'fast' then coalesce(claimed.all_lanes, 0)
+      else coalesce(claimed.all_lanes - least(claimed.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
   into slots, hosts, free
   from host
-  left join held on held.worker = host.id
+  left join claimed on claimed.worker = host.id
   where host.slots > 0;
 
   with line as materialized (
@@ -411,12 +400,12 @@ create or replace function budget_of(job jobs) returns integer
 language sql stable
 set search_path from current
 as $$
-  select coalesce(
+  select attempts_allowed(
     job.max_attempts, (select t.max_attempts from job_types t where t.name = job.type),
     setting('MAX_ATTEMPTS_DEFAULT')::integer)
 $$;
 
--- Whether some process leads, and so promotes, sweeps and carries out requests.
+-- Whether some process is the leader, which promotes, sweeps and carries out requests.
 create or replace function is_maintained() returns boolean
 language sql stable
 set search_path from current
@@ -424,7 +413,7 @@ as $$
   select exists (select from leaders l where l.expires_at > now())
 $$;
 
--- What is to happen at a time; or should have happened.
+-- What will happen at a time, or should have happened already.
 create or replace function due_text(run_at timestamptz, template text) returns text
 language sql stable
 set search_path from current
@@ -458,7 +447,7 @@ as $$
   select '"' || single_line(value) || '"'
 $$;
 
--- Enough of a text for a sentence.
+-- The first line of a text, cut to 200 characters.
 create or replace function single_line(value text) returns text
 language sql immutable
 as $$

@@ -1,9 +1,9 @@
--- The state machine, for whoever writes. This is the one place in SQL that holds the transition table;
+-- The state machine, enforced for every writer. This is the one place in SQL that holds the transition table;
 -- holdfast.model.states is the one in Python, and a test proves them equal.
 --
--- The WHEN clause of an update lets the two moves of every plain job through; all others are judged by the
--- function. It is short because the server reads it anew for every statement, and the trigger comes after the
--- update because one before it would lock each row first, which is written to the WAL.
+-- The WHEN clause of an update lets the two moves of every plain job through; the function checks all others. The
+-- clause is short because the server parses it again for every statement. The trigger runs after the update because one
+-- before it would lock each row first, which is written to the WAL.
 
 create or replace function refuse_move() returns trigger
 language plpgsql
@@ -13,7 +13,7 @@ declare
   leased boolean;
 begin
   if tg_op = 'INSERT' and new.fingerprint is not null then
-    -- Written by a call that began before the step that moved the keys to a table of their own.
+    -- Written by a call that began before the migration that moved the keys to a table of their own.
     raise exception 'the engine was upgraded while this was recorded; try again' using errcode = '40001';
   elsif tg_op = 'INSERT' then
     raise exception 'a job cannot be inserted as %, only as created, scheduled or queued', new.state
@@ -26,8 +26,9 @@ begin
   elsif old.id is distinct from new.id then
     raise exception 'the id of job % cannot be changed', old.id using errcode = 'HF001';
   elsif old.state = 'running' and new.state = 'running' and new.attempt = old.attempt + 1 then
-    -- The one move that needs a look elsewhere; none of the engine's own functions makes it. The lease is locked, not
-    -- only read: the snapshot of a long transaction may be older than the last renewal, and PostgreSQL then refuses.
+    -- The only move that needs a look at another table; none of the engine's own functions makes it. The lease is
+    -- locked, not only read: the snapshot of a long transaction may be older than the last renewal, and PostgreSQL then
+    -- refuses the lock.
     select l.expires_at >= now() into leased from leases l where l.job_id = old.id for share;
     if leased is not true then
       return new;
@@ -66,15 +67,15 @@ create or replace trigger guard_update after update on jobs
     or old.state = 'running' and new.state = 'success' and new.attempt = old.attempt))
   execute function refuse_move();
 
--- Whose job it is, of which type and queue, is known to side tables by its stream. None of the engine's own functions
--- changes that, so that it costs them nothing; before an update of jobs, it would cost each of them a lock.
+-- Side tables know the tenant, type and queue of a job by its stream. None of the engine's own functions changes these
+-- columns, so this trigger costs them nothing. Before an update of jobs, it would cost each of them a lock.
 create or replace function refuse_renaming() returns trigger
 language plpgsql
 set search_path from current
 as $$
 begin
   if tg_op = 'DELETE' then
-    if not exists (select from ready r where r.stream in (old.id, -old.id))
+    if not exists (select from ready r where r.stream = any (entry_streams(old.id)))
       and not exists (select from leases l where l.stream = old.id) then
       return old;
     end if;
@@ -97,7 +98,8 @@ create or replace trigger guard_names before update of tenant, queue, type on st
   when ((old.tenant, old.queue, old.type) is distinct from (new.tenant, new.queue, new.type))
   execute function refuse_renaming();
 
--- What waits elsewhere brings its stream back when it comes (see streams.sql). Closed ones are judged there.
+-- A job that waits elsewhere brings its stream back when it returns (see streams.sql, which also checks closed
+-- streams).
 create or replace trigger guard_delete before delete on streams
   for each row
   when (old.closed_in is null)

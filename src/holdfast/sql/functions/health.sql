@@ -1,7 +1,7 @@
 -- Whether a job could be recorded now. Moves: none. Roles: client.
 --
--- Being connected, or reading, proves nothing: a standby, a read-only session and a full disk all answer questions.
--- So this does what a submission needs, and leaves nothing behind that has to be vacuumed:
+-- A connection or a successful read proves nothing: a standby, a read-only session and a full disk all answer queries.
+-- So this does what recording a job needs, and leaves nothing behind that has to be vacuumed:
 --   1. it is refused where a write would be refused;
 --   2. it writes a megabyte to a temporary file beside the tables, which fails where they could not grow;
 --   3. its commit writes, flushes and replicates a WAL record, as any other commit does.
@@ -23,7 +23,7 @@ begin
       order by line
     ) as lines;
   exception
-    when configuration_limit_exceeded then null;  -- temporary files are limited here, and say nothing of the disk
+    when configuration_limit_exceeded then null;  -- temporary files are limited here, which says nothing about the disk
   end;
   perform pg_logical_emit_message(true, 'holdfast', 'probe');
   return true;

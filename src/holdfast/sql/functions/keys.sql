@@ -1,7 +1,7 @@
--- API keys and the audit log. Moves: none. Roles: client finds keys, operator manages them; nobody but the functions
--- themselves writes to the log.
+-- API keys and the audit log. Moves: none. Roles: client finds keys, operator manages them; only the functions write to
+-- the log.
 
--- A new key. The secret itself never comes here: whoever makes it keeps it, and sends its SHA-256.
+-- Create a key. The secret itself never comes here: its creator keeps it, and sends its SHA-256.
 create or replace function create_key(
   id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision,
   requests_per_second double precision, max_waiting integer, by text, by_key uuid default null
@@ -42,7 +42,7 @@ begin
 end
 $$;
 
--- A key in place of another one, which stays good for a while. No row if that one is unknown or not good any more.
+-- Create a key that replaces another one, which stays valid for a while. No row if the old key is unknown or not valid.
 create or replace function rotate_key(
   old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid default null
 ) returns setof api_keys
@@ -79,7 +79,7 @@ begin
 end
 $$;
 
--- End a key now. No row if it is unknown or has ended.
+-- End a key now. No row if it is unknown or has been revoked.
 create or replace function revoke_key(key_id uuid, by text, by_key uuid default null) returns setof api_keys
 language plpgsql security definer
 set search_path from current
@@ -107,7 +107,7 @@ as $$
   select k.* from api_keys k where only_tenant is null or k.tenant = only_tenant order by k.created_at, k.id
 $$;
 
--- A page of keys, oldest first, behind the given one. Keys are never deleted, so it is always found.
+-- A page of keys, oldest first, after the given one. Keys are never deleted, so it is always found.
 create or replace function keys_after(only_tenant text, after uuid, max_keys integer) returns setof api_keys
 language sql security definer stable
 set search_path from current
@@ -121,7 +121,7 @@ as $$
   limit max_keys
 $$;
 
--- The key with this digest, if it is good now; and whether there is any key at all, good or not.
+-- The key with this digest, if it is valid now; and whether any key exists, valid or not.
 create or replace function find_key(digest bytea)
 returns table (
   any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer,
@@ -136,9 +136,9 @@ as $$
     on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
 $$;
 
--- A browser's EventSource can send no header, so no key: a token stands for the key that has this digest, for the events of
--- one job and for some seconds. It is not stored. Its last 32 bytes can be made only by those who know the digest, and the
--- token ends with the key. No row if that is not good now.
+-- Issue a token that a browser's EventSource can use, because it cannot send a header with a key. The token stands for
+-- the key with this digest, for the events of one job and for some seconds. It is not stored. Its last 32 bytes can be
+-- computed only with the digest, and the token ends with the key. No row if the key is not valid now.
 create or replace function issue_events_token(digest bytea, job_id uuid, seconds double precision)
 returns table (token bytea, expires_at timestamptz)
 language plpgsql security definer stable
@@ -157,7 +157,8 @@ begin
 end
 $$;
 
--- The key that such a token stands for, as `find_key` tells it, if both are good now and the token is for this job.
+-- The key that an events token stands for, as `find_key` answers it, if both are valid now and the token is for this
+-- job.
 create or replace function find_events_token(key_id uuid, job_id uuid, till bigint, seal bytea)
 returns table (
   any_key boolean, id uuid, tenant text, name text, scopes text[], requests_per_second real, max_waiting integer,
@@ -175,14 +176,15 @@ as $$
     and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
 $$;
 
--- What proves that a token is ours. Hashed twice with the secret in front, as in HMAC; all parts have fixed lengths. Pure.
+-- The proof that this installation issued a token. Hashed twice with the secret in front, as in HMAC; all parts have
+-- fixed lengths. Pure.
 create or replace function events_seal(digest bytea, job_id uuid, till bigint) returns bytea
 language sql immutable parallel safe
 as $$
   select sha256(digest || sha256(digest || convert_to('holdfast events', 'UTF8') || uuid_send(job_id) || int8send(till)))
 $$;
 
--- Record when keys were last used: told now and then, not with every request.
+-- Record when keys were last used. Servers call this now and then, not with every request.
 create or replace function touch_keys(key_ids uuid[]) returns void
 language sql security definer
 set search_path from current
@@ -193,9 +195,9 @@ as $$
   where k.id = mine.id
 $$;
 
--- Say from where the caller of another function speaks, for what that writes down: `by` as it was given, to be handed to
--- that function. Arguments come first, and what is set here ends with the transaction; so no function has to take an
--- address and a request id along, and a pooler between the statements does no harm.
+-- Set the caller's address and request id for what another function writes down. Answers `by` unchanged, so that the
+-- call can be an argument of that function. Arguments are evaluated first, and the settings end with the transaction.
+-- So no function needs parameters for the address and the request id, and a pooler between the statements does no harm.
 create or replace function as_caller(by text, address text, request_id text) returns text
 language plpgsql volatile
 as $$
@@ -220,8 +222,9 @@ as $$
     nullif(current_setting('holdfast.caller_request_id', true), ''))
 $$;
 
--- What operators and keys did, newest first; `before` is the last id of the page before. A detail that is not an object
--- that every client can read, left by hand-written SQL, is left out: it must not break the read of the others.
+-- What operators and keys did, newest first; `before` is the last id of the previous page. A detail that hand-written
+-- SQL stored, and that is not an object every client can read, is left out: it must not break the reading of the
+-- others.
 create or replace function list_audit(
   only_tenant text default null, before bigint default null, max_entries integer default 50
 ) returns setof audit_log

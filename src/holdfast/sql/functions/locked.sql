@@ -1,13 +1,11 @@
--- How claims pass over jobs whose row somebody has locked, for however long: those jobs wait, and nothing else does.
--- Called only where a claim met a row that may be locked. Moves: none.
+-- How claims pass over jobs whose row somebody has locked, for however long: only those jobs wait. Called only if a
+-- claim met a row that may be locked. Moves: none.
 --
--- Promotion and sweeps leave the mark of their own lock in the rows that they move, so that such a row is common, while
--- one that is really locked is rare.
+-- Promotion and sweeps leave the mark of their own lock in the rows that they move. So such a mark is common, while a
+-- row that is really locked is rare.
 
--- Of the entries that a claim has locked, those whose jobs are locked by us from now on, and those without a job.
-create or replace function free_entries(
-  entries tid[],
-  out tids tid[], out ids uuid[], out lines integer[], out ranks integer[], out seqs bigint[], out times timestamptz[])
+-- Of the entries that a claim has locked: those whose jobs it could lock now, and those without a job.
+create or replace function unlocked_entries(tids tid[]) returns claim_entry[]
 language sql
 set search_path from current
 set enable_seqscan = off
@@ -15,19 +13,18 @@ set enable_nestloop = on
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
-  select array_agg(r.tid), array_agg(r.job_id), array_agg(r.stream), array_agg(r.rank), array_agg(r.seq),
-    array_agg(r.ready_at)
+  select array_agg(row(r.tid, r.job_id, r.stream, r.rank, r.seq, r.ready_at, null)::claim_entry)
   from (
     select r.ctid as tid, r.job_id, r.stream, r.rank, r.seq, r.ready_at
     from ready r
     left join lateral (
       select j.id from jobs j where j.id = r.job_id for no key update skip locked) free on true
-    where r.ctid = any (entries)
+    where r.ctid = any (tids)
       and (free.id is not null or not exists (select from jobs j where j.id = r.job_id))
     order by r.rank, r.seq, r.job_id) r
 $$;
 
--- Drop what is left of entries: their jobs do not fit.
+-- Drop the remaining entries: their jobs do not fit.
 create or replace function drop_entries(entries tid[]) returns void
 language plpgsql
 set search_path from current
@@ -41,8 +38,8 @@ begin
 end
 $$;
 
--- The first entry from a place on whose job can be had, among the next ten thousand; else the end of the range, so that
--- a claim goes on elsewhere.
+-- The first entry, from a place on, whose job is not locked, among the next ten thousand. If there is none, the end of
+-- the range, so that the claim goes on elsewhere.
 create or replace function first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer)
 returns table (rank integer, seq bigint)
 language sql

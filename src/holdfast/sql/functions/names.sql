@@ -1,14 +1,14 @@
--- Names are shown in terminals and lists: characters that move the cursor, end a line or turn the direction of writing
--- have no place in them. Moves: none.
+-- Names are shown in terminals and lists. They must not contain characters that move the cursor, end a line or change
+-- the direction of writing. Moves: none.
 
 create or replace function unprintable(name text) returns boolean
 language sql immutable strict parallel safe
 as $$
-  -- Written so that it means the same wherever backslashes are escapes in plain text (standard_conforming_strings = off).
+  -- Written so that it means the same if backslashes are escapes in plain strings (standard_conforming_strings = off).
   select name ~ E'[\\x01-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]'
 $$;
 
--- A stream is made once for all jobs of its tenant, queue and type: whoever enqueues to a known one pays nothing.
+-- Checked when a stream is created, once for all jobs of its tenant, queue and type: later jobs pay nothing for it.
 create or replace function refuse_stream() returns trigger
 language plpgsql
 set search_path from current

@@ -1,12 +1,12 @@
--- Let time pass: what is due becomes eligible, what waited too long goes first, targets that were called
--- get a head. Every duty is correct with two leaders. Roles: worker.
+-- What happens as time passes: due jobs become eligible, jobs that waited too long go first, and targets that were
+-- called get a head. Every duty is correct with two leaders. Roles: worker.
 
 -- Every call looks at a bounded number of rows, whatever the size of the tables and whatever the statistics say.
--- Where a duty has more to look at, it answers how far it has come, and the next call goes on from there.
+-- If a duty has more to look at, it answers how far it has come, and the next call goes on from there.
 
 -- Queue scheduled and retrying jobs whose time has come. Moves: scheduled → queued, retry → queued. Answers how many
--- were due, and when the next one will be. `after` is how far an earlier call has come, so that entries dead but not
--- yet vacuumed are not walked again.
+-- were due, and when the next one will be. `after` is how far an earlier call has come, so that entries which are dead
+-- but not yet vacuumed are not walked again.
 create or replace function promote_due(max_jobs integer default 500, after timestamptz default '-infinity')
 returns table (promoted integer, next_in_seconds double precision, reached timestamptz)
 language plpgsql security definer
@@ -23,7 +23,7 @@ declare
 begin
   select array_agg(entry.job_id), array_agg(entry.run_at), max(entry.run_at) into ids, times, last
   from (
-    -- A job that somebody has locked waits for its turn, and holds up no other; an entry without a job is dropped below.
+    -- A job that somebody has locked is skipped, and does not hold up others; an entry without a job is dropped below.
     select d.job_id, d.run_at
     from due d
     left join lateral (
@@ -36,7 +36,7 @@ begin
     for update of d skip locked) entry;
   if ids is not null then
     perform promote_jobs(ids);
-    -- What is left of the entries belongs to no job that waits for this moment, and would be due for ever.
+    -- The remaining entries belong to no job that waits for this moment, and would be due for ever.
     delete from due d
     using unnest(ids, times) as entry (job_id, run_at)
     where d.run_at = entry.run_at and d.job_id = entry.job_id;
@@ -56,12 +56,12 @@ begin
 end
 $$;
 
--- Promote what others have due behind the backlog of some tenants. Looks at up to `max_looked` entries that are due, from
+-- Promote due jobs of other tenants behind the backlog of some. Looks at up to `max_looked` due entries, from
 -- (from_run_at, from_job_id) on, and deals up to `max_jobs` to the tenants that it meets there, in turns. Tenants in
--- `passed` have something due before that, and get nothing: within a tenant, order is by time. Answers how many were
--- promoted, whether everything due was looked at, where to go on, and for each tenant that has more here than it got the
--- first entry of that. A job that somebody has locked is left out: `promote_due` comes to it.
--- Moves: scheduled → queued, retry → queued.
+-- `passed` have something due before that, and get nothing: within a tenant, the order is by time. Answers how many
+-- were promoted, whether every due entry was looked at, where to go on, and, for each tenant that has more entries here
+-- than it got, the first of them. A job that somebody has locked is left out: `promote_due` comes to it. Moves:
+-- scheduled → queued, retry → queued.
 create or replace function promote_behind(
   from_run_at timestamptz default '-infinity', from_job_id uuid default '00000000-0000-0000-0000-000000000000',
   passed text[] default '{}', max_jobs integer default 500, max_looked integer default 10000
@@ -89,13 +89,13 @@ begin
     limit max_looked) entry;
   reached_job_id := entries[max_looked];
   if ended then
-    -- What falls due at this moment may be committed a little later, and is looked for once more.
+    -- Jobs that fall due at this moment may be committed a little later, and are looked for again.
     reached_run_at := now() - interval '0.5 seconds';
     reached_job_id := '00000000-0000-0000-0000-000000000000';
   end if;
 
   with others as materialized (
-    -- One walk over the index for all of them, not a descent for each. An entry that does not fit its job is left out.
+    -- One walk over the index for all jobs, not a descent for each. An entry that does not fit its job is left out.
     select j.id, j.run_at, j.tenant
     from jobs j
     where j.id = any (entries) and j.tenant <> all (passed) and j.run_at <= now() and j.state in ('scheduled', 'retry')
@@ -117,7 +117,7 @@ begin
   into ids, left_tenants, left_run_at, left_job_ids
   from rest r;
 
-  -- As in `promote_due`: nobody waits for a job or an entry that somebody has locked.
+  -- As in `promote_due`: do not wait for a job or an entry that somebody has locked.
   ids := array(
     select free.id
     from unnest(ids) as chosen (job_id)
@@ -133,8 +133,8 @@ begin
 end
 $$;
 
--- Queue scheduled and retrying jobs whose time has come, in one call. For leaders of older releases, which do not know
--- that what is parked is to be admitted.
+-- Queue scheduled and retrying jobs whose time has come, in one call. For leaders of older releases, which do not
+-- admit parked jobs.
 create or replace function promote(max_jobs integer default 500, after timestamptz default '-infinity')
 returns table (promoted integer, next_in_seconds double precision, reached timestamptz)
 language plpgsql security definer
@@ -218,7 +218,8 @@ end
 $$;
 
 -- Seat the heads of targets that enqueueing called for. `after` is how far an earlier call has come: calls that were
--- answered but not yet vacuumed are not walked again. A call may commit behind it: look from 0 now and then. Moves: none.
+-- answered but not yet vacuumed are not walked again. A call may commit behind that place: start from 0 now and then.
+-- Moves: none.
 create or replace function elect_from(after bigint default 0, max_targets integer default 500)
 returns table (called integer, reached bigint)
 language plpgsql security definer
@@ -263,11 +264,12 @@ as $$
 $$;
 
 -- Let jobs that have waited for long go first. A job that waited longer than AGEING_SECONDS goes first among those of
--- its tenant; between tenants ranks mean nothing (see shares.sql). Only where others can pass is anything touched.
+-- its tenant; between tenants ranks mean nothing (see shares.sql). Jobs are moved only if others could pass them.
 --
--- A call looks at `max_lines` lines (a line is what stands at one rank of one stream) behind (after_stream, after_rank),
--- and answers where to go on; null after the last one. Whether others can pass (`mixed`: there are several ranks) shows in
--- all lines together: the caller passes what it learned from the lines before, which are those of its last walk too.
+-- A call looks at `max_lines` lines after (after_stream, after_rank), and answers where to go on; null after the last
+-- one. A line is all entries at one rank of one stream. Whether others can pass (`mixed`: there are several ranks)
+-- depends on all lines together: the caller passes what it learned from the lines before, including those of its last
+-- walk.
 create or replace function age_lines(
   after_stream integer default 0, after_rank integer default 0, max_lines integer default 2000,
   max_jobs integer default 500, mixed boolean default false
@@ -315,7 +317,7 @@ begin
   end if;
 
   if mixed or lowest < highest then
-    -- Entries of a line stand in the order in which they came: where the first is not old, none is.
+    -- The entries of a line are in order of arrival: if the first is not old, none is.
     select array_agg(old.tid), max(old.number) into tids, last
     from (
       select entry.tid, line.number::integer
@@ -336,7 +338,7 @@ begin
       limit max_jobs) old;
   end if;
 
-  -- Not as an update, which a stray entry that stands there already would make fail for good.
+  -- Not an update, which would fail permanently if a stray entry has that place already.
   with free as materialized (
     select r.ctid as tid
     from ready r
@@ -361,7 +363,7 @@ begin
 end
 $$;
 
--- Let jobs that have waited for long go first, for leaders of the release before, which also learn whether there are
+-- Let jobs that have waited for long go first, for leaders of the previous release. They also ask whether there are
 -- several tenants; it makes no difference.
 create or replace function age_from(
   after_stream integer default 0, after_rank integer default 0, max_lines integer default 2000,

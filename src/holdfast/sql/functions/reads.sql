@@ -1,4 +1,5 @@
--- What may be read of jobs. Moves: none. Roles: api, worker, operator. Step 11 dropped the view; hence it is made here.
+-- What may be read about jobs. Moves: none. Roles: api, worker, operator. Step 11 dropped the view, so it is created
+-- here.
 
 -- Jobs as they may be read, with the lane of their type.
 create or replace view job_details as
@@ -15,9 +16,9 @@ from jobs j
 left join job_types t on t.name = j.type
 left join leases l on l.job_id = j.id and l.attempt = j.attempt;
 
--- What lists say of jobs: everything but payload, result and cursor, and no text that is longer than it may be. A row that
--- hand-written SQL or an older release has left must not keep anybody from reading the others. Not a view: the type of a
--- column that a view shows cannot be changed.
+-- What lists show of jobs: everything but payload, result and cursor, with texts cut to their maximal length. A row
+-- that hand-written SQL or an older release left must not prevent anybody from reading the others. Not a view: the type
+-- of a column that a view shows cannot be changed.
 create or replace function summaries(job_ids uuid[], only_tenant text default null)
 returns table (
   id uuid, type text, queue text, lane text, tenant text, state text, reason text, priority integer, attempt integer,
@@ -64,8 +65,8 @@ as $$
   where d.id = any (job_ids) and (only_tenant is null or d.tenant = only_tenant)
 $$;
 
--- The ids of a list, newest first; `before` is the last id of the page before. A page may need to pass over jobs that do
--- not fit: it looks at no more than `max_visited` of them, and then ends early. Roles: api, worker, operator.
+-- The ids of a list, newest first; `before` is the last id of the previous page. A page may have to pass over jobs that
+-- do not match: it looks at no more than `max_visited` jobs, and then ends early. Roles: api, worker, operator.
 create or replace function listed_ids(
   states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid,
   max_jobs integer, max_visited integer default 200000
@@ -93,8 +94,8 @@ as $$
     limit max_jobs)
 $$;
 
--- Jobs, newest first, for programs that read few of them in psql or in their own statements: with payloads and results,
--- however large they are.
+-- Jobs, newest first, for programs that read few of them in psql or in their own statements. They come with payloads
+-- and results of any size.
 create or replace function list_jobs(
   states text[] default null, types text[] default null, queues text[] default null, only_tenant text default null,
   only_target text default null, correlation text default null, before uuid default null,
@@ -126,7 +127,7 @@ as $$
   order by t.attempt
 $$;
 
--- The rarer moves of a job, oldest first.
+-- A job's history of cancels, pauses and the like, oldest first.
 create or replace function get_events(id uuid, only_tenant text default null) returns setof job_events
 language sql security definer stable
 set search_path from current
@@ -138,7 +139,7 @@ as $$
   order by e.id
 $$;
 
--- What jobs have reported, those that have. Why a job was done is known when it is.
+-- What jobs have reported; no row for a job without reports. Why a job was done is known once it has succeeded.
 create or replace function get_progress(job_ids uuid[])
 returns table (
   job_id uuid, progress_count bigint, result_count bigint, cursor jsonb, last_progress_at timestamptz, done_reason text)
@@ -152,7 +153,7 @@ as $$
   where p.job_id = any (job_ids)
 $$;
 
--- What a job has stored, in the order in which it did; `after` is the last id of the page before.
+-- The items of a job, in the order in which it stored them; `after` is the last id of the previous page.
 create or replace function get_items(
   job_id uuid, after bigint default null, max_items integer default 100, only_tenant text default null
 ) returns table (id bigint, collection text, key text, data jsonb, created_at timestamptz)
@@ -170,10 +171,11 @@ as $$
   limit max_items
 $$;
 
--- Pages of what one job has left behind. They end after so many rows, or earlier where these are large (`page_bytes`); every
--- row says whether there is `more` behind the page. Texts are cut to what they may have, and moments made readable.
+-- Pages of a job's attempts, events and items. A page ends after the given number of rows, or earlier if they are large
+-- (`page_bytes`). Every row says whether there is `more` after the page. Texts are cut to their maximal length, and
+-- moments are made readable.
 
--- Ended attempts, oldest first, behind the given number. Roles: api, worker, operator.
+-- Ended attempts, oldest first, after the given number. Roles: api, worker, operator.
 create or replace function attempts_page(id uuid, only_tenant text, after integer, max_attempts integer)
 returns table (
   job_id uuid, attempt integer, started_at timestamptz, finished_at timestamptz, queue_ms integer, duration_ms integer,
@@ -217,8 +219,8 @@ begin
 end
 $$;
 
--- The rarer moves, oldest first, behind the first so many: an event's own number would tell how much happens to the jobs
--- of others. Roles: api, worker, operator.
+-- A job's history, oldest first, without the first `after` events: an event's own number would reveal how much happens
+-- to the jobs of others. Roles: api, worker, operator.
 create or replace function events_page(id uuid, only_tenant text, after bigint, max_events integer)
 returns table (job_id uuid, at timestamptz, event text, by text, note text, more boolean)
 language plpgsql security definer stable
@@ -258,7 +260,7 @@ begin
 end
 $$;
 
--- What a job has stored, in the order in which it did, behind the item with that id. Roles: api, worker, operator.
+-- The items of a job, in the order in which it stored them, after the item with that id. Roles: api, worker, operator.
 create or replace function items_page(job_id uuid, only_tenant text, after bigint, max_items integer)
 returns table (id bigint, collection text, key text, data text, created_at timestamptz, more boolean)
 language plpgsql security definer stable
@@ -298,7 +300,7 @@ begin
 end
 $$;
 
--- How much is ready, running, due, waiting and dead, from the small tables: cheap at any number of ended jobs.
+-- How many jobs are ready, running, due, waiting and dead, from the small tables: cheap with any number of ended jobs.
 create or replace function backlog() returns table (measure text, count bigint)
 language sql security definer stable
 set search_path from current
@@ -311,7 +313,7 @@ as $$
   union all select 'repairs', coalesce(sum(r.count), 0)::bigint from repairs r
 $$;
 
--- Attempts that have ended, each named with its job, for the log of whoever settled them in place of their worker.
+-- Ended attempts with the names of their jobs, for the log of a process that settled them in place of their worker.
 -- Roles: worker.
 create or replace function ended_attempts(job_ids uuid[], attempts integer[]) returns table (
   job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer,

@@ -1,13 +1,13 @@
--- Mend what hand-written SQL or a bug left inconsistent. Within one snapshot every open job has exactly
--- its side row, so what is missing there is missing; it is checked again under the job's lock.
--- Moves: running → queued | dead | error (lease missing). Roles: worker.
--- Side rows of jobs that hand-written SQL moved elsewhere are dropped by the walks in strays.sql.
+-- Mend what hand-written SQL or a bug left inconsistent. Within one snapshot every open job has exactly one side row,
+-- so a job without it is broken; this is checked again under the job's lock. Moves: running → queued | dead | error
+-- (lease missing). Roles: worker. Side rows of jobs that hand-written SQL moved elsewhere are dropped by the walks in
+-- strays.sql.
 --
--- The walk goes over the table as it lies on disk, a bounded number of pages a call: that is bounded whatever the ids
--- are, whatever is dead but not yet vacuumed, and so cheap for ended jobs (a fifth of a microsecond each) that millions
--- of them are passed in a second. Only open jobs are looked up elsewhere. A row for each job that was mended; the last
--- row has no job: `reached` is the page to go on from, null at the end, and `open_jobs` says how many were met. Where
--- very much is broken, the next call comes to the same pages again.
+-- The walk follows the table as it lies on disk, a bounded number of pages per call. That is bounded for any ids and
+-- any number of dead rows, and so cheap for ended jobs (a fifth of a microsecond each) that it passes millions of them
+-- in a second. Only open jobs are looked up in other tables. Answers a row for each job that was mended. The last row
+-- has no job: `reached` is the page to go on from, null at the end, and `open_jobs` is how many open jobs were met. If
+-- very much is broken, the next call visits the same pages again.
 create or replace function reconcile_pages(
   first_page bigint default 0, max_pages integer default 1000, max_repairs integer default 500
 ) returns table (job_id uuid, repair text, reached bigint, open_jobs integer)
@@ -35,8 +35,8 @@ begin
 end
 $$;
 
--- The open jobs on so many pages of the table, and those that somebody ended by hand without the rest: nothing would ever
--- retire them, and they would keep their dedup key. The settings are for this one scan, and must not reach any other.
+-- The open jobs on some pages of the table, and jobs that somebody ended by hand without the rest: nothing would ever
+-- retire them, and they would keep their dedup key. The settings are for this one scan, and must not affect any other.
 create or replace function open_on_pages(first_page bigint, max_pages integer) returns uuid[]
 language sql stable
 set search_path from current
@@ -101,7 +101,7 @@ as $$
     where j.id >= first and j.id <= last and j.state in ('queued', 'running', 'scheduled', 'retry'))) b
 $$;
 
--- Those of the given jobs that are open and lack their side row, or have ended and do not know when or keep a dedup key.
+-- Those of the given jobs that are open and lack their side row, or that have ended without a time or with a dedup key.
 create or replace function broken_among(ids uuid[]) returns table (job_id uuid, fault text)
 language sql stable
 set search_path from current
@@ -120,7 +120,7 @@ as $$
   where j.id = any (ids)
     and case j.state
       when 'queued' then
-        -- Where most jobs stand, first: the other places cost several times as much to look at.
+        -- Most jobs are here, so look here first: the other places cost several times as much.
         not exists (
           select from ready r
           where j.target is null
@@ -128,16 +128,10 @@ as $$
         and not exists (
           select from waiting w
           where w.tenant = j.tenant and w.target = j.target and w.turn = 1 and w.place = j.seq)
-        and not exists (
-          select from ready r
-          where r.stream in (j.stream, -j.stream)
-            and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-            and r.seq = j.seq)
+        and not exists (select from ready_entry(j.stream, j.priority, j.seq))
         and (j.target is null or not exists (
           select from heads h
-          join ready r on r.stream in (j.stream, -j.stream)
-            and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-            and r.seq = h.seq
+          cross join lateral ready_entry(j.stream, j.priority, h.seq)
           where h.tenant = j.tenant and h.target = j.target and h.job_id = j.id))
       when 'running' then
         not exists (select from leases l where l.job_id = j.id and l.attempt = j.attempt)
@@ -149,7 +143,7 @@ as $$
     end
 $$;
 
--- Give one job back what it lacks, if it still lacks it once its row is ours.
+-- Give one job its missing row, if it is still missing once the job is locked.
 create or replace function mend(id uuid, fault text) returns boolean
 language plpgsql
 set search_path from current
@@ -176,7 +170,7 @@ begin
   end if;
 
   if fault = 'running-without-lease' then
-    -- It gets the lease that it lacks, and is settled as any other attempt that was lost.
+    -- Give it the missing lease, then settle it like any other lost attempt.
     insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
     values (job.id, job.attempt, job.stream, 0, coalesce(job.started_at, job.updated_at),
       coalesce(job.started_at, job.updated_at), now(), 'unknown')

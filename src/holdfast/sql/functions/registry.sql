@@ -1,6 +1,6 @@
--- What processes tell about themselves: workers, job types, leaders. Moves: none. Roles: worker.
+-- What processes publish about themselves: workers, job types, leaders. Moves: none. Roles: worker.
 
--- Make a worker known, with its slots per lane, its job types and its queues.
+-- Register a worker, with its slots per lane, its job types and its queues.
 create or replace function register_worker(
   id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]
 ) returns void
@@ -14,8 +14,8 @@ as $$
   on conflict on constraint workers_pkey do update set heartbeat_at = now()
 $$;
 
--- Refuse what nobody could list: `holdfast workers` and the dashboard show all workers at once. The same for both ways to
--- enlist, and for what is left out.
+-- Refuse workers that could not be listed: `holdfast workers` and the dashboard show all workers at once. The same
+-- check serves both ways to register, and arguments that are left out.
 create or replace function check_worker(id text, host text, version text, types text[], queues text[], tenants text[] default null)
 returns void
 language plpgsql immutable
@@ -46,7 +46,7 @@ begin
 end
 $$;
 
--- Refuse slots that are not counts: whoever adds up the slots of all workers would fail.
+-- Refuse slots that are not counts: adding up the slots of all workers would fail.
 create or replace function check_lanes(lanes jsonb) returns void
 language plpgsql immutable
 set search_path from current
@@ -75,7 +75,7 @@ begin
 end
 $$;
 
--- Make a worker known as `register_worker` does, with the tenants that it serves; null for all.
+-- Register a worker as `register_worker` does, with the tenants that it serves; null for all.
 create or replace function enlist_worker(
   id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[]
 ) returns void
@@ -90,7 +90,7 @@ as $$
   where w.id = enlist_worker.id and w.tenants is distinct from enlist_worker.tenants
 $$;
 
--- Enter a worker with its job types, which are published: payloads that one of its handlers takes are not refused.
+-- Register a worker and publish its job types, so that payloads which one of its handlers accepts are not refused.
 create or replace function enlist(
   id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb
 ) returns void
@@ -105,7 +105,7 @@ as $$
   where w.id = enlist.id
 $$;
 
--- Say that a worker is alive; no row if it is unknown.
+-- Record that a worker is alive; no row if it is unknown.
 create or replace function beat(id text, draining boolean) returns boolean
 language sql security definer
 set search_path from current
@@ -113,7 +113,7 @@ as $$
   update workers w set heartbeat_at = now(), draining = beat.draining where w.id = beat.id returning true
 $$;
 
--- Say that a worker is alive, and how many slots of each lane it uses.
+-- Record that a worker is alive, and how many slots of each lane it uses.
 create or replace function beat_with_slots(id text, draining boolean, used jsonb) returns boolean
 language sql security definer
 set search_path from current
@@ -125,7 +125,7 @@ as $$
   returning true
 $$;
 
--- Say that a worker has gone, in good order.
+-- Record that a worker has left in good order.
 create or replace function unregister_worker(id text) returns void
 language sql security definer
 set search_path from current
@@ -134,8 +134,8 @@ as $$
   delete from workers w where w.id = unregister_worker.id
 $$;
 
--- Forget workers that have been silent for a day, a thousand at a time, and shapes that nobody has any more. None of their
--- jobs depends on it.
+-- Forget workers that have been silent for a day, a thousand at a time, and shapes that no worker has any more. None of
+-- their jobs depends on it.
 create or replace function forget_workers() returns integer
 language sql security definer
 set search_path from current
@@ -152,7 +152,7 @@ as $$
   select count(*)::integer from gone
 $$;
 
--- Make known what the code of a worker declares about its job types.
+-- Publish what the code of a worker declares about its job types.
 create or replace function publish_types(definitions jsonb) returns void
 language sql security definer
 set search_path from current
@@ -169,7 +169,8 @@ as $$
     case when known then d.rate_count else t.rate_count end, case when known then d.rate_seconds else t.rate_seconds end,
     case when known then d.rate_key else t.rate_key end
   from jsonb_array_elements(definitions) as definition
-  cross join lateral (select definition ?| array['limit_count', 'rate_count']) as release (known)  -- older ones know nothing of limits
+  -- Older releases declare no limits.
+  cross join lateral (select definition ?| array['limit_count', 'rate_count']) as release (known)
   cross join lateral jsonb_to_record(definition) as d (
     name text, queue text, lane text, max_attempts integer, backoff_base real, backoff_factor real,
     backoff_max real, backoff_jitter real, timeout_seconds real, lease_seconds real, on_failure text,
@@ -196,7 +197,7 @@ as $$
     and excluded.version >= t.version
 $$;
 
--- Refuse a declaration that is not complete, or whose numbers or texts are out of bounds, and name it.
+-- Refuse a declaration that is incomplete, or whose numbers or texts are out of bounds, and name it.
 create or replace function check_types(definitions jsonb) returns void
 language plpgsql immutable
 set search_path from current
@@ -275,7 +276,7 @@ begin
 end
 $$;
 
--- The streams a worker may take from. Null queues or tenants mean all of them. Those of types that begin
+-- The streams from which a worker may claim. Null queues or tenants mean all of them. Streams of types that begin
 -- with "holdfast." belong to maintenance.
 create or replace function eligible_streams(types text[], queues text[] default null, tenants text[] default null)
 returns table (id integer, tenant text, queue text, type text)
@@ -291,30 +292,37 @@ as $$
     and (tenants is null or s.tenant = any (tenants))
 $$;
 
--- The streams a worker may take from, without what is paused, and whether somebody limited them.
+-- The streams from which a worker may claim, without paused ones, and whether they have limits.
 create or replace function open_streams(types text[], queues text[] default null, tenants text[] default null)
 returns table (id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
 language sql security definer stable
 set search_path from current
 as $$
-  select s.id, s.tenant, s.queue, s.type,
-    t.limit_count is not null or t.rate_count is not null or exists (
-      select from controls c
-      where (c.kind, c.name) in (('queue', s.queue), ('type', s.type), ('tenant', s.tenant))
-        and (c.limit_count is not null or c.rate_count is not null)),
-    coalesce(t.limit_key, t.rate_key) is not null
-  from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
-  left join job_types t on t.name = s.type
-  where not exists (
-    select from controls c
-    where (c.paused_at is not null or c.limit_count = 0)
-      and (c.kind, c.name) in (
-        ('queue', s.queue), ('type', s.type), ('tenant', s.tenant), ('lane', coalesce(t.lane, 'general')),
-        ('everything', '')))
+  with line as materialized (
+    select s.id, s.tenant, s.queue, s.type, t.lane
+    from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
+    left join job_types t on t.name = s.type
+  ), rule as materialized (
+    select l.kind, l.name, l.keyed from limits_in_force() l
+  ), shut as materialized (
+    select line.id
+    from line
+    cross join lateral pausable_by(line.tenant, line.queue, line.type, line.lane) subject
+    join (
+      select c.kind, c.name from controls c where c.paused_at is not null or c.limit_count = 0
+    ) stop on stop.kind = subject.kind and stop.name = subject.name
+  )
+  select line.id, line.tenant, line.queue, line.type, num_nonnulls(of_type.name, of_queue.name, of_tenant.name) > 0,
+    coalesce(of_type.keyed, false)
+  from line
+  left join rule of_type on of_type.kind = 'type' and of_type.name = line.type
+  left join rule of_queue on of_queue.kind = 'queue' and of_queue.name = line.queue
+  left join rule of_tenant on of_tenant.kind = 'tenant' and of_tenant.name = line.tenant
+  where not exists (select from shut where shut.id = line.id)
 $$;
 
--- The streams a worker may take from, for one that says from which of them it has claimed since it last asked: they are
--- in use, though whoever looks may find them empty every time.
+-- The streams from which a worker may claim, for a worker that says from which of them it has claimed since its last
+-- call. Those are in use, even if they are empty whenever maintenance looks.
 create or replace function offer(types text[], queues text[], tenants text[], served integer[])
 returns table (id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
 language plpgsql security definer
@@ -329,15 +337,15 @@ begin
 end
 $$;
 
--- Whether anything is left that a worker for these streams could still do: something ready, running,
--- retrying or snoozed (among the next thousand that are due), a target to be seated, or a request. What is
--- scheduled for later, or stands behind a paused job, is not.
+-- Whether a worker for these streams has anything left to do: a job that is ready, running, retrying or snoozed (among
+-- the next thousand that are due), a target without a head, or a request. Jobs that are scheduled for later, or wait
+-- behind a paused job, do not count.
 create or replace function work_left(streams integer[]) returns boolean
 language sql security definer stable
 set search_path from current
 set enable_seqscan = off
 as $$
-  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream in (s.id, -s.id) limit 1) r on true)
+  select exists (select from unnest(streams) s (id) join lateral (select from ready r where r.stream = any (entry_streams(s.id)) limit 1) r on true)
     or exists (select from leases l where l.stream = any (streams))
     or exists (
       select from (select d.job_id from due d order by d.run_at limit 1000) soon
@@ -347,15 +355,15 @@ as $$
     or exists (select from unnest(request_streams()) s (id) join lateral (select from ready r where r.stream = s.id limit 1) r on true)
 $$;
 
--- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock. That clock can be set
--- back, again and again, so a candidate also counts by its own clock for how long it has seen the same number of renewals
--- (`seen_renewals`, `seen_seconds`): after a whole term without a renewal it takes over, whatever the expiry says. For a
--- candidate of an older release, which does not count, an expiry further ahead than a whole term is brought nearer.
--- While somebody else has the row locked, nothing can be written, but the duties must go on: the holder that the row names
--- goes on leading, and once its term has been over for two more, every candidate leads. Several leaders are harmless.
--- With each call the candidate reports for how long it has been in touch and what goes wrong. The answer says how the
--- database is doing: the clock, when the server started, and whether there may be work that no notification was sent for
--- (see `wake`).
+-- Become, stay or learn the leader: one row with holder, term and expiry, on the database's clock. That clock can be
+-- set back, again and again. So a candidate also measures by its own clock how long it has seen the same number of
+-- renewals (`seen_renewals`, `seen_seconds`): after a whole term without a renewal it takes over, whatever the expiry
+-- says. For a candidate of an older release, which does not measure, an expiry further ahead than a whole term is
+-- brought nearer. While somebody else has locked the row, nothing can be written, but the duties must go on. The holder
+-- that the row names goes on leading, and two terms after its term has ended, every candidate leads. Several leaders
+-- are harmless. With each call the candidate reports for how long it has been in touch and what goes wrong. The answer
+-- says how the database is doing: the clock, when the server started, and whether there may be work for which no
+-- notification was sent (see `wake`).
 create or replace function preside(
   name text, candidate text, seconds double precision, patience_seconds double precision default 0,
   report jsonb default null, seen_renewals bigint default null, seen_seconds double precision default 0
@@ -410,7 +418,7 @@ begin
     and (l.holder = candidate or l.expires_at < now() or (l.renewals = seen_renewals and seen_seconds >= seconds));
   leads := found;
   if leads then
-    -- Who has not seen the last renewal cannot tell a step ahead from a time in which nobody led.
+    -- A candidate that has not seen the last renewal cannot tell a step ahead from a time without a leader.
     step := extract(epoch from now() - before.renewed_at)::double precision
       - case when before.measured then seen_seconds else 0 end;
     if (now() < before.renewed_at and step < -0.25)
@@ -441,7 +449,7 @@ as $$
   select p.leads from preside(lead.name, lead.candidate, lead.seconds) p
 $$;
 
--- For how long the leader has been in touch with the database; 0 while there is none, or while its last word does not
+-- For how long the leader has been in touch with the database; 0 if there is no leader, or if its last renewal does not
 -- fit the clock.
 create or replace function leader_patience() returns double precision
 language sql stable
@@ -453,7 +461,7 @@ as $$
     and l.renewed_at between clock_timestamp() - interval '4 seconds' and clock_timestamp() + interval '1 second'
 $$;
 
--- Give leadership up, so that another process can have it at once.
+-- Give up leadership, so that another process can take it at once.
 create or replace function resign(name text, candidate text) returns void
 language sql security definer
 set search_path from current

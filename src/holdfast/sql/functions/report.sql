@@ -1,16 +1,16 @@
--- What an attempt says of its job before it ends: items, where to go on from, how far it has come. Moves: none, or
--- running → success where the report ends the job. Roles: worker.
+-- What an attempt reports about its job before it ends: items, a cursor, its progress. Moves: none, or
+-- running → success if the report ends the job. Roles: worker.
 --
--- 1. A report counts only while its worker holds the lease of its attempt; else the answer is `lease-lost`, and nothing
---    changes.
--- 2. `seq` numbers the reports of an attempt, from 1, with gaps if need be. One that has counted is answered with
---    `duplicate` and changes nothing, even when this worker's attempt has ended since.
--- 3. Items are `{key, data}`; one without a key has the hash of its data as key. An item is stored once per key of its
---    collection, which belongs to the job's tenant; without a name it is the job's own, and named like the job.
--- 4. `progress_count` counts what was reported (items, and `progress` more), `result_count` what was stored. When the
+-- 1. A report counts only while its worker has the lease of its attempt. Otherwise the answer is `lease-lost`, and
+--    nothing changes.
+-- 2. `seq` numbers the reports of an attempt from 1; gaps are allowed. A report that has counted before is answered
+--    with `duplicate` and changes nothing, even if this worker's attempt has ended since.
+-- 3. Items are `{key, data}`; an item without a key has the hash of its data as key. An item is stored once per key of
+--    its collection, which belongs to the job's tenant. A collection without a name is the job's own, named by its id.
+-- 4. `progress_count` counts what was reported (items, plus `progress`), `result_count` what was stored. When the
 --    latter reaches the job's `target_count`, the answer says so.
--- 5. `ends` says what then becomes of the job: it is left to the caller (`later`), or it ends in this very transaction,
---    when the target is reached (`at-target`) or in any case (`now`).
+-- 5. `ends` says what then becomes of the job: the caller decides (`later`), or it ends in this very transaction, if
+--    the target is reached (`at-target`) or in any case (`now`).
 create or replace function report(
   worker       text,
   job_id       uuid,
@@ -68,7 +68,7 @@ begin
     raise exception 'the progress of a job adds up to at most 9223372036854775807' using errcode = 'HF002';
   end if;
   if jsonb_array_length(items) > 0 then
-    -- In the order of their keys, so that two reports to one collection cannot wait for each other. Numbered behind
+    -- In the order of their keys, so that two reports to one collection cannot wait for each other. The numbers follow
     -- all that the job has reported, which is at least what it has stored.
     insert into job_items (job_id, id, tenant, collection, key, data)
     select report.job_id,
@@ -143,7 +143,8 @@ begin
 end
 $$;
 
--- A cursor, and the data of an item, may be as large as a result; all items of a report 64 MiB.
+-- Refuse a report that is too large. A cursor, and the data of an item, may be as large as a result; all items of a
+-- report together 64 MiB.
 create or replace function check_report_size(items jsonb, cursor jsonb) returns void
 language plpgsql stable
 set search_path from current
@@ -169,15 +170,15 @@ begin
 end
 $$;
 
--- What an item without a key is known by: jsonb has one text for equal values.
+-- The key of an item that has none: a hash of its data. Equal jsonb values have the same text.
 create or replace function data_hash(data jsonb) returns text
 language sql immutable
 as $$
   select encode(sha256(convert_to(data::text, 'UTF8')), 'hex')
 $$;
 
--- The reports that have counted, with one more. Numbers without gaps are one range; of very many gaps the older half is
--- closed, so that the row stays small: nobody sends a report again after so many others.
+-- The numbers of the reports that have counted, plus one more. Numbers without gaps form one range. If there are very
+-- many gaps, the older half is closed, so that the row stays small: nobody repeats a report after so many later ones.
 create or replace function counted_with(counted int8multirange, seq integer) returns int8multirange
 language plpgsql immutable
 as $$
@@ -192,8 +193,8 @@ begin
 end
 $$;
 
--- Where the attempts before this one had come to. Volatile, so that a claim which calls it sees what was committed
--- until that very moment. Roles: worker.
+-- The cursor that earlier attempts left. Volatile, so that a claim which calls it sees everything that was committed up
+-- to that moment. Roles: worker.
 create or replace function last_cursor(job_id uuid) returns jsonb
 language plpgsql volatile security definer
 set search_path from current
@@ -204,7 +205,7 @@ begin
 end
 $$;
 
--- Delete items of jobs, so many at a time; whether none is left.
+-- Delete up to `max_items` items of jobs. Answers whether none is left.
 create or replace function drop_items(job_ids uuid[], max_items integer default 10000) returns boolean
 language plpgsql
 set search_path from current

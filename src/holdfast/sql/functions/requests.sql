@@ -1,17 +1,17 @@
 -- What clients may ask of a job: cancel, pause, resume, delete, retry. A request is a job of its own (type
--- `holdfast.<verb>`) that maintenance executes; recording it flags the lease of a running job at once.
--- The roles api, worker and operator may ask; only maintenance moves.
--- Inside a longer transaction pass at_once => false: the lease then stays untouched until maintenance comes by
--- after the commit, and its worker does not have to wait for that transaction to settle.
+-- `holdfast.<verb>`) that maintenance executes. Recording it flags the lease of a running job at once. The roles api,
+-- worker and operator may ask; only maintenance moves jobs. Inside a longer transaction pass at_once => false: then the
+-- lease is not touched until maintenance executes the request after the commit, and its worker does not have to wait
+-- for that transaction to settle.
 
--- What may be asked for.
+-- The verbs that may be asked for.
 create or replace function request_verbs() returns text[]
 language sql immutable parallel safe
 as $$
   select array['cancel', 'pause', 'resume', 'delete', 'retry']
 $$;
 
--- The streams in which requests stand, found by their types: most of a large system's streams have none.
+-- The streams that contain requests, found by their types: most streams of a large system have none.
 create or replace function request_streams() returns integer[]
 language sql stable
 set search_path from current
@@ -25,8 +25,8 @@ as $$
       and s.closed_in is null)
 $$;
 
--- Ask that jobs be canceled, paused, resumed, retried or deleted. Requests for more than a hundred jobs at once stand
--- behind all others of their tenant.
+-- Ask that jobs be canceled, paused, resumed, retried or deleted. Requests for more than a hundred jobs at once come
+-- after all others of their tenant.
 create or replace function request(
   verb text, job_ids uuid[], by text default null, note text default null, only_tenant text default null,
   at_once boolean default true
@@ -38,11 +38,10 @@ as $$
   from record_requests(verb, job_ids, by, note, null, only_tenant, at_once, false) r
 $$;
 
--- Record requests. `message` is what clients are told while the job is paused or canceled (`GET /jobs/{jobId}`): the
--- note of somebody who wrote it for them, else null. A cancel that `resolves` is asked for because a person has dealt
--- with what the job was about. Cancel and delete cannot be taken back: while one of them is to be carried out, a repeat
--- of it is answered with it. A cancel of a running attempt is decided by how that attempt ends, and so a cancel of the
--- next attempt is not a repeat.
+-- Record requests. `message` is what clients are told while the job is paused or canceled (`GET /jobs/{jobId}`): a note
+-- that somebody wrote for them, else null. A cancel that `resolves` is asked for because a person has dealt with what
+-- the job was about. Cancel and delete cannot be undone: while one of them is pending, repeating it answers the pending
+-- request. How a running attempt ends decides its cancel, so a cancel of the next attempt is not a repeat.
 create or replace function record_requests(
   verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean
 ) returns table (job_id uuid, outcome text, request_id uuid)
@@ -109,7 +108,7 @@ begin
 end
 $$;
 
--- A new job with the intent of one that has ended.
+-- Record a new job with the intent of one that has ended.
 create or replace function run_again(job jobs, by text) returns uuid
 language sql
 set search_path from current
@@ -120,12 +119,12 @@ as $$
     array[jsonb_strip_nulls(jsonb_build_object(
       'priority', job.priority, 'queue', job.queue, 'target', job.target, 'max_attempts', job.max_attempts,
       'correlation_id', coalesce(job.correlation_id, job.id::text), 'parent_id', job.parent_id,
-      'retry_of', job.id, 'target_count', job.target_count))],
+      'retry_of', job.id, 'target_count', job.target_count, 'traceparent', job.traceparent))],
     job.tenant, coalesce(by, job.created_by), null) r
 $$;
 
--- Ask the worker that runs a job to stop. To cancel or resolve outranks a pause; the flag dies with its attempt. Answers the
--- attempt that carries the flag, null when none runs.
+-- Ask the worker that runs a job to stop. Cancel and resolve override a pause; the flag ends with its attempt. Answers
+-- the attempt that has the flag, null if none runs.
 create or replace function flag_attempt(id uuid, wish text, by text, note text, message text) returns integer
 language plpgsql
 set search_path from current
@@ -146,8 +145,8 @@ begin
 end
 $$;
 
--- Execute recorded requests. A request that cannot be executed yet is snoozed, one that raises is buried;
--- none of them holds up the others. Roles: worker.
+-- Execute recorded requests. A request that cannot be executed yet is snoozed, one that raises becomes dead; none of
+-- them holds up the others. Roles: worker.
 create or replace function execute_requests(max_requests integer default 10) returns integer
 language plpgsql security definer
 set search_path from current
@@ -180,8 +179,8 @@ begin
     if verdict is null then
       perform fail('maintenance', array[ask.job_id], array[ask.attempt], array['fatal'], array['RequestFailed'], array[fault]);
     elsif verdict in ('later', 'when-ended') then
-      -- A handler may run on for days before its job can be erased, and each look leaves a row: the next one comes after
-      -- as long as this request has waited by now.
+      -- A handler may run on for days before its job can be erased, and each look leaves a row. So the next look comes
+      -- after as long as this request has waited by now.
       perform snooze('maintenance', array[ask.job_id], array[ask.attempt], array[case verdict
         when 'later' then 0.5 else least(60, 0.25 * 2 ^ least(ask.attempt, 10)) end]);
     else
@@ -193,11 +192,11 @@ begin
 end
 $$;
 
--- One request on one job. The target's head is locked first, then side rows, which are skipped when somebody
--- else has them, then the job's row: nobody who holds a job's row waits for what is held here. Every update names
--- the state it saw, so that a job that moved meanwhile is looked at again.
--- A cancel or pause that flagged an attempt when it was recorded was decided by how that attempt ended: a handler
--- that held itself stays held, and one that was resumed since is not stopped again.
+-- Execute one request on one job. The target's head is locked first, then side rows, which are skipped if somebody else
+-- has locked them, then the job's row: nobody who has locked a job's row waits for a lock that is taken here. Every
+-- update names the state that was seen, so that a job which moved meanwhile is looked at again. If a cancel or pause
+-- flagged an attempt when it was recorded, the end of that attempt decided it: a handler that held its job keeps it
+-- held, and a job that was resumed since is not stopped again.
 create or replace function carry_out(
   verb text, id uuid, flagged integer, by text, note text, message text
 ) returns text
@@ -251,7 +250,7 @@ begin
 end
 $$;
 
--- Move a job that is not running. False when it moved meanwhile, or a claim holds its entry right now.
+-- Move a job that is not running. False if it moved meanwhile, or if a claim has locked its entry.
 create or replace function move_waiting(
   job jobs, goal text, by text, note text, message text, resolves boolean
 ) returns boolean
@@ -263,7 +262,7 @@ declare
   moved    jobs;
   heads_it boolean := false;
 begin
-  -- The line of a target changes only under its lock in `heads`.
+  -- The line of a target may change only while its row in `heads` is locked.
   if job.target is not null then
     insert into heads (tenant, target) values (job.tenant, job.target) on conflict do nothing;
     perform from heads h where h.tenant = job.tenant and h.target = job.target for update;
@@ -278,20 +277,8 @@ begin
     perform from waiting w
     where w.tenant = job.tenant and w.target = job.target and w.turn in (0, 1) and w.place = job.seq
     for update skip locked;
-    if not found or job.target is null then
-      delete from ready r
-      where r.ctid in (
-        select e.ctid
-        from ready e
-        where e.stream in (job.stream, -job.stream)
-          and e.rank in (0, ready_rank(job.priority, true), ready_rank(job.priority, false))
-          and e.seq = coalesce(
-            (select h.seq from heads h where h.tenant = job.tenant and h.target = job.target and h.job_id = job.id),
-            job.seq)
-        for update skip locked);
-      if not found then
-        return false;
-      end if;
+    if (not found or job.target is null) and not take_entry(job.stream, job.priority, ready_seq(job)) then
+      return false;
     end if;
   elsif job.state in ('scheduled', 'retry') then
     delete from due d
@@ -320,7 +307,7 @@ begin
   where j.id = job.id and j.state = job.state and j.seq = job.seq and j.run_at = job.run_at
   returning j.* into moved;
   if not found then
-    raise exception 'job % changed while its entry was held', job.id using errcode = '40001';
+    raise exception 'job % changed while its entry was locked', job.id using errcode = '40001';
   end if;
 
   insert into job_events (job_id, event, by, note, message)
@@ -351,9 +338,9 @@ begin
 end
 $$;
 
--- Forget what an ended job was about, or as much of it as one call may, and keep its tombstone; whether it is done. Repeated,
--- it leaves no further mark. Whoever polls by snoozing has an attempt for each look: how far it came is kept in `erasures`.
--- Moves: none.
+-- Erase the content of an ended job, or as much of it as one call may, and keep its tombstone. Answers whether it is
+-- done. A repeated call adds nothing to the history. A request that polls by snoozing has an attempt for each look, so
+-- how far it came is stored in `erasures`. Moves: none.
 create or replace function forgotten(id uuid, by text, max_rows integer default 5000) returns boolean
 language plpgsql
 set search_path from current
@@ -368,7 +355,7 @@ declare
   to_attempt integer;
   to_event   bigint;
 begin
-  -- Nobody deletes it meanwhile.
+  -- Locked, so that nobody deletes it meanwhile.
   perform from jobs j where j.id = forgotten.id and j.state in ('success', 'dead', 'canceled') for update;
   if not found or not drop_items(array[id]) then
     return false;

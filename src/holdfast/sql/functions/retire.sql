@@ -1,13 +1,15 @@
--- Delete ended jobs whose time is over, with all that belongs to them. Moves: (terminal) → gone. Roles: worker.
+-- Delete ended jobs whose retention is over, with all rows that belong to them. Moves: (terminal) → gone. Roles:
+-- worker.
 --
--- The walk goes by id, and ids begin with the time they were made: what is over stands at the beginning, and where jobs
--- are younger than the retention, the walk goes on behind them. That is the time of the client's clock, which may be behind:
--- recent jobs are believed to have younger ones behind them only if their ids say so, too. A call looks at up to `max_visited` jobs behind `after`
--- and deletes up to `max_jobs` of them. `reached` is where to go on, null at the end; `kept` is the first job that stays.
+-- The walk goes by id, and ids begin with the time at which they were generated: expired jobs come first, and once the
+-- walk meets only jobs younger than the retention, it skips the remaining ones. Ids use the client's clock, which may
+-- be behind. So jobs after recent ones are taken to be younger only if their ids say so, too. A call looks at up to
+-- `max_visited` jobs after `after` and deletes up to `max_jobs` of them. `reached` is where to go on, null at the end;
+-- `kept` is the first job that stays.
 --
--- A step of the clock ahead makes nothing older: what the leader saw of it is subtracted (see clock.sql). What it cannot
--- have seen yet, because the clock is not where it was at the last probe, ends the call: then `visited` is null. Where the
--- steps add up to more than can be subtracted, `ended` and `died` are null, and nothing is over.
+-- Setting the clock ahead makes nothing older: steps that the leader saw are subtracted (see clock.sql). If the clock
+-- does not fit the last probe, there may be a step that the leader has not seen yet, and the call ends: then `visited`
+-- is null. If the steps add up to more than can be subtracted, `ended` and `died` are null, and nothing has expired.
 create or replace function retire_known(
   clock timestamptz, after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
 ) returns table (deleted integer, visited integer, reached uuid, kept uuid)
@@ -57,7 +59,7 @@ begin
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
   elsif recent and reached >= first_id(ended) then
-    -- What follows is younger still, up to ids of another kind.
+    -- The following jobs are younger still, up to ids of another kind.
     reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
   -- A job that somebody has locked stays until a later walk.
@@ -67,7 +69,8 @@ begin
     over := free;
   end if;
   deleted := coalesce(cardinality(over), 0);
-  -- Jobs leave after all else, which may be too much for one call: the next one then comes here again.
+  -- Jobs are deleted after all their other rows. These may be too many for one call: the next one then starts here
+  -- again.
   if deleted > 0 and not take_away(over) then
     deleted := 0;
     reached := origin;
@@ -84,7 +87,7 @@ as $$
   select (lpad(to_hex(greatest(extract(epoch from moment) * 1000, 0)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 
--- Delete ended jobs with all that belongs to them, or as much of that as one call may; whether it is done.
+-- Delete ended jobs with all rows that belong to them, or as many as one call may. Answers whether it is done.
 create or replace function take_away(ids uuid[], max_rows integer default 20000) returns boolean
 language plpgsql
 set search_path from current
@@ -122,7 +125,7 @@ begin
 end
 $$;
 
--- How long ended jobs are kept; dead ones after they were acknowledged.
+-- How long ended jobs are kept; dead ones from the moment of their acknowledgement.
 create or replace function retention_of(dead boolean) returns interval
 language sql stable
 set search_path from current
@@ -132,7 +135,7 @@ as $$
     highest('retention_days')))
 $$;
 
--- Delete ended jobs whose time is over, for leaders of older releases, which do not tell when they looked at the clock.
+-- Delete ended jobs whose retention is over, for leaders of older releases, which do not say when they read the clock.
 create or replace function retire_from(
   after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
 ) returns table (deleted integer, visited integer, reached uuid, kept uuid)
@@ -142,7 +145,7 @@ as $$
   select * from retire_known(null, retire_from.after, retire_from.max_jobs, retire_from.max_visited)
 $$;
 
--- Delete ended jobs whose time is over, for leaders of older releases.
+-- Delete ended jobs whose retention is over, for leaders of older releases.
 create or replace function retire(after uuid default null, max_jobs integer default 500)
 returns table (deleted integer, reached uuid)
 language sql security definer

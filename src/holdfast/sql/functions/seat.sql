@@ -1,13 +1,13 @@
--- Who is next for a target. The only writer of `heads`, and the only door to `ready` for jobs with a
--- target. Called by settlement and maintenance, never by enqueueing. Moves: none.
+-- Which job is next for a target. This is the only writer of `heads`, and the only way into `ready` for jobs with a
+-- target. Settlement and maintenance call it, enqueueing never does. Moves: none.
 --
--- A head stays head while it is queued, running, retrying, snoozed, paused or in error. When it has ended,
--- the first in line follows: a paused job before all others, so that it blocks. A paused job also takes the
--- seat of a head that is queued but not yet claimed; once it is resumed, the older one has its turn again.
+-- A head stays head while it is queued, running, retrying, snoozed, paused or in error. When it has ended, the first
+-- job in line follows: a paused job before all others, so that it blocks. A paused job also takes the seat of a head
+-- that is queued but not yet claimed; once it is resumed, the older job has its turn again.
 --
--- Whoever seats the same target at the same time is waited for. But rows that somebody has locked for longer must not
--- stop the others of a batch: a call waits for half a second in all. A target whose row it does not get is called for
--- again, and seated by a later look.
+-- A call waits for others that seat the same target. But a row that somebody keeps locked for longer must not stop the
+-- other targets of a batch: a call waits for half a second in all. A target whose row it cannot lock by then is called
+-- for again, and seated later.
 
 create or replace function seat(tenants text[], targets text[]) returns void
 language plpgsql
@@ -30,8 +30,8 @@ begin
     from unnest(tenants, targets) as a (tenant, target)
     order by 1, 2
   loop
-    -- The row may be deleted between two of these statements by whoever found the line empty. It is inserted only where
-    -- there is none: an insert waits for whoever is changing the row.
+    -- Another session that found the line empty may delete the row between two of these statements. The row is inserted
+    -- only if there is none: an insert waits for a session that is changing the row.
     loop
       perform from heads h where h.tenant = asked.tenant and h.target = asked.target for update skip locked;
       had := found;
@@ -63,15 +63,15 @@ begin
 end
 $$;
 
--- Lock the row of a target that somebody else has: null if that takes longer than so many milliseconds, false if the row
--- has gone meanwhile.
+-- Lock the row of a target that another session has locked. Null if that takes longer than `patience` milliseconds,
+-- false if the row has gone meanwhile.
 create or replace function lock_head(tenant text, target text, patience integer) returns boolean
 language plpgsql
 set search_path from current
 set lock_timeout = '500ms'
 as $$
 begin
-  -- For the length of this call, because of the setting above.
+  -- Only for this call, because of the setting above.
   perform set_config('lock_timeout', patience::text, true);
   perform from heads h where h.tenant = lock_head.tenant and h.target = lock_head.target for update;
   return found;
@@ -81,7 +81,7 @@ exception
 end
 $$;
 
--- One target, whose row in `heads` is locked. Answers the stream that got something to claim.
+-- Seat one target, whose row in `heads` is locked. Answers the stream that got an entry.
 create or replace function seat_one(tenant text, target text) returns integer
 language plpgsql
 set search_path from current
@@ -97,11 +97,7 @@ declare
 begin
   loop
     select h.job_id, h.place, j.state, j.reason, j.attempt, j.stream, j.priority,
-      exists (
-        select from ready r
-        where r.stream in (j.stream, -j.stream)
-          and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-          and r.seq = h.seq) as lined,
+      exists (select from ready_entry(j.stream, j.priority, h.seq)) as lined,
       h.seq
     into head
     from heads h
@@ -121,18 +117,8 @@ begin
 
     if head.state = 'queued' then
       if candidate.turn = 0 or (not head.lined and candidate.place < head.place) then
-        if head.lined then
-          delete from ready r
-          where r.ctid in (
-            select e.ctid
-            from ready e
-            where e.stream in (head.stream, -head.stream)
-              and e.rank in (0, ready_rank(head.priority, true), ready_rank(head.priority, false))
-              and e.seq = head.seq
-            for update skip locked);
-          if not found then
-            return null;
-          end if;
+        if head.lined and not take_entry(head.stream, head.priority, head.seq) then
+          return null;
         end if;
         insert into waiting (tenant, target, turn, place, job_id)
         values (seat_one.tenant, seat_one.target, 1, head.place, head.job_id)

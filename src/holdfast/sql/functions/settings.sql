@@ -1,5 +1,5 @@
--- Settings of the installation. A value that the engine cannot use would fail every claim: the table refuses it, and one
--- that a role or database has in its own configuration is passed over. Moves: none.
+-- Settings of the installation. A value that the engine cannot use would fail every claim. So the table refuses it, and
+-- such a value in the configuration of a role or database is ignored. Moves: none.
 
 -- What is wrong with a setting, in words; null if nothing is.
 create or replace function setting_fault(name text, value text) returns text

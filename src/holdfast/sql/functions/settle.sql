@@ -1,11 +1,11 @@
--- Say how attempts ended. Every settlement names job, attempt and worker: it counts only while that worker holds
--- that lease, even past its expiry. Once the lease was swept or taken over, the answer is `lease-lost` and nothing
--- changes. The attempt alone would not do: after a failover to a standby that lagged behind, the same number can be
--- granted again, to another worker. A settlement that already counted and is sent again (its answer was lost) is
--- answered alike.
+-- Record how attempts ended. Every settlement names job, attempt and worker: it counts only while that worker has that
+-- lease, even past its expiry. Once the lease was swept or taken over, the answer is `lease-lost` and nothing changes.
+-- The attempt number alone is not enough: after a failover to a standby that lagged behind, the same number can be
+-- granted again, to another worker. A settlement that already counted and is sent again (its answer was lost) gets the
+-- same answer.
 --
--- A settlement that meets a lock waits for two seconds, and then fails: meanwhile it holds the other leases of its
--- batch, which cannot be renewed. The caller sends smaller ones.
+-- A settlement that meets a lock waits for two seconds, and then fails: meanwhile it keeps the other leases of its
+-- batch locked, which cannot be renewed. The caller then sends smaller batches.
 
 -- Record that attempts have succeeded, with their results. Moves: running → success. Roles: worker.
 create or replace function complete(
@@ -39,10 +39,10 @@ begin
   if results is not null then
     perform check_results(job_ids, results);
   end if;
-  -- As in a claim, ids are looked up as a whole. Both sides of the join come in the order of the ids, so that
-  -- leases are locked in that order, whichever side drives it; what is joined is small, or the join would not
-  -- fit into memory and come in parts, and the rest is found by its position. Whether an attempt was logged
-  -- before is asked one by one: a job may have had very many.
+  -- As in a claim, ids are looked up all at once. Both sides of the join come in the order of the ids, so that leases
+  -- are locked in that order, whichever side drives the join. The joined rows are small: otherwise the join would not
+  -- fit into memory and would come in parts. The other columns are found by position. Whether an attempt was logged
+  -- before is looked up one by one, because a job may have had very many attempts.
   with gone as (
     delete from leases l
     using (
@@ -78,10 +78,7 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
-  if exists (
-    select from job_types t
-    where t.limit_count is not null or (t.rate_count is not null and t.rate_key is not null)
-  ) then
+  if exists (select from limited_types()) then
     perform make_room(settled);
   end if;
   if cardinality(settled) = cardinality(job_ids) then
@@ -95,7 +92,7 @@ begin
 end
 $$;
 
--- A result is measured like a payload: see sizes.sql.
+-- Refuse results that are too large. They are measured like payloads: see sizes.sql.
 create or replace function check_results(job_ids uuid[], results jsonb[]) returns void
 language plpgsql stable
 set search_path from current
@@ -163,8 +160,8 @@ begin
 end
 $$;
 
--- Put jobs off until later, without costing an attempt. Moves: running → scheduled | queued | paused | canceled. Roles:
--- worker.
+-- Put jobs off until later, without costing an attempt. Moves: running → scheduled | queued | paused | canceled.
+-- Roles: worker.
 create or replace function snooze(
   worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[] default null
 ) returns table (job_id uuid, attempt integer, state text)
@@ -177,16 +174,16 @@ as $$
     null, null, notes, null, null, delays, null)
 $$;
 
--- Hand back what was not run, or not to its end. Costs no attempt, keeps its place before newer jobs of
--- the same priority. Moves: running → queued | paused | canceled. Roles: worker.
-create or replace function release(worker text, job_ids uuid[], attempts integer[], note text default null)
+-- Hand back jobs that were not run, or not to their end. Costs no attempt, and the job goes before newer jobs of the
+-- same priority. Moves: running → queued | paused | canceled. Roles: worker.
+create or replace function hand_back(worker text, job_ids uuid[], attempts integer[], reason text default null)
 returns table (job_id uuid, attempt integer, state text)
 language sql security definer
 set search_path from current
 as $$
   select * from settle(
     named(worker), job_ids, attempts, array_fill('released'::text, array[cardinality(job_ids)]),
-    null, null, array_fill(note, array[cardinality(job_ids)]), null, null, null, null)
+    null, null, array_fill(reason, array[cardinality(job_ids)]), null, null, null, null)
 $$;
 
 -- Record that handlers ended because they were told to. Moves: running → canceled | paused. Roles: worker.
@@ -205,15 +202,15 @@ begin
 end
 $$;
 
--- A worker as it calls itself. Nobody passes for the engine by having no name.
+-- The name of a worker. A missing name becomes an empty one, so that no caller can pass for the engine.
 create or replace function named(worker text) returns text
 language sql immutable parallel safe
 as $$
   select coalesce(worker, '')
 $$;
 
--- All endings but success, for callers that were checked: lock and drop the leases, decide, move, log. Without a
--- worker it is the engine itself that ends an attempt, whoever holds it.
+-- Record any ending except success, for callers that were checked: lock and drop the leases, decide, move, log. Without
+-- a worker, the engine itself ends the attempt, whichever worker has claimed it.
 create or replace function settle(
   worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[],
   error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]
@@ -245,7 +242,7 @@ begin
     from unnest(job_ids, attempts, outcomes, kinds, error_types, error_messages, tracebacks, log_excerpts,
       delays, durations_ms)
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
-  ), held as materialized (
+  ), claimed as materialized (
     select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
       l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback,
       report.log_excerpt, report.delay, report.duration_ms
@@ -256,9 +253,9 @@ begin
     for update of l
   ), gone as (
     delete from leases l
-    using held
-    where l.job_id = held.job_id and l.attempt = held.attempt
-    returning held.*
+    using claimed
+    where l.job_id = claimed.job_id and l.attempt = claimed.attempt
+    returning claimed.*
   ), verdict as materialized (
     select gone.*, cost.failures, next.state,
       case next.state
@@ -268,7 +265,7 @@ begin
         when 'scheduled' then now() + make_interval(secs => gone.delay)
         else now()
       end as run_at,
-      gone.outcome in ('failed', 'timeout', 'lost') or next.state = 'error' as faulty
+      costs_attempt(gone.outcome) or next.state = 'error' as faulty
     from gone
     join jobs j on j.id = gone.job_id
     left join job_types t on t.name = j.type
@@ -310,7 +307,7 @@ begin
     select id, tenant, type, error_type, coalesce(error_message, outcome) from moved where state = 'dead'
     on conflict do nothing
   ), noted as (
-    -- Nobody's wish makes an error, nor a drain: the worker is named then.
+    -- An error or a drain is not anybody's request: the worker is named then.
     insert into job_events (job_id, event, by, note, message)
     select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end,
       case when state = 'error' or interrupt is null then worker else interrupted_by end,
@@ -342,10 +339,7 @@ begin
   if targets is not null then
     perform seat(tenants, targets);
   end if;
-  if exists (
-    select from job_types t
-    where t.limit_count is not null or (t.rate_count is not null and t.rate_key is not null)
-  ) then
+  if exists (select from limited_types()) then
     perform make_room(settled);
   end if;
   if woken is not null then
@@ -367,9 +361,9 @@ begin
 end
 $$;
 
--- What clients are told of an attempt that ended paused, held or canceled: what somebody asked for in their name, what
--- the handler's `Hold` says, or that the attempt was interrupted. A payload that does not fit its handler holds the
--- job, too, but in the words of an exception, which are not for them.
+-- What clients are told about an attempt that ended paused, held or canceled: what somebody asked for in their name,
+-- the text of the handler's `Hold`, or that the attempt was interrupted. A payload that does not fit its handler also
+-- holds the job, but its message is that of an exception, which is not for clients.
 create or replace function client_message(
   state text, outcome text, kind text, error_type text, error_message text, interrupt_message text
 ) returns text
@@ -385,8 +379,8 @@ as $$
   end
 $$;
 
--- The state of each attempt that was settled now. Where the lease was gone, an attempt that this worker
--- closed itself is a repeat, and any other is lost.
+-- The state of each attempt that was settled now. If the lease was gone, an attempt that this worker closed itself is a
+-- repeat; any other attempt is lost.
 create or replace function settlement_answer(
   worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]
 ) returns table (job_id uuid, attempt integer, state text)
@@ -411,13 +405,13 @@ as $$
   left join unnest(settled, numbers, states) as s (id, number, state) on s.id = a.id and s.number = a.number
 $$;
 
--- Hand back what a worker was given without hearing of it. A worker whose claim broke off cannot know what it was
--- given. It asks for a mark, and then names what it holds: its other leases from before that mark are handed back. This
--- call may arrive late, when the worker has given it up and claimed more, which it cannot name; hence the mark. A mark
--- is a moment and a transaction number, and a lease has to be older by both: the clock may be set back meanwhile, and
--- numbers are given again after a failover to a standby that lagged behind. A lease that was renewed counts as younger,
--- and lapses. Moves: running → queued | paused | canceled. Roles: worker.
-create or replace function release_unheard(
+-- Hand back jobs whose claim the worker never heard of. A worker whose claim broke off cannot know what it was given.
+-- It asks for a mark, and then names the jobs that it knows of: its other leases from before that mark are handed back.
+-- This call may arrive late, when the worker has given up on it and claimed more jobs, which it cannot name; hence the
+-- mark. A mark is a moment and a transaction number, and a lease has to be older by both: the clock may be set back
+-- meanwhile, and numbers are used again after a failover to a standby that lagged behind. A lease that was renewed
+-- counts as younger, and lapses. Moves: running → queued | paused | canceled. Roles: worker.
+create or replace function hand_back_unheard(
   worker text, job_ids uuid[], claimed_until timestamptz, before_number bigint
 ) returns integer
 language plpgsql security definer
@@ -429,30 +423,22 @@ declare
 begin
   select array_agg(l.job_id), array_agg(l.attempt) into ids, numbers
   from leases l
-  where l.worker = release_unheard.worker
+  where l.worker = hand_back_unheard.worker
     and l.job_id <> all (job_ids)
     and l.claimed_at <= claimed_until
     and (before_number is null or age(l.xmin) > age((before_number % 4294967296)::text::xid));
   if ids is null then
     return 0;
   end if;
-  perform from release(release_unheard.worker, ids, numbers, 'the answer to the claim was lost');
+  perform from hand_back(hand_back_unheard.worker, ids, numbers, 'the answer to the claim was lost');
   return cardinality(ids);
 end
 $$;
 
--- A mark: whatever is claimed after this call is younger than it. Roles: worker.
+-- A mark: every lease that is claimed after this call is younger. Roles: worker.
 create or replace function claim_mark(out claimed_until timestamptz, out before_number bigint)
 language sql stable security definer
 set search_path from current
 as $$
   select now(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint
-$$;
-
--- Hand back what a worker does not hold, for workers of 0.2.0, which have no mark.
-create or replace function release_unknown(worker text, job_ids uuid[]) returns integer
-language sql security definer
-set search_path from current
-as $$
-  select release_unheard(worker, job_ids, 'infinity', null)
 $$;

@@ -1,8 +1,8 @@
--- What handlers take (`holdfast.definitions.shape`), and who of the live workers takes what. Moves: none.
+-- Which payloads handlers accept (`holdfast.definitions.shape`), and which live workers accept what. Moves: none.
 --
--- While a deploy is under way, workers of a type may take different payloads. So a payload is good if one of them takes it.
--- A worker that has published no shape, as those of older releases, takes everything. The engine stores shapes and says
--- which of them count; whether a payload fits is judged in Python, as the handlers do it.
+-- During a deploy, workers of one type may accept different payloads. So a payload is valid if one of them accepts it.
+-- A worker that has published no shape, such as one of an older release, accepts everything. The engine stores shapes
+-- and says which of them count; Python decides whether a payload fits, in the same way as the handlers do.
 
 create or replace function shape_digest(shape jsonb) returns text
 language sql immutable parallel safe
@@ -10,7 +10,7 @@ as $$
   select encode(sha256(convert_to(coalesce(shape::text, ''), 'UTF8')), 'hex')
 $$;
 
--- The types of declarations, each with the shape that it has, or null.
+-- The types of declarations, each with its shape, or null.
 create or replace function declared_shapes(definitions jsonb) returns table (type text, digest text, shape jsonb)
 language sql immutable
 set search_path from current
@@ -21,7 +21,7 @@ as $$
   order by 1
 $$;
 
--- Remember the shapes of declarations, and that they are the last ones for now. Roles: through publish_types.
+-- Store the shapes of declarations as the latest ones. Roles: through publish_types.
 create or replace function publish_shapes(definitions jsonb) returns void
 language sql
 set search_path from current
@@ -49,10 +49,11 @@ as $$
     for update skip locked))
 $$;
 
--- The shapes by which payloads of these types are judged, newest first: those of live workers that go on claiming; where
--- there is none, the last one that was published. The text of a shape is left out where the caller has it. A row without a
--- digest says that there is none to judge by: with the mode `off` because everything is taken, else because nobody has ever
--- published that type. `mode` is what VALIDATE_PAYLOADS says. Roles: api, worker, operator, client.
+-- The shapes by which payloads of these types are judged, newest first: those of live workers that go on claiming; if
+-- there are none, the last one that was published. The text of a shape is left out if the caller has it. A row without
+-- a digest says that there is no shape to judge by: with the mode `off` because everything is accepted, otherwise
+-- because no worker ever published that type. `mode` is the value of VALIDATE_PAYLOADS. Roles: api, worker, operator,
+-- client.
 create or replace function accepted_payloads(types text[], known text[])
 returns table (type text, mode text, digest text, shape text)
 language sql security definer stable
@@ -77,7 +78,7 @@ as $$
   ), verdict as (
     select asked.type, case
         when rule.mode = 'off' or exists (select from counting c where c.type = asked.type and c.shape is null) then 'off'
-        -- No deploy has so many releases at a time.
+        -- A deploy never runs more than 8 versions at once.
         when (select count(*) from counting c where c.type = asked.type) > 8 then 'off'
         else rule.mode
       end as mode
@@ -90,9 +91,9 @@ as $$
   order by v.type, c.published_at desc, c.digest
 $$;
 
--- The shapes of other live workers for jobs of this type, tenant and queue; a null shape takes everything. Asked by a worker
--- whose own handler does not take a payload. Those that drain count: the next one of their release is likely to come.
--- Roles: worker.
+-- The shapes of other live workers for jobs of this type, tenant and queue; a null shape accepts everything. A worker
+-- asks for them if its own handler does not accept a payload. Draining workers count: another of their release may
+-- follow. Roles: worker.
 create or replace function other_shapes(worker text, type text, tenant text, queue text) returns table (shape text)
 language sql security definer stable
 set search_path from current
@@ -106,8 +107,8 @@ as $$
     and (w.tenants is null or other_shapes.tenant = any (w.tenants))
 $$;
 
--- The job that an idempotency key has, as `enqueue` would answer it; no row if it has none. Roles: api, worker, operator,
--- client.
+-- The job that belongs to an idempotency key, as `enqueue` would answer it; no row if there is none. Roles: api,
+-- worker, operator, client.
 create or replace function answered_key(tenant text, key text, type text, payload jsonb)
 returns table (job_id uuid, state text, outcome text)
 language plpgsql security definer stable

@@ -1,28 +1,30 @@
--- How tenants share slots. Called by claims, and only where several tenants have jobs that the claim may take. Moves: none.
+-- How tenants share slots. Claims call this, and only if several tenants have jobs that the claim may take. Moves:
+-- none.
 --
--- 1. Between tenants only weights count, over all their queues, types and priorities. A claim deals its slots so that the
---    number of jobs that each tenant runs, divided by its weight, becomes as equal as it can be. What runs is counted from
---    the leases of all workers. Nothing that runs is interrupted, so a tenant that runs too much gets nothing until the
---    others have caught up.
--- 2. Whole slots follow from these numbers. Parts of slots are a matter of turns: a session remembers, for each tenant, by
---    how much of a slot it has had less than its share (`turn`), and who has had the least is next. A turn is
---    one slot at most, and is forgotten after a minute without competition: nobody is owed the past.
--- 3. What a tenant cannot use is dealt to the others in the next round of the same claim.
--- 4. Within a tenant, priority is strict: its slots are for the streams that stand at its own lowest rank, the oldest first.
+-- 1. Between tenants only weights count, over all their queues, types and priorities. A claim deals its slots so that
+--    the number of jobs that each tenant runs, divided by its weight, becomes as equal as possible. Running jobs are
+--    counted from the leases of all workers. No running job is interrupted, so a tenant that runs too much gets nothing
+--    until the others have caught up.
+-- 2. Whole slots follow from these numbers. Fractions of slots are shared by turns: a session remembers, for each
+--    tenant, by which fraction of a slot it has had less than its share (`turn`), and the tenant with the largest
+--    deficit is next. A turn is at most one slot, and is forgotten after a minute without competition: old deficits
+--    are not made up for.
+-- 3. Slots that a tenant cannot use are dealt to the others in the next round of the same claim.
+-- 4. Within a tenant, priority is strict: its slots are for the streams at its own lowest rank, the oldest first.
 --
 -- Turns are kept in a setting of the session (`holdfast.turns`) and not in a table: every claim would write to the same
 -- few rows, wait for the others there, and walk over dead versions as long as an old transaction is open. Every session
--- deals fairly by itself, so all of them together do. One that has no memory draws lots.
+-- deals fairly by itself, so all of them together do. A session without memory draws lots.
 --
--- How these functions are planned is set by `claim_jobs`, their only caller: setting it again would cost more than to deal.
+-- `claim_jobs`, the only caller, sets how these functions are planned: setting it again would cost more than the
+-- dealing.
 
--- Which heads a claim takes from, and how much. A head is the first entry (`ranks`, `seqs`) of a range (`ranges`) in a stream
--- (`lines`). Answers per head that was chosen: where it stands, up to which rank to go there (`ceilings`), how many jobs
--- to take (`shares`), and the number of its tenant with what it was dealt in all (`portions`). Nulls if all are of one tenant.
-create or replace function deal_slots(
-  ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer,
-  out tied integer[], out lows integer[], out firsts bigint[], out ceilings integer[], out shares integer[],
-  out parties integer[], out portions integer[])
+-- The heads from which a claim takes jobs, and how many from each. A head is the first entry (`ranks`, `seqs`) of a
+-- range (`ranges`) in a stream (`lines`). Answers a share for each head that was chosen, with the number of its tenant
+-- and what that tenant was dealt in all (`portion`). Null if all heads belong to one tenant.
+create or replace function deal_shares(
+  ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer
+) returns claim_share[]
 language plpgsql
 set search_path from current
 as $$
@@ -40,6 +42,7 @@ declare
   highest integer[];
   turns   jsonb;
   added   jsonb;
+  chosen  claim_share[];
 begin
   with owner as materialized (
     select line.position, coalesce(s.tenant, '') as tenant, dense_rank() over (order by coalesce(s.tenant, '')) as party
@@ -50,7 +53,7 @@ begin
     array(select distinct o.tenant from owner o order by o.tenant)
   into owners, names;
   if cardinality(names) = 1 then
-    return;
+    return null;
   end if;
   memory := recalled_turns();
   known := memory -> 'turns';
@@ -80,7 +83,7 @@ begin
     left join (
       select c.name, c.weight from controls c where c.kind = 'tenant' and c.weight is not null) c on c.name = p.tenant
   ), entitled as (
-    -- The level to which all are filled is the lowest of those that the least busy ones would reach by themselves.
+    -- All tenants are filled up to one level: the lowest of those that the least busy ones would reach by themselves.
     select p.*,
       floor(greatest(0, p.weight * min((wanted + p.busy_up_to) / p.weights) over () - p.running) + 1e-9)::integer as whole
     from (
@@ -89,7 +92,7 @@ begin
       from party p
       window fill as (order by p.running / p.weight, p.number rows unbounded preceding)) p
   ), settled as (
-    -- What is left, less than a slot each, is for those that are still below their share of all slots.
+    -- The remaining slots, less than one for each, go to tenants that are still below their share of all slots.
     select e.*, e.whole + case
         when wanted - sum(e.whole) over () >= row_number() over (
           order by e.share * e.slots - e.running - e.whole > 1e-9 desc,
@@ -110,20 +113,22 @@ begin
   into dealt, lowest, highest, turns, added
   from (select s.* from settled s order by s.number) p;
 
-  select array_agg(h.range), array_agg(h.lowest), array_agg(h.seq), array_agg(h.ceiling),
-    array_agg(h.portion / h.streams + case when h.nth <= h.portion % h.streams then 1 else 0 end),
-    array_agg(h.party), array_agg(h.portion)
-  into tied, lows, firsts, ceilings, shares, parties, portions
+  select array_agg(row(
+    h.range, h.line, h.lowest, h.seq, h.ceiling,
+    h.portion / h.streams + case when h.nth <= h.portion % h.streams then 1 else 0 end,
+    h.party, h.portion, null, null)::claim_share)
+  into chosen
   from (
     select h.*, least(8, h.portion, count(*) over (partition by h.party))::integer as streams
     from (
-      select h.range, h.seq, h.party, lowest[h.party] as lowest, highest[h.party] as ceiling, dealt[h.party] as portion,
-        row_number() over (partition by h.party order by h.seq) as nth
-      from unnest(owners, ranges, ranks, seqs) as h (party, range, rank, seq)
+      select h.range, h.line, h.seq, h.party, lowest[h.party] as lowest, highest[h.party] as ceiling,
+        dealt[h.party] as portion, row_number() over (partition by h.party order by h.seq) as nth
+      from unnest(owners, ranges, ranks, seqs, lines) as h (party, range, rank, seq, line)
       where dealt[h.party] > 0 and h.rank = lowest[h.party]) h) h
   where h.nth <= h.streams;
 
   perform remember_turns(memory, turns, load, added);
+  return chosen;
 end
 $$;
 
@@ -136,7 +141,7 @@ as $$
     < (select s.tenant from streams s order by s.tenant desc limit 1)
 $$;
 
--- What this session remembers of the last minute.
+-- The turns of the last minute, as this session remembers them.
 create or replace function recalled_turns() returns jsonb
 language plpgsql
 set search_path from current
@@ -146,7 +151,7 @@ declare
   oldest double precision := extract(epoch from pg_catalog.clock_timestamp()) - 60;
 begin
   memory := nullif(current_setting('holdfast.turns', true), '')::jsonb;
-  -- Whatever is used later is read here.
+  -- Every value that is used later is read here, so that a bad one fails here.
   return jsonb_build_object(
     'counted', case
       when (memory #>> '{counted,at}')::double precision < (memory #>> '{counted,until}')::double precision
@@ -159,15 +164,15 @@ begin
       where (t.value ->> 1)::double precision > oldest and (t.value ->> 0)::double precision between -1 and 1), '{}'));
 exception
   when data_exception then
-    return '{"turns": {}}';  -- somebody else has written there
+    return '{"turns": {}}';  -- another program has written to this setting
 end
 $$;
 
--- How many jobs each tenant runs, by the leases of all workers. Leases that have lapsed do not count; so a walk over the
--- others, in the order of their expiry, does not meet what ended longer ago than a lease lasts. Where that is much all the
--- same, because it cannot be vacuumed yet, the last count, and what was dealt since, has to do for a while: at about a
--- microsecond per entry, counting takes a twentieth of the time of a session at most. That is time of the processor: also
--- where the engine's own clock stands still, as in tests.
+-- How many jobs each tenant runs, by the leases of all workers. Lapsed leases do not count, so a walk over the others,
+-- in the order of their expiry, does not meet leases that ended longer ago than a lease lasts. If there are still many
+-- of those, because they cannot be vacuumed yet, the last count, plus what was dealt since, is used for a while. At
+-- about a microsecond per entry, counting takes at most a twentieth of a session's time. That is processor time, even
+-- if the engine's own clock stands still, as in tests.
 create or replace function running_jobs(memory jsonb) returns jsonb
 language plpgsql
 set search_path from current
@@ -209,8 +214,8 @@ as $$
     end)::text, false)
 $$;
 
--- Those of the streams in which something is ready. A tenant has its share of what a claim looks at: a worker for more
--- streams than every claim could look at asks for these now and then. Roles: worker.
+-- Those of the streams in which something is ready. A tenant has its share of the streams that a claim looks at. A
+-- worker for more streams than one claim could look at asks for these now and then. Roles: worker.
 create or replace function ready_streams(streams integer[]) returns table (id integer)
 language sql security definer stable
 set search_path from current
@@ -220,4 +225,54 @@ as $$
   select line.id
   from unnest(streams) as line (id)
   cross join lateral (select from ready r where r.stream = line.id limit 1) entry
+$$;
+
+-- The order in which streams ask for permits. Streams of one tenant ask in the given order. Streams of several tenants
+-- ask once for their tenant's part of a limit, and once more for the rest, tenant by tenant in an order drawn by weight
+-- (`part` is null).
+create or replace function permit_turns(asked integer[], parties integer[])
+returns table (turn bigint, number integer, part double precision, tenant text)
+language sql volatile
+set search_path from current
+set enable_seqscan = off
+as $$
+  with line as (
+    select l.number::integer as number, s.tenant, parties[l.number] as party, coalesce(c.weight, 1)::double precision as weight
+    from unnest(asked) with ordinality as l (id, number)
+    left join lateral (select s.tenant from streams s where s.id = l.id offset 0) s on true
+    left join lateral (
+      select c.weight from controls c where c.kind = 'tenant' and c.name = s.tenant offset 0) c on true
+  ), party as materialized (
+    select l.party, min(l.weight) as weight, min(l.weight) / sum(min(l.weight)) over () as part,
+      row_number() over (order by -ln(1 - random()) / min(l.weight)) as lot
+    from line l
+    group by l.party
+  )
+  select row_number() over (order by t.again, case when t.again then party.lot end, l.number), l.number,
+    case when not t.again then coalesce(party.part, 1) end, l.tenant
+  from line l
+  left join party on party.party = l.party
+  cross join (values (false), (true)) as t (again)
+  where not t.again or parties is not null
+$$;
+
+-- How many permits of a gate a tenant has; for rates, how many it has used up. At most 1000 permits are looked at.
+create or replace function permits_of(gate text, seconds real, tenant text) returns integer
+language sql volatile
+set search_path from current
+set enable_seqscan = off
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  select count(*)::integer
+  from (
+    select p.*, clock_timestamp() as moment
+    from permits p
+    where p.gate = permits_of.gate and p.job_id is not null
+    order by p.slot
+    limit 1000) p
+  join jobs j on j.id = p.job_id
+  cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, permits_of.seconds, p.moment) state
+  where j.tenant = permits_of.tenant and not state.free
 $$;

@@ -1,6 +1,6 @@
--- How large the texts and JSON values may be that users give, and how much one read of many rows returns. Moves: none.
+-- The maximal size of texts and JSON values that users give, and of one read of many rows. Moves: none.
 --
--- JSON is measured by the text that PostgreSQL gives back for it, because that is what every reader gets: a number as
+-- JSON is measured by the text that PostgreSQL returns for it, because that is what every reader gets: a number as
 -- short as 1e308 has 309 digits there. Nesting and the length of numbers are limited to what every client can read.
 
 -- How large a payload may be, in bytes. Roles: api, worker, operator, client.
@@ -11,15 +11,15 @@ as $$
   select setting('PAYLOAD_MAX_BYTES')::bigint
 $$;
 
--- Whether a payload is so small that nothing can be wrong with it: no limit is lower than 1024 bytes of text, and a level
--- of nesting takes 8 bytes. Hot functions look no further; hence it is written so that PostgreSQL puts it in their place.
+-- Whether a payload is so small that it breaks no limit: no limit is below 1024 bytes of text, and a level of nesting
+-- takes 8 bytes. Hot functions check only this, so it is written such that PostgreSQL inlines it.
 create or replace function is_small(value jsonb) returns boolean
 language sql stable parallel safe
 as $$
   select octet_length(value::text) <= 1024 and pg_column_size(value) <= 1500
 $$;
 
--- Whether a JSON value can be stored: as large as it may be, and such that everybody can read it.
+-- Whether a JSON value can be stored: it is not too large, and every client can read it.
 create or replace function is_storable(value jsonb, most bigint) returns boolean
 language sql stable parallel safe
 set search_path from current
@@ -45,7 +45,7 @@ begin
 end
 $$;
 
--- Refuse payloads that cannot be stored. The name of a constraint tells the client's library which error it is.
+-- Refuse payloads that cannot be stored. The client library recognizes the error by the name of the constraint.
 create or replace function check_payloads(types text[], payloads jsonb[]) returns void
 language plpgsql stable
 set search_path from current
@@ -74,7 +74,7 @@ begin
 end
 $$;
 
--- Refuse names of callers and workers, and reasons, that are too long to be kept with every job that they concern.
+-- Refuse names of callers and workers, and reasons, that are too long to be stored with every job that they concern.
 create or replace function check_texts(who text, reason text) returns void
 language plpgsql immutable
 as $$
@@ -87,7 +87,7 @@ begin
 end
 $$;
 
--- How many bytes of text one read of many rows returns; behind that it ends, after at least one row.
+-- How many bytes of text one read of many rows returns. Then it ends, after at least one row.
 create or replace function page_bytes() returns integer
 language sql immutable parallel safe
 as $$

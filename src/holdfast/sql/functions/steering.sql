@@ -1,15 +1,16 @@
--- What people decide about queues, types, lanes, tenants and everything while all runs: pause, resume, limits, weights.
--- Moves: none; a pause stops claims, and what runs goes on. Roles: operator.
+-- What operators set for queues, types, lanes, tenants and everything while jobs run: pauses, limits, weights.
+-- Moves: none; a pause stops claims, and running jobs go on. Roles: operator.
 --
--- Every change is written to the audit log by the same transaction, and ends with a word to all workers, which look
--- anew at what they may claim. A row of `controls` that says nothing any more is deleted.
+-- The transaction of every change also writes it to the audit log, and ends with a notification to all workers, which
+-- then look again at what they may claim. A row of `controls` without any value left is deleted.
 
--- Stop claims in a queue, type, lane or tenant, or everywhere. What is paused already stays as it is, with who did it
--- and why; but a tenant's pause of its own, which the tenant may end, gives way to one by the installation's operators,
--- which it may not. `by_tenant` is the tenant in whose name its own operators pause it, null for the installation's;
--- `public` lets tenants read the reason. Answers whether anything changed.
-create or replace function pause_scope_as(
-  kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean
+-- Stop claims in a queue, type, lane or tenant, or everywhere. A subject that is already paused stays as it is, with
+-- who did it and why. But a pause by the tenant's own operators, which they may end, is replaced by one by the
+-- installation's operators, which they may not. `by_tenant` is the tenant whose own operators pause it, null for the
+-- installation's; `public` lets tenants read the reason. Answers whether anything changed.
+create or replace function pause_subject(
+  kind text, name text, by text, reason text default null, by_key uuid default null, by_tenant text default null,
+  public boolean default false
 ) returns boolean
 language plpgsql security definer
 set search_path from current
@@ -18,17 +19,17 @@ as $$
 declare
   replaced text;
 begin
-  perform check_scope(pause_scope_as.kind, pause_scope_as.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
-  perform check_texts(by, note);
-  perform check_by_tenant(pause_scope_as.kind, pause_scope_as.name, by_tenant);
+  perform check_subject(pause_subject.kind, pause_subject.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_texts(by, reason);
+  perform check_by_tenant(pause_subject.kind, pause_subject.name, by_tenant);
   select c.paused_by into replaced
   from controls c
-  where c.kind = pause_scope_as.kind and c.name = pause_scope_as.name
+  where c.kind = pause_subject.kind and c.name = pause_subject.name
   for update;
   insert into controls as c (kind, name, paused_at, paused_by, paused_note, paused_tenant, paused_public, updated_by)
   values (
-    pause_scope_as.kind, pause_scope_as.name, now(), pause_scope_as.by, pause_scope_as.note, by_tenant,
-    coalesce(public, false), pause_scope_as.by)
+    pause_subject.kind, pause_subject.name, now(), pause_subject.by, pause_subject.reason, by_tenant,
+    coalesce(public, false), pause_subject.by)
   on conflict on constraint controls_pkey do update
     set paused_at = excluded.paused_at, paused_by = excluded.paused_by, paused_note = excluded.paused_note,
       paused_tenant = excluded.paused_tenant, paused_public = excluded.paused_public, updated_at = now(),
@@ -37,16 +38,16 @@ begin
   if not found then
     return false;
   end if;
-  perform note_control(pause_scope_as.kind, pause_scope_as.name, 'pause', by, by_key,
-    jsonb_build_object('note', note, 'instead_of', replaced, 'public', nullif(public, false)));
+  perform note_steering(pause_subject.kind, pause_subject.name, 'pause', by, by_key,
+    jsonb_build_object('note', reason, 'instead_of', replaced, 'public', nullif(public, false)));
   return true;
 end
 $$;
 
--- Let claims go on in a queue, type, lane or tenant, or everywhere. With `by_tenant`, only what that tenant's own
--- operators paused. Answers whether anything changed.
-create or replace function resume_scope_as(
-  kind text, name text, by text, note text, by_key uuid, by_tenant text
+-- Let claims go on in a queue, type, lane or tenant, or everywhere. With `by_tenant`, only a pause by that tenant's own
+-- operators is ended. Answers whether anything changed.
+create or replace function resume_subject(
+  kind text, name text, by text, reason text default null, by_key uuid default null, by_tenant text default null
 ) returns boolean
 language plpgsql security definer
 set search_path from current
@@ -55,13 +56,13 @@ as $$
 declare
   paused controls;
 begin
-  perform check_scope(resume_scope_as.kind, resume_scope_as.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
-  perform check_texts(by, note);
-  perform check_by_tenant(resume_scope_as.kind, resume_scope_as.name, by_tenant);
+  perform check_subject(resume_subject.kind, resume_subject.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  perform check_texts(by, reason);
+  perform check_by_tenant(resume_subject.kind, resume_subject.name, by_tenant);
   select c.* into paused
   from controls c
-  where c.kind = resume_scope_as.kind
-    and c.name = resume_scope_as.name
+  where c.kind = resume_subject.kind
+    and c.name = resume_subject.name
     and c.paused_at is not null
     and (by_tenant is null or c.paused_tenant = by_tenant)
   for update;
@@ -70,15 +71,15 @@ begin
   end if;
   update controls c
   set paused_at = null, paused_by = null, paused_note = null, paused_tenant = null, paused_public = false,
-    updated_at = now(), updated_by = resume_scope_as.by
-  where c.kind = resume_scope_as.kind and c.name = resume_scope_as.name;
-  perform note_control(resume_scope_as.kind, resume_scope_as.name, 'resume', by, by_key, jsonb_build_object(
-    'note', note, 'paused_by', paused.paused_by, 'paused_at', paused.paused_at));
+    updated_at = now(), updated_by = resume_subject.by
+  where c.kind = resume_subject.kind and c.name = resume_subject.name;
+  perform note_steering(resume_subject.kind, resume_subject.name, 'resume', by, by_key, jsonb_build_object(
+    'note', reason, 'paused_by', paused.paused_by, 'paused_at', paused.paused_at));
   return true;
 end
 $$;
 
--- A tenant's operators decide about their own tenant alone.
+-- Refuse operators of a tenant that pause or resume anything but their own tenant.
 create or replace function check_by_tenant(kind text, name text, by_tenant text) returns void
 language plpgsql immutable
 as $$
@@ -89,47 +90,8 @@ begin
 end
 $$;
 
--- Stop claims in a queue, type, lane or tenant, or everywhere, for the installation's operators, and for servers of
--- older releases. These tell a tenant's operator by the beginning of a name, which does not count: the key does.
-create or replace function pause_scope(
-  kind text, name text, by text, note text default null, by_key uuid default null
-) returns boolean
-language sql security definer
-set search_path from current
-as $$
-  select pause_scope_as(
-    pause_scope.kind, pause_scope.name, by, note, by_key, tenant_of_key(pause_scope.kind, pause_scope.name, by_key), false)
-$$;
-
--- Let claims go on in a queue, type, lane or tenant, or everywhere. Older servers name the tenant, with a slash behind
--- it, in `only_by`.
-create or replace function resume_scope(
-  kind text, name text, by text, note text default null, by_key uuid default null, only_by text default null
-) returns boolean
-language sql security definer
-set search_path from current
-as $$
-  select case
-    when only_by is null then resume_scope_as(resume_scope.kind, resume_scope.name, by, note, by_key, null)
-    when (resume_scope.kind, only_by) is distinct from ('tenant', resume_scope.name || '/') then false
-    else resume_scope_as(resume_scope.kind, resume_scope.name, by, note, by_key, resume_scope.name)
-  end
-$$;
-
--- The tenant whose operators a key that pauses this scope stands for; null for the installation's operators.
-create or replace function tenant_of_key(kind text, name text, key_id uuid) returns text
-language sql stable
-set search_path from current
-as $$
-  select k.tenant
-  from api_keys k
-  where k.id = tenant_of_key.key_id
-    and tenant_of_key.kind = 'tenant'
-    and k.tenant = tenant_of_key.name
-    and 'admin' <> all (k.scopes)
-$$;
-
--- Set how many jobs may run at once, and start per time; null for no limit. Answers whether anything changed.
+-- Set how many jobs may run at once, and how many may start per time; null for no limit. Answers whether anything
+-- changed.
 create or replace function set_limit(
   kind text, name text, limit_count integer, rate_count integer, rate_seconds double precision, by text,
   by_key uuid default null
@@ -140,7 +102,7 @@ as $$
   select change_limits(kind, name, '{limit,rate}', limit_count, rate_count, rate_seconds, null, by, by_key)
 $$;
 
--- Set a tenant's share where tenants compete; null for the usual one, which is 1. Answers whether anything changed.
+-- Set a tenant's weight where tenants compete; null for the default, which is 1. Answers whether anything changed.
 create or replace function set_weight(tenant text, weight double precision, by text, by_key uuid default null)
 returns boolean
 language sql security definer
@@ -149,8 +111,8 @@ as $$
   select change_limits('tenant', tenant, '{weight}', null, null, null, weight, by, by_key)
 $$;
 
--- Set or clear (null) what `changes` names of `limit`, `rate` and, for a tenant, `weight`; the rest stays as it is,
--- whoever changes it at the same time. Answers whether anything changed.
+-- Set or clear (null) the values named in `changes`: `limit`, `rate` and, for a tenant, `weight`. The others stay as
+-- they are, even if somebody changes them at the same time. Answers whether anything changed.
 create or replace function change_limits(
   kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision,
   weight double precision, by text, by_key uuid default null
@@ -184,7 +146,7 @@ begin
   if not found then
     return false;
   end if;
-  perform note_control(
+  perform note_steering(
     change_limits.kind, change_limits.name, case changes when '{weight}' then 'weight' else 'limit' end, by, by_key,
     jsonb_build_object('limit', change_limits.limit_count, 'rate_count', change_limits.rate_count,
       'rate_seconds', change_limits.rate_seconds, 'weight', change_limits.weight));
@@ -192,7 +154,7 @@ begin
 end
 $$;
 
--- Raise unless these limits can be set. What is not to be changed must not be given.
+-- Raise unless these limits can be set. A value that is not to be changed must not be given.
 create or replace function check_limits(
   kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision,
   weight double precision
@@ -203,7 +165,7 @@ as $$
 declare
   fault text;
 begin
-  perform check_scope(kind, name, case
+  perform check_subject(kind, name, case
     when 'weight' = any (changes) then array['tenant'] else array['queue', 'type', 'tenant'] end);
   fault := case
     when not coalesce(changes <@ '{limit,rate,weight}' and cardinality(changes) > 0, false) then
@@ -224,8 +186,8 @@ begin
 end
 $$;
 
--- Raise unless there can be such a scope. Requests stand in the queue `holdfast`, and obey no pause.
-create or replace function check_scope(kind text, name text, kinds text[]) returns void
+-- Raise unless such a subject can exist. Requests are in the queue `holdfast`, and ignore pauses.
+create or replace function check_subject(kind text, name text, kinds text[]) returns void
 language plpgsql immutable
 as $$
 begin
@@ -247,25 +209,25 @@ begin
 end
 $$;
 
--- What every change ends with.
-create or replace function note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb)
+-- Finish a change: delete an empty row, write the audit log, notify workers.
+create or replace function note_steering(kind text, name text, verb text, by text, by_key uuid, detail jsonb)
 returns void
 language sql
 set search_path from current
 as $$
   delete from controls c
-  where c.kind = note_control.kind
-    and c.name = note_control.name
+  where c.kind = note_steering.kind
+    and c.name = note_steering.name
     and num_nonnulls(c.paused_at, c.limit_count, c.rate_count, c.weight) = 0;
   select note_audit(
-    by, by_key, case when note_control.kind = 'tenant' then note_control.name end,
-    note_control.kind || '.' || verb, nullif(note_control.name, ''), jsonb_strip_nulls(detail));
+    by, by_key, case when note_steering.kind = 'tenant' then note_steering.name end,
+    note_steering.kind || '.' || verb, nullif(note_steering.name, ''), jsonb_strip_nulls(detail));
   select pg_notify(current_schema() || '.ready', '');
 $$;
 
 -- Ask for something in an operator's name, as `request` and `release_held` do, and write down who did. To `resolve` a
--- job is to cancel it because a person has dealt with what it was about. The note stays among operators unless it is
--- `public`. Answers what became of the wish, and the job that runs now: another one where an ended job is retried.
+-- job means to cancel it because a person has dealt with what it was about. Only operators see the note, unless it is
+-- `public`. Answers the outcome, and the job that runs now: a new one if an ended job is retried.
 create or replace function operator_request_as(
   verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean
 ) returns table (outcome text, runs_as uuid)
@@ -295,7 +257,7 @@ begin
 end
 $$;
 
--- Ask for something about a job, with a note for operators alone, as older servers do.
+-- Ask for something about a job, with a note for operators only, as older servers do.
 create or replace function operator_request(
   verb text, id uuid, by text, note text default null, only_tenant text default null, by_key uuid default null
 ) returns table (outcome text, runs_as uuid)
@@ -306,7 +268,7 @@ as $$
   from operator_request_as(verb, operator_request.id, by, note, only_tenant, by_key, false) r
 $$;
 
--- Ask in the same way that a job be resolved.
+-- Ask, as older servers do, that a job be resolved.
 create or replace function resolve_job(
   id uuid, by text, note text default null, only_tenant text default null, by_key uuid default null
 ) returns text

@@ -1,8 +1,8 @@
--- Side rows whose job does not fit, and lines that nobody serves. The hot functions pass over them anyway.
--- Moves: none. Roles: worker.
+-- Side rows whose job does not fit, and streams with entries that no worker is offered. The hot functions pass over
+-- them anyway. Moves: none. Roles: worker.
 --
--- Each walk looks at up to `max_rows` rows behind `after`, and answers what it mended and where to go on: null at the
--- end. What is found without a lock is judged once more when it is locked.
+-- Each walk looks at up to `max_rows` rows after `after`, and answers how many it mended and where to go on: null at
+-- the end. Rows that are found without a lock are checked again when they are locked.
 
 -- Drop leases of jobs that do not run, or that run another attempt.
 create or replace function drop_stray_leases(after text[] default null, max_rows integer default 1000)
@@ -40,8 +40,8 @@ begin
 end
 $$;
 
--- Drop entries of `ready` whose job is gone, or not queued, or stands elsewhere. Claims drop them as well, but only
--- where a worker comes by.
+-- Drop entries of `ready` whose job is gone, is not queued, or has its entry elsewhere. Claims drop them as well, but
+-- only in streams that a worker serves.
 create or replace function drop_stray_entries(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -78,7 +78,7 @@ begin
 end
 $$;
 
--- Whether an entry stands where its job belongs, and is the only one or the first of them there.
+-- Whether an entry has the place of its job, and is the only one or the first of its entries.
 create or replace function entry_fits(stream integer, rank integer, seq bigint, job_id uuid) returns boolean
 language sql stable
 set search_path from current
@@ -93,21 +93,19 @@ as $$
     left join heads h on h.tenant = j.tenant and h.target = j.target
     where j.id = entry_fits.job_id
       and j.state = 'queued'
-      and j.stream = abs(entry_fits.stream)
+      and j.stream = stream_of(entry_fits.stream)
       and case when j.target is null then j.seq else h.seq end = entry_fits.seq
       and (j.target is null or h.job_id = j.id)
       and not exists (
-        select from ready r
-        where r.stream in (j.stream, -j.stream)
-          and r.rank in (0, ready_rank(j.priority, true), ready_rank(j.priority, false))
-          and r.seq = entry_fits.seq
-          and r.job_id = j.id
-          and (r.stream < 0, r.rank) <> (entry_fits.stream < 0, entry_fits.rank)
-          and ((r.stream < 0, r.rank) < (entry_fits.stream < 0, entry_fits.rank)
-            or entry_fits.rank not in (0, ready_rank(j.priority, true), ready_rank(j.priority, false)))))
+        select from ready_entry(j.stream, j.priority, entry_fits.seq) r
+        where r.job_id = j.id
+          and (is_parked(r.stream), r.rank) <> (is_parked(entry_fits.stream), entry_fits.rank)
+          and ((is_parked(r.stream), r.rank) < (is_parked(entry_fits.stream), entry_fits.rank)
+            or entry_fits.rank <> all (ready_ranks(j.priority)))))
 $$;
 
--- Drop entries of `due` whose job does not wait for that moment. Promotion drops them as well, once it has come.
+-- Drop entries of `due` whose job does not wait for that moment. Promotion drops them as well, once the moment has
+-- come.
 create or replace function drop_stray_due(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -156,7 +154,7 @@ as $$
     select from jobs j where j.id = due_fits.job_id and j.run_at = due_fits.run_at and j.state in ('scheduled', 'retry'))
 $$;
 
--- What is hidden from claims without being parked comes back.
+-- Bring back entries that are hidden from claims without being parked.
 create or replace function show_hidden(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -172,7 +170,7 @@ declare
 begin
   select
     array_agg(h.tid) filter (where not exists (
-      select from parked p where p.stream = -h.stream and p.rank = h.rank and p.seq = h.seq)),
+      select from parked p where p.stream = stream_of(h.stream) and p.rank = h.rank and p.seq = h.seq)),
     max(array[h.stream::text, h.rank::text, h.seq::text]) filter (where h.number = max_rows)
   into tids, reached
   from (
@@ -180,24 +178,24 @@ begin
     from ready r
     where (r.stream, r.rank, r.seq) > (
         coalesce(after[1]::integer, -2147483648), coalesce(after[2]::integer, 0), coalesce(after[3]::bigint, 0))
-      and r.stream < 0
+      and is_parked(r.stream)
     order by r.stream, r.rank, r.seq
     limit max_rows) h;
 
-  -- Where it stands in the open already, it is only dropped.
+  -- If the job already has a visible entry, the hidden one is only dropped.
   with taken as (
     delete from ready r
     where r.ctid = any (array(
       select s.ctid
       from ready s
       where s.ctid = any (tids)
-        and s.stream < 0
-        and not exists (select from parked p where p.stream = -s.stream and p.rank = s.rank and p.seq = s.seq)
+        and is_parked(s.stream)
+        and not exists (select from parked p where p.stream = stream_of(s.stream) and p.rank = s.rank and p.seq = s.seq)
       for update skip locked))
     returning r.stream, r.rank, r.seq, r.job_id, r.ready_at
   ), shown as (
     insert into ready (stream, rank, seq, job_id, ready_at)
-    select -t.stream, t.rank, t.seq, t.job_id, t.ready_at from taken t
+    select stream_of(t.stream), t.rank, t.seq, t.job_id, t.ready_at from taken t
     on conflict do nothing
   )
   select count(*) into mended from taken;
@@ -206,7 +204,7 @@ begin
 end
 $$;
 
--- Targets whose head has ended or is gone get another, unless that is about to happen anyway.
+-- Replace the heads of targets that have ended or are gone, unless a call for that target is pending.
 create or replace function replace_heads(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -247,7 +245,7 @@ begin
 end
 $$;
 
--- Targets with a line but no head, which a lost call could leave, get one.
+-- Seat a head for targets that have a line but no head, which a lost call could leave.
 create or replace function seat_headless(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -298,9 +296,9 @@ end
 $$;
 
 -- Those of the given targets that nobody has called for; null if there are none. A call is recorded with the job, and
--- `elect_from` answers it soon after: until then, a line without a head is the normal course. It is stable so that it
--- sees the snapshot of the query that found the targets: a call that is answered in between would look like a fault.
--- Where more calls wait than are looked at here, nothing is a fault yet: a later walk decides.
+-- `elect_from` answers it soon after: until then, a line without a head is normal. This is stable so that it sees the
+-- snapshot of the query that found the targets: a call that is answered in between would look like a fault. If there
+-- are more calls than are looked at here, nothing is a fault yet: a later walk decides.
 create or replace function uncalled(found_tenants text[], found_targets text[], max_calls integer default 10000)
 returns table (tenants text[], targets text[])
 language sql stable
@@ -322,7 +320,7 @@ as $$
     from pending p) f
 $$;
 
--- Permits of keys that nobody has used for an hour, or for longer than any rate lasts, are forgotten.
+-- Forget permits of keys that nobody has used for an hour, or, for rates, for longer than any rate lasts.
 create or replace function forget_idle_permits(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -337,26 +335,25 @@ declare
   tids tid[];
 begin
   select
-    array_agg(v.tid) filter (
-      where v.idle and not exists (select from leases l where l.job_id = v.job_id and l.attempt = v.attempt)),
+    array_agg(v.tid) filter (where v.idle and state.free),
     max(array[v.gate, v.slot::text]) filter (where v.number = max_rows)
   into tids, reached
   from (
-    select p.ctid as tid, p.gate, p.slot, p.job_id, p.attempt,
-      p.granted_at < now() - case when starts_with(p.gate, 'rate') then interval '32 days' else interval '1 hour' end
-        as idle,
+    select p.ctid as tid, p.gate, p.slot, p.job_id, p.attempt, p.granted_at,
+      p.granted_at < now() - case when is_rate(p.gate) then interval '32 days' else interval '1 hour' end as idle,
       row_number() over (order by p.gate, p.slot) as number
     from permits p
     where (p.gate, p.slot) > (coalesce(after[1], ''), coalesce(after[2]::integer, 0))
     order by p.gate, p.slot
-    limit max_rows) v;
+    limit max_rows) v
+  cross join lateral permit_state(v.job_id, v.attempt, v.granted_at, null, null) state;
   delete from permits p
   where p.ctid = any (array(
     select s.ctid
     from permits s
-    where s.ctid = any (tids)
-      and not exists (select from leases l where l.job_id = s.job_id and l.attempt = s.attempt)
-    for update skip locked));
+    cross join lateral permit_state(s.job_id, s.attempt, s.granted_at, null, null) state
+    where s.ctid = any (tids) and state.free
+    for update of s skip locked));
   get diagnostics mended = row_count;
   return next;
 end
@@ -389,7 +386,7 @@ begin
     place := step.reached;
     exit when place is null;
   end loop;
-  -- They forget no streams, but what was forgotten before must come back.
+  -- These leaders forget no streams, but streams that were forgotten before must come back.
   loop
     select * into step from serve_ready(place);
     place := step.reached;

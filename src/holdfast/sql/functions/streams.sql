@@ -1,21 +1,24 @@
--- How streams come, go, and come again. Moves: none. Roles: worker (the duties); the rest is called by other functions.
+-- How streams are created, forgotten and brought back. Moves: none. Roles: worker (the duties); other functions call
+-- the rest.
 --
--- A row of `streams` says that workers are to look there. Its number is for good: jobs, entries and leases keep it, whether
--- the row exists or not. A stream that nobody has used for STREAM_IDLE_SECONDS is forgotten in steps, each in a transaction of
--- its own, because a transaction that is open now may have been given the number, and put its job there an hour later:
+-- A row of `streams` tells workers to look there. Its number is permanent: jobs, entries and leases keep it, whether
+-- the row exists or not. A stream that nobody has used for STREAM_IDLE_SECONDS is forgotten in steps, each in a
+-- transaction of its own, because a transaction that is open now may have read the number, and use it for its job an
+-- hour later:
 --
--- 1. It is closed. Whoever looks from now on makes another stream for the same names, and workers are not offered this one.
--- 2. Once nobody is left whose snapshot is older than that, it is marked as unseen: nobody will begin to use it any more.
--- 3. Once nobody is left who may have begun before that, and still nothing stands there, the row is deleted.
+-- 1. The stream is closed. From now on, enqueueing creates another stream for the same names, and workers are not
+--    offered this one.
+-- 2. Once no transaction has a snapshot older than that, it is marked as unseen: nobody will begin to use it any more.
+-- 3. Once no transaction is left that may have begun before that, and the stream is still empty, the row is deleted.
 --
--- Whatever comes back to such a number (a retry after a week, a job that was released, resumed or handed back, the next of a
--- target, a commit that came late, an entry that was written by hand) brings its stream back: `serve_streams`. Jobs that only
--- wait elsewhere (scheduled, retrying, paused, behind others of their target) do not keep one.
+-- A job that returns to such a number brings its stream back (`serve_streams`): a retry after a week, a job that was
+-- released, resumed or handed back, the next job of a target, a late commit, an entry that was written by hand. Jobs
+-- that only wait elsewhere (scheduled, retrying, paused, behind others of their target) do not keep a stream.
 --
 -- None of this takes a lock that anybody else waits for, and recording a job takes none at all: rows of `streams` that
--- somebody has locked are skipped, and left to the next look.
+-- somebody has locked are skipped, and left to the next walk.
 
--- How long a stream must have been idle.
+-- How long a stream must be idle before it is forgotten.
 create or replace function stream_idle() returns interval
 language sql stable
 set search_path from current
@@ -23,9 +26,9 @@ as $$
   select make_interval(secs => least(setting('STREAM_IDLE_SECONDS')::double precision, highest('stream_idle')))
 $$;
 
--- The stream of each of these new jobs of a tenant, made where there is none; none for a job without a queue. They are not
--- unique on purpose: see the first migration. Whatever the limit, anybody can be asked to cancel something: requests do
--- not count.
+-- The stream of each of these new jobs of a tenant, created if there is none; null for a job without a queue. Streams
+-- are deliberately not unique: see the first migration. Requests do not count against the limit, so that anybody can
+-- always ask to cancel something.
 create or replace function find_streams(tenant text, queues text[], types text[]) returns integer[]
 language plpgsql
 set search_path from current
@@ -88,9 +91,9 @@ begin
 end
 $$;
 
--- Jobs stand or run in these streams: those that were closed are opened, those that are gone are made again, under their
--- old numbers, and all of them count as used. Where nothing is to be done, that is one look. The names are those of the
--- jobs: of `examples`, or of what stands there. Answers how many were brought back.
+-- Serve these streams, which have waiting or running jobs: closed ones are opened, missing ones are created again under
+-- their old numbers, and all of them count as used. If there is nothing to do, this costs one look. The names are taken
+-- from the jobs: those in `examples`, or those with entries in the stream. Answers how many streams were brought back.
 create or replace function serve_streams(ids integer[], examples uuid[] default null) returns integer
 language plpgsql
 set search_path from current
@@ -128,11 +131,12 @@ begin
   )
   select count(*) filter (where free.closed_in is not null) into served from free;
 
-  -- An insert would wait for whoever makes the same row: the lock says who that is, and others leave it to them.
+  -- An insert would wait for another session that creates the same row. The session with the lock creates it; others
+  -- skip.
   with lost as materialized (
     select distinct asked.id
     from unnest(ids) as asked (id)
-    where asked.id > 0 and not exists (select from streams s where s.id = asked.id)
+    where not is_parked(asked.id) and not exists (select from streams s where s.id = asked.id)
   ), named as materialized (
     select distinct on (lost.id) lost.id, j.tenant, j.queue, j.type
     from lost
@@ -143,7 +147,7 @@ begin
       union all
       (select j.tenant, j.queue, j.type
        from (
-         select r.job_id from ready r where r.stream in (lost.id, -lost.id) limit 100) entry
+         select r.job_id from ready r where r.stream = any (entry_streams(lost.id)) limit 100) entry
        join jobs j on j.id = entry.job_id and j.stream = lost.id)
       limit 1) j
     order by lost.id
@@ -171,13 +175,13 @@ as $$
     where not exists (select from streams s where s.id = asked.id and s.closed_in is null))
 $$;
 
--- Jobs have come back to these streams, which may have been forgotten: they are served, and workers are told.
+-- Serve streams to which jobs have returned, in case they were forgotten, and notify workers.
 create or replace function wake_again(streams integer[]) returns void
 language plpgsql
 set search_path from current
 as $$
 begin
-  -- Of a stream that workers do not know they would hear nothing for some seconds.
+  -- Workers that do not know a stream would ignore a notification for it, for some seconds.
   if serve_streams(streams) > 0 then
     perform pg_notify(current_schema() || '.ready', '');
   else
@@ -186,8 +190,8 @@ begin
 end
 $$;
 
--- Bring back the streams in which something stands, walking from one to the next; those of parked entries come first.
--- Looks at up to `max_rows` of them behind `after`, and answers where to go on: null at the end. Roles: worker.
+-- Bring back the streams that have entries, walking from one to the next; those of parked entries come first.
+-- Looks at up to `max_rows` of them after `after`, and answers where to go on: null at the end. Roles: worker.
 create or replace function serve_ready(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -216,7 +220,7 @@ begin
     where line.number < max_rows
   )
   select array_agg(line.stream order by line.number) into found from line;
-  mended := serve_streams(array(select distinct abs(stream) from unnest(found) as stream));
+  mended := serve_streams(array(select distinct stream_of(stream) from unnest(found) as stream));
   if mended > 0 then
     perform pg_notify(current_schema() || '.ready', '');
   end if;
@@ -227,10 +231,10 @@ begin
 end
 $$;
 
--- Forget streams that are idle. The walk goes over leases first, because there is no index by which the running jobs of
--- a stream can be found: what runs counts as used, and is not idle for the rest of this walk, however short the time is
--- that is set. Then it goes over the streams. Looks at up to `max_rows` rows behind `after`, and answers how many
--- streams it deleted, and where to go on: null at the end. Roles: worker.
+-- Forget idle streams. The walk visits leases first, because there is no index by which the running jobs of a stream
+-- can be found: a stream with running jobs counts as used, and is not idle for the rest of this walk, however short the
+-- idle time is. Then it visits the streams. Looks at up to `max_rows` rows after `after`, and answers how many streams
+-- it deleted, and where to go on: null at the end. Roles: worker.
 create or replace function forget_streams(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -276,9 +280,9 @@ begin
 end
 $$;
 
--- One step for each of these streams that was not used since the walk began, nor for long before; what stands in one keeps it
--- as it is. Every statement has a snapshot of its own, which is newer than the look
--- at who is left; where that is not so, nothing is done.
+-- Do one step for each of these streams that was used neither since the walk began nor within the idle time. A stream
+-- with entries stays as it is. Every statement must have a snapshot of its own, newer than the look at open
+-- transactions; in an isolation level where that is not so, nothing is done.
 create or replace function forget_among(ids integer[], walk_began timestamptz) returns integer
 language plpgsql
 set search_path from current
@@ -313,13 +317,13 @@ begin
     from streams f
     where f.id = any (ids)
       and f.unseen_in < oldest
-      -- Workers know of streams for some seconds.
+      -- Workers keep a list of streams for some seconds.
       and f.closed_at <= now() - least(idle, interval '1 minute')
-      and not exists (select from ready r where r.stream in (f.id, -f.id))
+      and not exists (select from ready r where r.stream = any (entry_streams(f.id)))
     for update skip locked));
   get diagnostics gone = row_count;
 
-  -- A number from the future is of another server, from which this database was copied.
+  -- A transaction number from the future comes from another server, from which this database was copied.
   update streams s
   set unseen_in = case when s.closed_in < oldest and s.unseen_in is null then pg_current_xact_id() end,
     closed_in = case when s.closed_in < present then s.closed_in else pg_current_xact_id() end
@@ -341,16 +345,16 @@ begin
     where f.id = any (ids)
       and f.closed_in is null
       and f.used_at not between since and now()
-      and not exists (select from ready r where r.stream in (f.id, -f.id))
-      -- Names that are not allowed any more could not be made again.
+      and not exists (select from ready r where r.stream = any (entry_streams(f.id)))
+      -- A stream with names that are not allowed any more could not be created again.
       and not (unprintable(f.tenant) or unprintable(f.queue) or unprintable(f.type))
     for update skip locked));
   return gone;
 end
 $$;
 
--- The oldest transaction that others in this database are in, or do not see the end of; if there are none, the next one.
--- What transactions that ended before it have written is seen by everybody, and by whoever comes.
+-- The oldest transaction that is open in this database, or whose end another session does not see; if there is none,
+-- the next one. Everything that earlier transactions wrote is visible to all sessions, current and future.
 create or replace function oldest_transaction() returns xid8
 language plpgsql volatile
 set search_path from current
@@ -359,10 +363,10 @@ declare
   following bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
   oldest    bigint;
 begin
-  -- What the session has seen of others before may be older than what is to be judged.
+  -- The session may have cached older statistics about others.
   perform pg_stat_clear_snapshot();
-  -- Numbers of 32 bits, at most half of their range away. Prepared transactions come last: until it is one, a transaction is
-  -- that of its session.
+  -- 32-bit numbers, at most half of their range away. Prepared transactions are read last: until it is prepared, a
+  -- transaction belongs to its session.
   select min(following - case when other.back < 2147483648 then other.back else other.back - 4294967296 end) into oldest
   from (
     select (following - number.xid::text::bigint) & 4294967295 as back

@@ -1,8 +1,8 @@
--- Take back what lapsed. Roles: worker.
+-- Take back lapsed leases. Roles: worker.
 
 -- Take back the leases of attempts whose time is over. Moves: running → queued | dead | error | paused | canceled; the
--- attempt is closed as `lost`. No lease is lapsed until the database has been up, and the caller connected, for one
--- full lease: an outage burns no attempt. `after` is how far an earlier sweep has come.
+-- attempt is closed as `lost`. A lease lapses only after the database has been up, and the caller connected, for one
+-- full lease: an outage costs no attempt. `after` is how far an earlier sweep has come.
 create or replace function sweep(
   connected_seconds double precision, max_jobs integer default 200, after timestamptz default '-infinity'
 ) returns table (job_id uuid, attempt integer, worker text, state text)
@@ -31,13 +31,13 @@ begin
 end
 $$;
 
--- Take back lapsed leases, for a leader that knows which of them may be judged. Answers what was taken back, and with a
--- null state what has lapsed by the clock but is spared.
--- 1. Nothing at all is judged unless the clock shows about what it showed at the leader's last probe: between the two
---    the server may have stood still, or its clock been set. Then the one row that is answered has no job.
+-- Take back lapsed leases, for a leader that knows which of them may be judged. Answers the leases that were taken
+-- back, and, with a null state, those that have lapsed by the clock but are spared.
+-- 1. Nothing is judged unless the clock shows about what it showed at the leader's last probe: in between, the server
+--    may have stood still, or its clock may have been set. Then the only row of the answer has no job.
 -- 2. A lease is spared if its length is above `spared_above` and at most `spared_up_to` of one of the breaks.
--- 3. Of spared leases the leader keeps watch. Those that it names have not been renewed for twice their length of real
---    time: they are taken back, whatever the clock says, unless they were renewed at last.
+-- 3. The leader watches spared leases. Those that it names have not been renewed for twice their length of real time:
+--    they are taken back, whatever the clock says, unless they were renewed meanwhile.
 create or replace function recover(
   clock timestamptz, spared_above double precision[], spared_up_to double precision[], watched uuid[],
   watched_attempts integer[], watched_until timestamptz[], max_jobs integer default 200
@@ -54,14 +54,14 @@ as $$
 declare
   ids uuid[];
 begin
-  -- Without a clock there is no doubt about it: the testing kit, where time is moved on purpose.
+  -- Without a clock nothing is in doubt: that is the testing kit, which moves time on purpose.
   if clock_timestamp() not between clock - interval '0.25 seconds' and clock + interval '1 second' then
     return query select null::uuid, null::integer, null, 'too-late', null::timestamptz, null::double precision;
     return;
   end if;
   select array_agg(entry.job_id) into ids
   from (
-    -- Jobs that somebody has locked are passed over here already: any number of them leaves room for others.
+    -- Jobs that somebody has locked are passed over here already, so that any number of them leaves room for others.
     select l.job_id
     from leases l
     join jobs j on j.id = l.job_id
@@ -96,8 +96,8 @@ begin
 end
 $$;
 
--- Close lapsed leases among the given jobs, whoever held them; without a `patience` of the caller's own, as the leader
--- would judge them.
+-- Close lapsed leases among the given jobs, of any worker. If the caller gives no `patience`, they are judged as the
+-- leader would.
 create or replace function lapse(job_ids uuid[], patience double precision)
 returns table (job_id uuid, attempt integer, worker text, state text)
 language plpgsql
@@ -121,8 +121,8 @@ begin
 end
 $$;
 
--- Close the attempts of these jobs, all at once, or one by one where that fails: a row that cannot be settled must not
--- keep the others. It is tried again after one more lease, counted, and named in the server's log.
+-- Close the attempts of these jobs, all at once, or one by one if that fails: a row that cannot be settled must not
+-- keep the others. Such a row is tried again after one more lease, counted, and named in the server's log.
 create or replace function lose_each(job_ids uuid[])
 returns table (job_id uuid, attempt integer, worker text, state text)
 language plpgsql
@@ -168,7 +168,7 @@ as $$
 declare
   ids      uuid[];
   numbers  integer[];
-  holders  text[];
+  workers  text[];
   outcomes text[];
   faults   text[];
   messages text[];
@@ -178,7 +178,7 @@ begin
     array_agg(case when l.unbegun then 'NeverBegan' else 'LeaseLost' end),
     array_agg(
       case when l.unbegun then 'its worker was gone before this could begin' else 'the worker stopped renewing its lease' end)
-  into ids, numbers, holders, outcomes, faults, messages
+  into ids, numbers, workers, outcomes, faults, messages
   from (
     select l.job_id, l.attempt, l.worker, never_began(l.job_id, l.attempt, l.worker, l.number) as unbegun
     from leases l
@@ -191,8 +191,8 @@ begin
     return;
   end if;
   return query
-  select s.job_id, s.attempt, held.worker, s.state
+  select s.job_id, s.attempt, claimed.worker, s.state
   from settle(null, ids, numbers, outcomes, null, faults, messages, null, null, null, null) s
-  join unnest(ids, holders) as held (job_id, worker) on held.job_id = s.job_id;
+  join unnest(ids, workers) as claimed (job_id, worker) on claimed.job_id = s.job_id;
 end
 $$;

@@ -1,4 +1,5 @@
--- What each table is for, as `\d+` shows it. Those of functions and views are taken from the comments above them.
+-- What each table is for, as `\d+` shows it. Comments on functions and views are taken from the text above each of
+-- them.
 
 comment on table api_keys is 'Who may use the control plane: a key is known by the hash of its secret.';
 comment on table audit_log is 'What operators and keys did; it is only ever added to.';
@@ -22,7 +23,7 @@ comment on table leaders is 'Which process does maintenance, and until when.';
 comment on table leases is 'Which worker runs which attempt, and until when.';
 comment on table parked is 'Ready jobs that wait for a permit of their key.';
 comment on table payload_shapes is 'What handlers take, as their workers publish it.';
-comment on table permits is 'The permits of limits and rates, held by attempts.';
+comment on table permits is 'The permits of limits and rates, with the attempts that have them.';
 comment on table ready is 'Jobs that can be claimed now, in the order of their stream.';
 comment on table repairs is 'What was found inconsistent and mended, by kind; anything but zero is worth a look.';
 comment on table schema_functions is 'Which function files were applied, with their checksums.';

@@ -1,9 +1,9 @@
--- Targets as operators see them: who is at the head, whether that blocks the others, and how many those are.
+-- Targets as operators see them: which job is the head, whether it blocks the others, and how many those are.
 -- Moves: none. Roles: operator.
 
--- The names of one page, by tenant and target, among the `max_visited` targets behind (after_tenant, after_target) that
--- have open jobs. (reached_tenant, reached_target) is where to look on; null says that there is nothing more. Blocked is
--- a target whose head is paused or in error: nothing runs there before somebody decides.
+-- The names of one page, by tenant and target, among the `max_visited` targets after (after_tenant, after_target) that
+-- have open jobs. (reached_tenant, reached_target) is where to go on, null if there is nothing more. A target is
+-- blocked if its head is paused or in error: nothing runs there until somebody resumes or cancels the head.
 create or replace function list_targets(
   only_tenant text default null, only_blocked boolean default false, after_tenant text default null,
   after_target text default null, max_targets integer default 50, max_visited integer default 10000
@@ -52,8 +52,8 @@ begin
 end
 $$;
 
--- What is known of targets by name; no row where nothing is open. The counts of those behind the head end at 10 000, and
--- `line` is the first `max_line` of them, in their order.
+-- Targets by name; no row if nothing is open. The counts of jobs behind the head end at 10 000, and `line` is the first
+-- `max_line` of them, in their order.
 create or replace function show_targets(
   tenants text[], targets text[], only_tenant text default null, max_line integer default 0
 ) returns table (

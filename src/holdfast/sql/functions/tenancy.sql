@@ -1,9 +1,9 @@
 -- What the control plane may do, for one tenant at a time. Moves: (nothing) → created | scheduled | queued.
--- Roles: client.
+-- Roles: client; `submit` also api, worker, operator, whose calls are grouped as those of the control plane are.
 --
--- The role `client` has no right but on these functions and on those that find its key. Each of them takes the
--- tenant first and raises without one, so that a server that forgets it sees nothing; what belongs to another
--- tenant does not exist here.
+-- The role `client` has rights only on these functions and on those that find its key. Each of them takes the tenant
+-- first and raises without one, so that a server that forgets it sees nothing. Jobs of other tenants do not exist
+-- here.
 
 create or replace function refuse_no_tenant(tenant text) returns void
 language plpgsql immutable
@@ -15,9 +15,9 @@ begin
 end
 $$;
 
--- Record the intents of many callers at once: one commit for all of them, and each in its own tenant's name.
--- Answers as enqueue_many does, by position. A key that a transaction elsewhere has taken, and not committed yet, is
--- not waited for long: the others in the batch have nothing to do with it.
+-- Record the intents of many callers at once: one commit for all of them, each for its own tenant. Answers as
+-- enqueue_many does, by position. A key that another transaction has taken and not committed yet is not waited for
+-- for long: the others in the batch have nothing to do with it.
 create or replace function submit(
   tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]
 ) returns table (item integer, job_id uuid, state text, outcome text)
@@ -49,6 +49,7 @@ begin
     order by job.tenant, job.creator
   loop
     perform check_enqueue(caller.types, caller.payloads, caller.options, caller.tenant);
+    perform check_texts(caller.creator, null);
     return query
     select caller.positions[r.item]::integer, r.job_id, r.state, r.outcome
     from record_jobs(caller.types, caller.payloads, caller.options, caller.tenant, caller.creator, caller.ids) r;
@@ -56,7 +57,7 @@ begin
 end
 $$;
 
--- The public fields of jobs, each asked for in the name of a tenant.
+-- The public fields of jobs, each requested for a tenant.
 create or replace function public_jobs(tenants text[], job_ids uuid[])
 returns table (
   id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz)
@@ -80,9 +81,9 @@ begin
 end
 $$;
 
--- The public fields of jobs, with what the jobs have reported; a report is a change. Why a job was done is known when it
--- is. While a job is paused, held or canceled, `message` is what was said for clients about that: never the text of an
--- exception, nor what operators wrote for each other.
+-- The public fields of jobs, with what the jobs have reported; a report is a change. Why a job was done is known once
+-- it has succeeded. While a job is paused, held or canceled, `message` is what was written for clients about that:
+-- never the text of an exception, nor what operators wrote for each other.
 create or replace function visible_jobs(tenants text[], job_ids uuid[])
 returns table (
   id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz,
@@ -109,7 +110,7 @@ begin
   join jobs j on j.id = asked.id and j.tenant = asked.tenant
   left join job_progress p on p.job_id = j.id
   cross join lateral (
-    -- Of its own events alone: with a limit, a plan may walk through those of all jobs, the newest first.
+    -- Only the job's own events: with a limit, a plan may walk through those of all jobs, newest first.
     select (array_agg(e.message order by e.id desc))[1] as message
     from job_events e
     where j.state in ('paused', 'error', 'canceled')
@@ -119,7 +120,7 @@ begin
 end
 $$;
 
--- The public fields of jobs for servers of older releases, which know no messages.
+-- The public fields of jobs for servers of older releases, which do not know messages.
 create or replace function job_standings(tenants text[], job_ids uuid[])
 returns table (
   id uuid, tenant text, type text, state text, target text, created_at timestamptz, updated_at timestamptz,
@@ -132,7 +133,7 @@ as $$
   from visible_jobs(tenants, job_ids) v
 $$;
 
--- What a job has stored, page by page.
+-- The items of a job, page by page.
 create or replace function tenant_items(tenant text, job_id uuid, after bigint, max_items integer)
 returns table (id bigint, collection text, key text, data jsonb, created_at timestamptz)
 language plpgsql security definer stable
@@ -146,7 +147,7 @@ begin
 end
 $$;
 
--- What a job has stored, page by page, bounded in bytes: see `items_page`.
+-- The items of a job, page by page, bounded in bytes: see `items_page`.
 create or replace function tenant_items_page(tenant text, job_id uuid, after bigint, max_items integer)
 returns table (id bigint, collection text, key text, data text, created_at timestamptz, more boolean)
 language plpgsql security definer stable
@@ -184,8 +185,8 @@ begin
 end
 $$;
 
--- Ask for something, as `request` does, and write down who did. With a target, the job must be of that target. What a
--- tenant says on its own routes is its own to read.
+-- Ask for something, as `request` does, and write down who did. With a target, the job must be of that target. Notes
+-- from a tenant's own routes are for that tenant to read.
 create or replace function tenant_request(
   tenant text, verb text, id uuid, by text, note text, only_target text default null, by_key uuid default null
 ) returns text
@@ -216,8 +217,8 @@ begin
 end
 $$;
 
--- How many jobs of a tenant wait, for a worker or behind another of their target, counted no further than asked: a
--- flood must not make the answer dear.
+-- How many jobs of a tenant wait for a worker or behind another of their target, counted no further than asked: a large
+-- backlog must not make the answer expensive.
 create or replace function waiting_jobs(tenant text, up_to integer) returns bigint
 language plpgsql security definer stable
 set search_path from current
@@ -231,7 +232,7 @@ begin
   return (
     select count(*)
     from (
-      select from streams s join ready r on r.stream in (s.id, -s.id) where s.tenant = waiting_jobs.tenant and s.closed_in is null
+      select from streams s join ready r on r.stream = any (entry_streams(s.id)) where s.tenant = waiting_jobs.tenant and s.closed_in is null
       union all
       select from waiting w where w.tenant = waiting_jobs.tenant
       limit up_to) counted);

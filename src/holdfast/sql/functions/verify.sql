@@ -1,7 +1,7 @@
--- The invariants, as one read of the live database: a row per offence, none when all is well.
+-- The invariants, as one read of the live database: a row for each violation, none if all is well.
 -- Moves: none. Roles: worker, operator.
 
--- Check the invariants over the live tables; a row for each offence.
+-- Check the invariants over the live tables; a row for each violation.
 create or replace function verify(max_offences integer default 100)
 returns table (invariant text, job_id uuid, detail text)
 language sql security definer stable
@@ -29,20 +29,20 @@ as $$
    having count(*) > 1
    limit max_offences)
   union all
-  (select 'what stands in line is offered to workers', r.job_id, format('stream %s', abs(r.stream))
+  (select 'what stands in line is offered to workers', r.job_id, format('stream %s', stream_of(r.stream))
    from ready r
    join jobs j on j.id = r.job_id
    where r.ready_at < now() - interval '1 minute'
      and is_maintained()
      and not exists (
        select from streams s
-       where s.id = abs(r.stream) and s.closed_in is null and (s.tenant, s.queue, s.type) = (j.tenant, j.queue, j.type))
+       where s.id = stream_of(r.stream) and s.closed_in is null and (s.tenant, s.queue, s.type) = (j.tenant, j.queue, j.type))
    limit max_offences)
   union all
-  (select 'what is hidden from claims is parked', r.job_id, format('stream %s', -r.stream)
+  (select 'what is hidden from claims is parked', r.job_id, format('stream %s', stream_of(r.stream))
    from ready r
-   where r.stream < 0
-     and not exists (select from parked p where p.stream = -r.stream and p.rank = r.rank and p.seq = r.seq)
+   where is_parked(r.stream)
+     and not exists (select from parked p where p.stream = stream_of(r.stream) and p.rank = r.rank and p.seq = r.seq)
    limit max_offences)
   union all
   (select 'a due entry belongs to a scheduled or retrying job', d.job_id, coalesce(j.state, 'missing')

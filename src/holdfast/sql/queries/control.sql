@@ -5,14 +5,14 @@ from holdfast.submit(
   $1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[], $6::uuid[]);
 
 -- name: visible_jobs
--- What clients may know of jobs.
+-- What clients may know about jobs.
 select id, tenant, type, state, target, holdfast.readable(created_at) as created_at, holdfast.readable(updated_at) as updated_at,
   message, progress_count, result_count, target_count, holdfast.readable(last_progress_at) as last_progress_at,
   done_reason
 from holdfast.visible_jobs($1::text[], $2::uuid[]);
 
 -- name: tenant_items
--- What a job has stored, page by page.
+-- The items of a job, page by page.
 select * from holdfast.tenant_items_page($1, $2, $3, $4);
 
 -- name: job_result
@@ -20,15 +20,15 @@ select * from holdfast.tenant_items_page($1, $2, $3, $4);
 select id, state, result::text as result, error_type, error_message from holdfast.job_result($1, $2);
 
 -- name: tenant_request
--- Ask for something in a tenant's name.
+-- Make a request for a tenant.
 select holdfast.tenant_request($1, $2, $3, holdfast.as_caller($4, $8, $9), $5, $6, $7);
 
 -- name: waiting_jobs
--- How many jobs of a tenant wait, up to a number.
+-- How many jobs of a tenant wait, counted up to a number.
 select holdfast.waiting_jobs($1, $2);
 
 -- name: find_key
--- The good key with this digest, and whether there is any.
+-- The valid key with this digest, and whether any key exists.
 select any_key, id, tenant, name, scopes, requests_per_second, max_waiting, seconds_left
 from holdfast.find_key($1);
 
@@ -37,22 +37,22 @@ from holdfast.find_key($1);
 select token, expires_at from holdfast.issue_events_token($1, $2, $3);
 
 -- name: find_events_token
--- The good key that a token stands for, and whether there is any.
+-- The valid key that a token stands for, and whether any key exists.
 select any_key, id, tenant, name, scopes, requests_per_second, max_waiting, seconds_left
 from holdfast.find_events_token($1, $2, $3, $4);
 
 -- name: touch_keys
--- These keys were used.
+-- Record that these keys were used.
 select holdfast.touch_keys($1::uuid[]);
 
 -- name: create_key
--- A new key.
+-- Create a key.
 select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
   revoked_at, revoked_by, replaced_by, last_used_at
 from holdfast.create_key($1, $2, $3, $4, $5, $6::text[], $7, $8, $9, holdfast.as_caller($10, $12, $13), $11);
 
 -- name: rotate_key
--- A key in place of another.
+-- Replace a key.
 select id, tenant, name, prefix, scopes, requests_per_second, max_waiting, created_at, created_by, expires_at,
   revoked_at, revoked_by, replaced_by, last_used_at
 from holdfast.rotate_key($1, $2, $3, $4, $5, holdfast.as_caller($6, $8, $9), $7);
@@ -71,22 +71,25 @@ select id, left(tenant, 200) as tenant, left(name, 200) as name, left(prefix, 20
 from holdfast.keys_after($1, $2, $3);
 
 -- name: list_audit
--- What was done, newest first.
+-- The audit log, newest first.
 select id, holdfast.readable(at) as at, left(actor, 500) as actor, key_id, left(tenant, 200) as tenant, left(action, 200) as action,
   left(subject, 500) as subject, detail::text as detail,
   left(address, 255) as address, left(request_id, 255) as request_id
 from holdfast.list_audit($1, $2, $3);
 
 -- name: search_jobs
--- Jobs that fit a query, and how far back was looked.
+-- Jobs that match a query, and how far back the search went.
 select ids, reached, holdfast.readable(reached_at) as reached_at from holdfast.search_jobs($1::text::jsonb, $2, $3, $4, $5);
 
 -- name: job_statistics
--- What stands where.
-select tenant, queue, type, ready, running, holdfast.readable(oldest_ready_at) as oldest_ready_at from holdfast.job_statistics($1);
+-- How many jobs are ready and running, per stream.
+select tenant, queue, type, ready, running, holdfast.readable(oldest_ready_at) as oldest_ready_at
+from holdfast.job_statistics($1)
+order by ready + running desc, tenant, queue, type
+limit $2;
 
 -- name: job_totals
--- What is not kept by stream.
+-- Counts that are not kept per stream.
 select due, waiting, dead from holdfast.job_totals($1);
 
 -- name: probe

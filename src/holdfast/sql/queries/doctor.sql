@@ -1,11 +1,11 @@
 -- name: doctor_server
--- What the server is, and whether it keeps its word.
+-- The server's version and the settings on which durability depends.
 select current_setting('server_version_num')::integer as version, current_setting('server_version') as version_text,
   current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
   pg_is_in_recovery() as standby, clock_timestamp() as clock, current_user as login;
 
 -- name: doctor_log
--- Which settings make the server write the values of statements to its log: payloads, and what people search for.
+-- Settings that make the server log the values of statements: payloads, and what people search for.
 select s.name || ' = ' || s.setting as setting
 from pg_settings s
 where (s.name = 'log_parameter_max_length_on_error' and s.setting <> '0')
@@ -17,13 +17,13 @@ where (s.name = 'log_parameter_max_length_on_error' and s.setting <> '0')
 order by 1;
 
 -- name: doctor_collation
--- Whether the database's collation is still the one with which its indexes were built: both versions, where known.
+-- Whether the database's collation is still the one with which its indexes were built: both versions, if known.
 select d.datcollversion as recorded, pg_database_collation_actual_version(d.oid) as actual
 from pg_database d
 where d.datname = current_database();
 
 -- name: doctor_guards
--- Triggers by which the database refuses what must not be, and makes commits durable: those that are off or missing.
+-- Triggers that refuse illegal changes and make commits durable: those that are disabled or missing.
 with needed (relation, trigger) as (
   values ('jobs', 'guard_insert'), ('jobs', 'guard_update'), ('jobs', 'guard_delete'), ('jobs', 'guard_truncate'),
     ('jobs', 'guard_names'), ('streams', 'guard_names'), ('streams', 'guard_delete'), ('streams', 'printable'),
@@ -62,14 +62,14 @@ select
     join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = $1::name and c.relkind in ('r', 'p', 'v', 'm', 'f') and c.relname <> 'testing_clock'
       and pg_get_userbyid(c.relowner) <> $1 || '_owner'
-      -- After a restore, the engine's own may belong to somebody else, all of them.
+      -- After a restore, all of the engine's own tables may belong to another role.
       and c.relowner is distinct from (
         select s.relowner from pg_class s where s.relnamespace = c.relnamespace and s.relname = 'schema_steps')
     order by 1) as foreign_tables;
 
 -- name: overruled_settings
--- Where something makes commits less durable, or their snapshots longer, than Holdfast takes them: for this session, for
--- the database, or for a role in it.
+-- Settings that make commits less durable, or snapshots longer, than Holdfast expects: for this session, for the
+-- database, or for a role in it.
 with said as (
   select s.name, s.setting as value, case s.source
       when 'configuration file' then 'the server''s configuration'
@@ -95,11 +95,11 @@ where (name = 'synchronous_commit' and value in ('off', 'local'))
 order by name, origin;
 
 -- name: doctor_notify
--- A notification for ourselves.
+-- Send a notification to this process.
 select pg_notify($1, $2);
 
 -- name: doctor_old_snapshots
--- What keeps dead rows from being vacuumed for longer than the given seconds.
+-- Sessions and prepared transactions that have kept dead rows from being vacuumed for longer than the given seconds.
 select 'connection ' || a.pid as holder, a.application_name as name, coalesce(a.state, '') as state,
   extract(epoch from now() - a.xact_start)::double precision as seconds
 from pg_stat_activity a
@@ -113,15 +113,15 @@ where p.prepared < now() - make_interval(secs => $1::double precision)
 order by 4 desc;
 
 -- name: doctor_dead_rows
--- Live and dead rows of the tables that move, as the statistics have it.
+-- Live and dead rows of the busy tables, from the statistics.
 select t.relname as name, t.n_live_tup as live, t.n_dead_tup as dead
 from pg_stat_user_tables t
 where t.schemaname = $1 and t.relname in ('ready', 'leases', 'due')
 order by 1;
 
 -- name: doctor_work
--- Ready jobs of users, how many of them wait for a permit of their key (under the negative number of their stream),
--- workers that beat lately, and whether somebody leads maintenance.
+-- Ready jobs of users, how many of them wait for a permit of their key (are parked), workers with a recent heartbeat,
+-- and whether maintenance has a leader.
 select
   count.ready, count.parked,
   (select count(*) from holdfast.workers w
@@ -132,17 +132,17 @@ select
   (select l.report::text from holdfast.leaders l where l.name = 'maintenance') as report,
   (select count(*) from holdfast.due d where d.run_at < now() - interval '10 seconds') as overdue
 from (
-  select count(*) as ready, count(*) filter (where r.stream < 0) as parked
+  select count(*) as ready, count(*) filter (where holdfast.is_parked(r.stream)) as parked
   from holdfast.ready r
-  left join holdfast.streams s on s.id = abs(r.stream)
+  left join holdfast.streams s on s.id = holdfast.stream_of(r.stream)
   where s.queue is distinct from 'holdfast') count;
 
 -- name: doctor_unhandled
--- Types and queues with ready jobs of a tenant that no live worker takes.
+-- Types and queues with ready jobs of a tenant that no live worker serves.
 select s.type, s.queue, s.tenant
 from holdfast.streams s
 where s.queue <> 'holdfast'
-  and exists (select from holdfast.ready r where r.stream in (s.id, -s.id))
+  and exists (select from holdfast.ready r where r.stream = any (holdfast.entry_streams(s.id)))
   and not exists (
     select
     from holdfast.workers w
@@ -154,7 +154,7 @@ order by 1, 2, 3
 limit 20;
 
 -- name: doctor_blocked
--- How many of the first so many targets are blocked, and some of them: the job at the head, who stopped it, and why.
+-- How many of the first targets are blocked, and some of them: the job at the head, who stopped it, and why.
 with blocked as materialized (
   select visited.tenant, visited.target
   from (select h.tenant, h.target, h.job_id from holdfast.heads h order by h.tenant, h.target limit $1) visited

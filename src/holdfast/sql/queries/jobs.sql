@@ -4,7 +4,7 @@ select item, job_id, state, outcome
 from holdfast.enqueue_many($1::text[], $2::text[]::jsonb[], $3::text[]::jsonb[], $4, $5, $6::uuid[]);
 
 -- name: enqueue_plain
--- Record intents of one type without options; a row per position that was not simply recorded.
+-- Record intents of one type without options; a row for each position that was not simply recorded.
 select item, job_id, state, outcome
 from holdfast.enqueue_plain($1, $2::text[]::jsonb[], $3::uuid[], $4, $5, $6, $7);
 
@@ -17,7 +17,7 @@ select job_id, outcome from holdfast.release_held($1::uuid[], $2, $3);
 select job_id, outcome, request_id from holdfast.request($1, $2::uuid[], $3, $4, $5);
 
 -- name: request_later
--- The same inside a longer transaction: no worker has to wait for its commit.
+-- Make a request inside a longer transaction: no worker has to wait for its commit.
 select job_id, outcome, request_id from holdfast.request($1, $2::uuid[], $3, $4, $5, false);
 
 -- name: get_jobs
@@ -48,7 +48,7 @@ from holdfast.summaries(holdfast.listed_ids($1::text[], $2::text[], $3::text[], 
 order by id desc;
 
 -- name: summaries
--- What lists say of jobs, by id.
+-- What lists show of jobs, by id.
 select
   id, type, queue, lane, tenant, state, reason, priority, attempt, failures, max_attempts, target, idempotency_key,
   dedup_key, correlation_id, parent_id, retry_of, created_by, created_at, updated_at, run_at, started_at,
@@ -57,15 +57,15 @@ select
 from holdfast.summaries($1::uuid[], $2);
 
 -- name: attempts_page
--- Some ended attempts of a job.
+-- A page of the ended attempts of a job.
 select * from holdfast.attempts_page($1, $2, $3, $4);
 
 -- name: events_page
--- Some of the rarer moves of a job.
+-- A page of a job's history.
 select * from holdfast.events_page($1, $2, $3, $4);
 
 -- name: items_page
--- What a job has stored, page by page.
+-- The items of a job, page by page.
 select * from holdfast.items_page($1, null, $2, $3);
 
 -- name: payload_limit
@@ -73,21 +73,21 @@ select * from holdfast.items_page($1, null, $2, $3);
 select holdfast.payload_limit() as bytes;
 
 -- name: accepted_payloads
--- By which shapes payloads of these types are judged.
+-- The shapes by which payloads of these types are judged.
 select type, mode, digest, shape from holdfast.accepted_payloads($1::text[], $2::text[]);
 
 -- name: other_names
--- The names that there are instead of one that nobody knows; null if it is known.
+-- The known names if the given one is unknown; null if it is known.
 select holdfast.other_names($1, $2) as names;
 
 -- name: answered_key
--- The job that an idempotency key has.
+-- The job that belongs to an idempotency key.
 select job_id, state, outcome from holdfast.answered_key($1, $2, $3, $4::text::jsonb);
 
 -- name: backlog
--- How much stands where.
+-- How many jobs are ready, running, due, waiting and dead.
 select measure, count from holdfast.backlog();
 
 -- name: verify
--- Offences against the invariants.
+-- Violations of the invariants.
 select invariant, job_id, detail from holdfast.verify($1);

@@ -1,13 +1,13 @@
 -- name: preside
--- Become or stay the leader, and learn what the database is to be judged by.
+-- Become or stay the leader, and learn the state of the database's clock and server.
 select leads, clock, server_started, unheard, renewals from holdfast.preside($1, $2, $3, $4, $5::text::jsonb, $6, $7);
 
 -- name: unheard
--- Whether something may be to be done of which no notification tells.
+-- Whether there may be work for which no notification was sent.
 select holdfast.unheard();
 
 -- name: resign
--- Let another lead.
+-- Give up leadership.
 select holdfast.resign($1, $2);
 
 -- name: promote
@@ -26,7 +26,7 @@ from holdfast.promote_behind(
 select called, reached from holdfast.elect_from($1, $2);
 
 -- name: execute_requests
--- Cancel, pause, resume, delete and retry what was asked for.
+-- Carry out requests to cancel, pause, resume, delete and retry.
 select holdfast.execute_requests($1);
 
 -- name: recover
@@ -35,13 +35,13 @@ select job_id, attempt, worker, state, expires_at, lease_seconds
 from holdfast.recover($1, $2::double precision[], $3::double precision[], $4::uuid[], $5::integer[], $6::timestamptz[], $7);
 
 -- name: ended_attempts
--- What is to be told of attempts that were settled in place of their worker.
+-- Attempts that were settled in place of their worker, for the log.
 select job_id, attempt, type, tenant, queue, outcome, failures, duration_seconds, queue_seconds, correlation_id, worker,
   error_type, error_message
 from holdfast.ended_attempts($1::uuid[], $2::integer[]);
 
 -- name: review_leases
--- The same as clamp_leases, with all leases that were looked at.
+-- As clamp_leases, with all leases that were looked at.
 select job_id, attempt, lease_seconds, was, expires_at, reached from holdfast.review_leases($1, $2);
 
 -- name: clamp_leases
@@ -69,11 +69,11 @@ select job_id, repair, reached, open_jobs from holdfast.reconcile_pages($1, $2);
 select mended, reached from holdfast.drop_stray_leases($1, $2);
 
 -- name: drop_stray_entries
--- Entries of `ready` whose job does not fit: how many were dropped, and where to go on.
+-- Drop entries of `ready` whose job does not fit.
 select mended, reached from holdfast.drop_stray_entries($1, $2);
 
 -- name: drop_stray_due
--- Entries of `due` whose job does not fit: how many were dropped, and where to go on.
+-- Drop entries of `due` whose job does not fit.
 select mended, reached from holdfast.drop_stray_due($1, $2);
 
 -- name: show_hidden
@@ -81,15 +81,15 @@ select mended, reached from holdfast.drop_stray_due($1, $2);
 select mended, reached from holdfast.show_hidden($1, $2);
 
 -- name: replace_heads
--- Seat another head where one has ended or is gone.
+-- Replace heads that have ended or are gone.
 select mended, reached from holdfast.replace_heads($1, $2);
 
 -- name: seat_headless
--- Seat a head where a line has none.
+-- Seat a head for targets without one.
 select mended, reached from holdfast.seat_headless($1, $2);
 
 -- name: retire
--- Delete ended jobs whose time is over.
+-- Delete ended jobs whose retention is over.
 select deleted, visited, reached, kept from holdfast.retire_known($1, $2, $3, $4);
 
 -- name: forget_workers
@@ -97,7 +97,7 @@ select deleted, visited, reached, kept from holdfast.retire_known($1, $2, $3, $4
 select holdfast.forget_workers();
 
 -- name: admit
--- Bring back jobs that were parked and have room.
+-- Bring back parked jobs for which there is room.
 select looked, reached from holdfast.admit($1, $2);
 
 -- name: forget_idle_permits
@@ -105,7 +105,7 @@ select looked, reached from holdfast.admit($1, $2);
 select mended, reached from holdfast.forget_idle_permits($1, $2);
 
 -- name: serve_streams
--- Bring back the streams in which something stands.
+-- Bring back the streams that have entries.
 select mended, reached from holdfast.serve_ready($1, $2);
 
 -- name: forget_streams

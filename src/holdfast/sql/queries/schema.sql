@@ -4,7 +4,7 @@ select coalesce(max(step), 0) from holdfast.schema_steps;
 
 -- name: roles
 -- Which of the engine's roles exist, and which this login may assume.
--- From release 16 on, who created a role is a member that may not assume it: there `set` is the right to ask for.
+-- From PostgreSQL 16 on, the creator of a role is a member that may not assume it: there `set` is the right to check.
 select r.name, p.oid is not null as exists, coalesce(pg_has_role(current_user, p.oid, mode.name), false) as member
 from unnest($1::text[]) as r (name)
 left join pg_roles p on p.rolname = r.name
@@ -12,9 +12,9 @@ cross join (
   select case when current_setting('server_version_num')::integer >= 160000 then 'set' else 'member' end as name) mode;
 
 -- name: missing_rights
--- What the engine's roles may not do though they must, who owns what belongs to the engine's owner, and what everybody may
--- call. $1 is the schema, $2 and $3 are functions and tables with the role that needs them. Only what was granted to the
--- role itself counts: what everybody may do is to be taken back.
+-- Rights that the engine's roles lack, the owners of objects that must belong to the engine's owner, and functions that
+-- everybody may call. $1 is the schema, $2 and $3 are functions and tables with the role that needs them. Only rights
+-- that were granted to the role itself count: rights of everybody will be revoked.
 with place as (
   select n.oid, n.nspname, n.nspowner, n.nspacl from pg_namespace n where n.nspname = $1::name
 ), needed as (
@@ -66,12 +66,8 @@ from pg_roles r
 where r.rolname = current_user;
 
 -- name: function_checksums
--- What function files were applied, with their checksums.
+-- The function files that were applied, with their checksums.
 select name, checksum from holdfast.schema_functions;
-
--- name: postmaster_start
--- When the server came up.
-select pg_postmaster_start_time();
 
 -- name: has_steps
 -- Whether the schema was ever migrated.
@@ -82,15 +78,15 @@ select to_regclass(format('%I.schema_steps', $1::text)) is not null;
 select step, name, release, applied_at from holdfast.schema_steps order by step;
 
 -- name: lock_migrations
--- One migration at a time, per schema.
+-- Let one migration run at a time, per schema.
 select pg_advisory_xact_lock(hashtext('holdfast migrations'), hashtext($1));
 
 -- name: record_step
--- A migration was applied.
+-- Record that a migration was applied.
 insert into holdfast.schema_steps (step, name, release) values ($1, $2, $3);
 
 -- name: record_function
--- A function file was applied.
+-- Record that a function file was applied.
 insert into holdfast.schema_functions as f (name, checksum, release)
 values ($1, $2, $3)
 on conflict on constraint schema_functions_pkey do update
@@ -103,13 +99,13 @@ union
 select release from holdfast.schema_steps;
 
 -- name: testing_clock
--- Whether the testing kit made this schema, where time can be moved and jobs are taken away.
+-- Whether the testing kit created this schema, where time can be moved and jobs are deleted.
 select to_regclass(format('%I.testing_clock', $1::text)) is not null as present;
 
 -- name: forgets_unasked
--- Whether the server does not wait for its disk, and its own configuration does not say that this is intended. What a
--- database or a role says of it, or the URL of this very session ($1), does not count. The name of the setting is put
--- together, because it stays the same in other schemas.
+-- Whether the server does not wait for its disk although its own configuration does not say that this is intended. The
+-- settings of a database or a role, or in the URL of this very session ($1), do not count. The name of the setting is
+-- put together, because it stays the same in other schemas.
 select current_setting('fsync') = 'off' and (
   $1::boolean
   or coalesce(lower(current_setting('holdfast' || '.allow_fsync_off', true)), '') not in ('on', 'true', 'yes', '1')

@@ -1,26 +1,26 @@
 -- name: pause_scope
--- Stop claims somewhere.
-select holdfast.pause_scope_as($1, $2, holdfast.as_caller($3, $8, $9), $4, $5, $6, $7);
+-- Stop claims in a subject.
+select holdfast.pause_subject($1, $2, holdfast.as_caller($3, $8, $9), $4, $5, $6, $7);
 
 -- name: resume_scope
--- Let claims go on.
-select holdfast.resume_scope_as($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);
+-- Let claims go on in a subject.
+select holdfast.resume_subject($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);
 
 -- name: change_limits
--- How many jobs may run at once, and start per time, and a tenant's share.
+-- Set how many jobs may run at once, how many may start per time, and a tenant's weight.
 select holdfast.change_limits($1, $2, $3::text[], $4, $5, $6, $7, holdfast.as_caller($8, $10, $11), $9);
 
 -- name: operator_request
--- Ask for something in an operator's name.
+-- Make a request in an operator's name.
 select outcome, runs_as from holdfast.operator_request_as($1, $2, holdfast.as_caller($3, $8, $9), $4, $5, $6, $7);
 
 -- name: list_controls
--- What was decided and still holds.
+-- What operators have paused, limited and weighted.
 select kind, name, holdfast.readable(paused_at) as paused_at,
   left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, paused_tenant, paused_public,
   limit_count, rate_count, rate_seconds, weight,
   holdfast.readable(updated_at) as updated_at, left(updated_by, 500) as updated_by
-from holdfast.list_controls();
+from holdfast.list_steering();
 
 -- name: list_queues
 -- Queues by name.
@@ -40,11 +40,11 @@ left join holdfast.list_closed_types() c on c.name = t.name
 order by t.ordinality;
 
 -- name: close_type
--- Take no new jobs of a type.
+-- Close a type to new jobs.
 select holdfast.close_type($1, holdfast.as_caller($2, $5, $6), $3, $4);
 
 -- name: open_type
--- Take new jobs of a type again.
+-- Open a type to new jobs again.
 select holdfast.open_type($1, holdfast.as_caller($2, $5, $6), $3, $4);
 
 -- name: list_lanes
@@ -62,17 +62,17 @@ select left(name, 200) as name, waiting, waiting_more, running, holdfast.readabl
 from holdfast.list_tenants($1, $2, $3, $4);
 
 -- name: drain_state
--- Whether claiming is stopped everywhere, and what still runs.
+-- Whether claiming is stopped everywhere, and how many jobs still run.
 select holdfast.readable(paused_at) as paused_at,
   left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, running
 from holdfast.drain_state($1);
 
 -- name: list_targets
--- The names of one page of targets, and how far was looked.
+-- The names of one page of targets, and how far the search went.
 select tenants, targets, reached_tenant, reached_target from holdfast.list_targets($1, $2, $3, $4, $5);
 
 -- name: show_targets
--- What is known of targets.
+-- Targets by name.
 select tenant, target, blocked, job_id, type, state, holdfast.readable(since) as since, holdfast.readable(run_at) as run_at,
   left(worker, 255) as worker, left(by, 500) as by, left(note, 1000) as note, left(last_error, 1000) as last_error, waiting,
   waiting_more, line

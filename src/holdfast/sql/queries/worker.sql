@@ -1,6 +1,6 @@
 -- name: claim_jobs
--- Lease jobs from ranges of streams; those beyond the free slots have numbers. What is large stays behind, payload and
--- cursor together, until the handler is about to run (see `payloads`): hundreds of jobs may be claimed at once.
+-- Lease jobs from ranges of streams; those beyond the free slots have numbers. A large payload and its cursor are left
+-- out until the handler is about to run (see `payloads`): hundreds of jobs may be claimed at once.
 select job_id, attempt, stream, rank, seq,
   case
     when octet_length(payload_text) <= 16384 and coalesce(octet_length(cursor_text) <= 16384, last_cursor is null)
@@ -19,19 +19,19 @@ from (
   offset 0) c;
 
 -- name: payloads
--- What was too large to come with a claim.
+-- Payloads and cursors that were too large to come with a claim.
 select job_id, payload, cursor from holdfast.claimed_payloads($1, $2::uuid[], $3::integer[]);
 
 -- name: may_begin
--- Jobs up to these numbers are about to begin.
+-- Record that jobs up to these numbers are about to begin.
 select holdfast.may_begin($1, $2::bigint[]);
 
 -- name: record_beginnings
--- These jobs, at their last chance, are about to begin.
+-- Record that these jobs, at their last chance, are about to begin.
 select job_id, recorded from holdfast.record_beginnings($1, $2::uuid[], $3::integer[]);
 
 -- name: open_streams
--- The streams that a worker may take from now; it tells which it has taken from.
+-- The streams from which a worker may claim now; it says from which it has claimed.
 select id, tenant, queue, type, limited, keyed
 from holdfast.offer($1::text[], $2::text[], $3::text[], $4::integer[]);
 
@@ -44,31 +44,26 @@ select id from holdfast.ready_streams($1::integer[]);
 select holdfast.result_limit();
 
 -- name: work_left
--- Whether a worker for these streams could still do something.
+-- Whether a worker for these streams has anything left to do.
 select holdfast.work_left($1::integer[]);
 
 -- name: renew
--- Prolong leases; a row per lease still held.
+-- Prolong leases; a row for each lease that the worker still has.
 select job_id, attempt, lease_remaining, interrupt from holdfast.renew($1, $2::uuid[], $3::integer[]);
 
 -- name: interrupted
 -- Leases that somebody wants to interrupt.
 select job_id, attempt, interrupt from holdfast.interrupted($1, $2::uuid[], $3::integer[]);
 
--- name: complete
--- running → success.
-select job_id, attempt, state
-from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[]);
-
 -- name: complete_and_commit
--- running → success, in a transaction whose commit is next: one that does not come is not waited for, because neither is
--- the lease there any more, nor is it gone for others.
+-- running → success, in a transaction whose commit is next. If the commit does not come, the server ends the session:
+-- until then the lease can be neither renewed nor swept.
 select job_id, attempt, state
 from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[])
 cross join set_config('idle_in_transaction_session_timeout', '20s', true);
 
 -- name: complete_many
--- running → success; only what did not come to that is answered.
+-- running → success; a row for each attempt that did not reach it.
 select job_id, attempt, state
 from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[])
 where state <> 'success';
@@ -86,41 +81,41 @@ from holdfast.snooze($1, $2::uuid[], $3::integer[], $4::double precision[], $5::
 
 -- name: release
 -- running → queued.
-select job_id, attempt, state from holdfast.release($1, $2::uuid[], $3::integer[], $4);
+select job_id, attempt, state from holdfast.hand_back($1, $2::uuid[], $3::integer[], $4);
 
 -- name: stop
 -- running → canceled | paused.
 select job_id, attempt, state from holdfast.stop($1, $2::uuid[], $3::integer[], $4::text[], $5::text[]);
 
 -- name: report
--- What an attempt says before it ends.
+-- Record what an attempt reports before it ends.
 select state, duplicate, progress_count, result_count, target_count, target_reached
 from holdfast.report($1, $2, $3, $4, $5::text::jsonb, $6, $7::text::jsonb, $8, $9);
 
 -- name: enlist
--- Make a worker known, with its job types.
+-- Register a worker, with its job types.
 select holdfast.enlist($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[], $8::text[], $9::text::jsonb);
 
 -- name: other_shapes
--- What other live workers that could run a job take.
+-- The shapes of other live workers that could run a job.
 select shape from holdfast.other_shapes($1, $2, $3, $4);
 
 -- name: beat
--- A worker is alive, and uses this many slots of each lane.
+-- Record that a worker is alive, and how many slots of each lane it uses.
 select holdfast.beat_with_slots($1, $2, $3::text::jsonb);
 
 -- name: unregister_worker
--- A worker has gone, in good order.
+-- Record that a worker has left in good order.
 select holdfast.unregister_worker($1);
 
 -- name: publish_types
--- Tell the database what is known of job types.
+-- Publish job types.
 select holdfast.publish_types($1::text::jsonb);
 
 -- name: claim_mark
--- What is claimed from now on is younger than this.
+-- A mark: every lease that is claimed from now on is younger.
 select claimed_until, before_number from holdfast.claim_mark();
 
 -- name: release_unheard
 -- Hand back leases whose claim was never answered.
-select holdfast.release_unheard($1, $2::uuid[], $3, $4);
+select holdfast.hand_back_unheard($1, $2::uuid[], $3, $4);

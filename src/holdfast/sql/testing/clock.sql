@@ -1,6 +1,6 @@
 -- Engine time that tests may stop and move. The testing kit runs this in a schema of its own, before the first
--- migration: functions and column defaults are resolved with the schema first, so these shadow PostgreSQL's own.
--- No migration knows of it, and a schema that has been migrated without it cannot get it any more.
+-- migration: functions and column defaults are resolved with that schema first, so these shadow PostgreSQL's own.
+-- No migration knows of it, and it cannot be added to a schema that was migrated without it.
 
 do $$
 begin

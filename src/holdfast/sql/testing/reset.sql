@@ -1,6 +1,7 @@
 -- Back to an empty engine. Exists in schemas of the testing kit only.
 
--- Every table but those that a migration or an app fills. Open jobs leave by a legal move, so that the guard stays as it is.
+-- Empty every table except those that a migration or an app fills. Open jobs end by a legal move, so the guard stays
+-- on.
 create function testing_clear() returns void
 language plpgsql
 set search_path from current
@@ -21,7 +22,7 @@ begin
   loop
     execute format('delete from %I', name);
   end loop;
-  -- The one table that can only be added to, but for this.
+  -- The audit log is append-only except here.
   if exists (select from audit_log) then
     alter table audit_log disable trigger audit_append_only;
     delete from audit_log;
@@ -30,7 +31,7 @@ begin
 end
 $$;
 
--- The same, and job types, settings and time as they were at first.
+-- As above, and reset job types, settings and time.
 create function testing_reset() returns void
 language sql
 set search_path from current

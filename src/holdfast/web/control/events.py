@@ -27,7 +27,7 @@ from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import JobStatus, TokenAnswer, TokenWish
 from holdfast.web.description import body_of
 from holdfast.web.problems import Problem
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["events_router"]
 
@@ -36,19 +36,19 @@ _LONGEST_SECONDS = 60.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def events_router(state: State) -> APIRouter:
+def events_router(state: AppState) -> APIRouter:
     """The route, over what an app shares."""
     router = APIRouter(tags=["jobs"])
-    may_listen = Depends(state.gate.requires("read", tokens=True))
-    may_read = Depends(state.gate.requires("read"))
+    may_listen = Depends(state.auth.requires("read", tokens=True))
+    may_read = Depends(state.auth.requires("read"))
 
     @router.get(
         "/jobs/{job_id}/events",
-        summary="How a job stands, whenever that changes",
+        summary="The status of a job, whenever it changes",
         response_class=StreamingResponse,
         responses={
             200: {"content": {"text/event-stream": {}}},
-            204: {"description": "The job has ended, as is known"},
+            204: {"description": "The job has ended, and the client knows it"},
         },
         openapi_extra=secured("read", parameters=[LAST_EVENT_ID, TOKEN]),
     )
@@ -63,7 +63,7 @@ def events_router(state: State) -> APIRouter:
     @router.post(
         "/jobs/{job_id}/events/token",
         status_code=201,
-        summary="An address from which a browser can listen to a job, without a key",
+        summary="An address at which a browser can follow a job without a key",
         response_model=TokenAnswer,
         openapi_extra=secured("read", requestBody=body_of(TokenWish, required=False)),
     )
@@ -77,7 +77,7 @@ def events_router(state: State) -> APIRouter:
             return TokenAnswer(url=url, token=None, expiresAt=None)
         issued = await control.keyring.issue_token(secret_of(request), job.id, wish.seconds)
         if issued is None:  # it has ended within the second
-            await state.gate.look_again(request)
+            await state.auth.look_again(request)
             raise Problem(401, "bad-key", "The key is unknown, revoked or expired.")
         text, expires_at = issued
         return TokenAnswer(url=f"{url}?token={text}", token=text, expiresAt=expires_at)
@@ -86,9 +86,9 @@ def events_router(state: State) -> APIRouter:
 
 
 class _Stream(StreamingResponse):
-    """Whoever hears it has a place among those who wait, and leaves it when it ends, however it ends."""
+    """An event stream. It counts as a wait until it ends, however it ends."""
 
-    def __init__(self, state: State, request: Request, caller: Caller, job: PublicJob, known: str) -> None:
+    def __init__(self, state: AppState, request: Request, caller: Caller, job: PublicJob, known: str) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(_stream(state, request, caller, job, known), media_type="text/event-stream", headers=headers)
         self._state, self._caller = state, caller
@@ -101,7 +101,7 @@ class _Stream(StreamingResponse):
             self._state.end_to_wait(self._caller)
 
 
-async def _stream(state: State, request: Request, caller: Caller, job: PublicJob, known: str) -> AsyncIterator[str]:
+async def _stream(state: AppState, request: Request, caller: Caller, job: PublicJob, known: str) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     end = time.monotonic() + _LONGEST_SECONDS
     while True:

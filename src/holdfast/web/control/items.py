@@ -1,4 +1,4 @@
-"""`GET /jobs/{jobId}/items`: what a job has stored, page by page, also while it goes on storing."""
+"""`GET /jobs/{jobId}/items`: the items of a job, page by page, also while it stores more."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from holdfast.web.auth import secured
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import ItemPage, JobItem
 from holdfast.web.cursors import cursor_of, number_of
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["items_router"]
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
-Cursor = Annotated[str | None, Query(max_length=40, description="`nextCursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="the most that a page has")]
+Cursor = Annotated[str | None, Query(max_length=40, description="`nextCursor` of the previous page")]
 
 
-def items_router(state: State) -> APIRouter:
+def items_router(state: AppState) -> APIRouter:
     """The route, over what an app shares."""
     router = APIRouter(tags=["jobs"])
-    may_read = Depends(state.gate.requires("read"))
+    may_read = Depends(state.auth.requires("read"))
 
     @router.get(
         "/jobs/{job_id}/items",
         response_model=ItemPage,
-        summary="What a job has stored, oldest first",
+        summary="The items of a job, oldest first",
         openapi_extra=secured("read"),
     )
     async def items(job_id: str, limit: Limit = 100, cursor: Cursor = None, caller: Caller = may_read) -> Response:
@@ -44,6 +44,6 @@ def items_router(state: State) -> APIRouter:
 
 
 def _written(item: StoredItem) -> str:
-    """As JSON. The data is passed on as it is stored: read, it would take many times as much memory."""
+    """As JSON. The data is returned as stored: parsed, it would take many times as much memory."""
     model = JobItem(key=item.key, data=None, collection=item.collection, createdAt=item.created_at)
-    return f"{model.model_dump_json(by_alias=True, exclude={'data'})[:-1]},\"data\":{item.data}}}"
+    return f'{model.model_dump_json(by_alias=True, exclude={"data"})[:-1]},"data":{item.data}}}'

@@ -1,4 +1,4 @@
-"""`/jobs`: record intents, one or many, and ask how they stand and how they ended."""
+"""`/jobs`: record one or many jobs, and read their status and result."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from holdfast.web.deadline import Deadline
 from holdfast.web.description import body_of
 from holdfast.web.prefer import applied, wanted_wait
 from holdfast.web.problems import Problem, translated
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["job_id_of", "jobs_router"]
 
 _JSON = "application/json"
 _RETRY_AFTER = "1"
-#: How many jobs of a batch are checked before others have a turn.
+#: How many jobs of a batch are checked before other requests get a turn.
 _AT_A_TIME = 10
 #: A batch of fewer bytes has some hundred jobs at most; others are recorded in turns.
 _SMALL_BATCH = 4 * 1024
 
 
 class _Waiting:
-    """How many jobs wait, counted now and then, and those that were let in since."""
+    """How many jobs wait: a count that is refreshed now and then, plus the jobs admitted since."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: AppState) -> None:
         self._state = state
         self._counted: dict[tuple[str, int], tuple[float, int]] = {}
 
     async def refuse_too_many(self, caller: Caller, jobs: int = 1) -> None:
-        """So many jobs more; a problem if the key may not cause that many."""
+        """Add `count` jobs; a problem if the key may not add them."""
         most = caller.max_waiting
         if most is None:
             return
@@ -66,7 +66,10 @@ class _Waiting:
         self._counted[key] = at, count
         if count + jobs > most:
             raise Problem(
-                429, "waiting-limit", f"This key may cause {most} waiting jobs.", headers={"Retry-After": "5"}
+                429,
+                "waiting-limit",
+                f"This key may add jobs while fewer than {most} wait.",
+                headers={"Retry-After": "5"},
             )
         self._counted[key] = at, count + jobs
 
@@ -79,12 +82,12 @@ def job_id_of(text: str) -> UUID:
         raise NotFound(f"{shown(text)} is not a job id") from None
 
 
-def jobs_router(state: State) -> APIRouter:
+def jobs_router(state: AppState) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(tags=["jobs"])
-    # Called by hand: as a dependency it would cost a submission as much as all that happens to it afterwards.
-    submitter = state.gate.requires("submit")
-    may_read = Depends(state.gate.requires("read"))
+    # Called directly: as a dependency it would cost as much as the rest of a submission.
+    submitter = state.auth.requires("submit")
+    may_read = Depends(state.auth.requires("read"))
     waiting = _Waiting(state)
 
     @router.post(
@@ -94,7 +97,7 @@ def jobs_router(state: State) -> APIRouter:
         responses={
             200: {
                 "model": Accepted,
-                "description": "The job has ended within the time asked for",
+                "description": "The job ended within the requested time",
                 "x-headers": ["Location"],
             },
             202: {"x-headers": ["Location"]},
@@ -120,7 +123,7 @@ def jobs_router(state: State) -> APIRouter:
         "/jobs/batch",
         status_code=202,
         response_model=BatchAnswer,
-        summary="Record up to a thousand jobs, each by itself",
+        summary="Record up to a thousand jobs, each on its own",
         openapi_extra=secured("submit", requestBody=body_of(Batch)),
     )
     async def submit_batch(request: Request) -> Response:
@@ -134,7 +137,7 @@ def jobs_router(state: State) -> APIRouter:
     @router.get(
         "/jobs/{job_id}",
         response_model=JobStatus,
-        summary="How a job stands",
+        summary="The status of a job",
         openapi_extra=secured("read", parameters=[PREFER]),
     )
     async def read(request: Request, job_id: str, caller: Caller = may_read) -> Response:
@@ -165,7 +168,7 @@ def jobs_router(state: State) -> APIRouter:
         failed = ended.error_type is not None or ended.error_message is not None
         error = JobError(type=ended.error_type, message=ended.error_message) if failed else None
         answer = JobResult(jobId=job.id, status=job.status, result=None, error=error)
-        # Passed on as it is stored: read, it would take many times as much memory.
+        # Returned as stored: parsed, it would take many times as much memory.
         head = answer.model_dump_json(by_alias=True, exclude={"result"})[:-1]
         body = f'{head},"result":{"null" if ended.result is None else ended.result}}}'
         return applied(Response(body, media_type=_JSON), seconds)
@@ -173,14 +176,16 @@ def jobs_router(state: State) -> APIRouter:
     return router
 
 
-async def _record(state: State, caller: Caller, submission: Submission, request: Request, deadline: Deadline) -> JobRef:
+async def _record(
+    state: AppState, caller: Caller, submission: Submission, request: Request, deadline: Deadline
+) -> JobRef:
     control = await state.control()
     job_type, payload, options = _asked(submission, _trace(request))
     return await control.submit(caller, job_type, payload, within_seconds=deadline.seconds, **options)
 
 
-async def _waited(state: State, request: Request, caller: Caller, job_id: UUID, seconds: int) -> PublicJob | None:
-    """A job that was just recorded, when it has ended or the time is over; None if nobody could wait for it.
+async def _waited(state: AppState, request: Request, caller: Caller, job_id: UUID, seconds: int) -> PublicJob | None:
+    """A job that was just recorded, once it has ended or the time is over; None if the server could not wait.
 
     Whatever becomes of the wait, the answer says that the job is recorded, also to a caller whose key has ended.
     """
@@ -198,9 +203,9 @@ async def _waited(state: State, request: Request, caller: Caller, job_id: UUID, 
 
 
 async def _record_each(
-    state: State, caller: Caller, batch: Batch, request: Request, deadline: Deadline
+    state: AppState, caller: Caller, batch: Batch, request: Request, deadline: Deadline
 ) -> list[dict[str, Any]]:
-    """What became of each, whatever becomes of the others."""
+    """The answer for each job, independent of the others."""
     trace = _trace(request)
     asked: list[Asked | ValidationError] = []
     for place, text in enumerate(batch.texts, 1):
@@ -234,7 +239,7 @@ def _told(answer: JobRef | HoldfastError | ValidationError, place: int, below: s
 def _asked(submission: Submission, trace: str | None) -> Asked:
     options = submission.options()
     if trace is not None:
-        options["traceparent"] = trace
+        options.setdefault("traceparent", trace)
     return submission.job_type, submission.payload, options
 
 
@@ -253,7 +258,7 @@ def _below(request: Request) -> str:
 
 
 def _is_trace(text: str) -> bool:
-    """What is not as it should be is ignored, as the standard wants it."""
+    """An invalid value is ignored, as the standard requires."""
     parts = text.split("-")
     return [len(part) for part in parts] == [2, 32, 16, 2] and all(c in "0123456789abcdef-" for c in text)
 

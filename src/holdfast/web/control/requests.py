@@ -1,4 +1,4 @@
-"""What clients ask to become of a job: cancel, pause, resume, release, delete. The API itself moves nothing."""
+"""Clients' requests: cancel, pause, resume, release, delete. The API itself moves no job."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from holdfast.web.bodies import read_optional_body
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import Accepted, Reason
 from holdfast.web.description import body_of
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["reason_of", "requests_router"]
 
 _SUMMARIES = {
     "cancel": "Cancel a job for good",
-    "pause": "Pause a job: a running handler is interrupted, its target is blocked",
-    "resume": "Let a paused or held job go on, with a fresh budget",
+    "pause": "Pause a job: a running handler is interrupted, and its target is blocked",
+    "resume": "Resume a paused or held job, with all its attempts",
     "release": "Release a job that was recorded with hold",
-    "delete": "Cancel a job if it is open, and erase what it was about",
+    "delete": "Cancel a job if it is open, and erase its payload, result, items and logs",
 }
 
 
-def requests_router(state: State) -> APIRouter:
+def requests_router(state: AppState) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(tags=["requests"])
     for verb in ("cancel", "pause", "resume", "release"):
@@ -34,8 +34,8 @@ def requests_router(state: State) -> APIRouter:
     return router
 
 
-def _add(router: APIRouter, state: State, verb: str, path: str, method: str = "POST") -> None:
-    may_submit, by_target = Depends(state.gate.requires("submit")), "{target:path}" in path
+def _add(router: APIRouter, state: AppState, verb: str, path: str, method: str = "POST") -> None:
+    may_submit, by_target = Depends(state.auth.requires("submit")), "{target:path}" in path
 
     async def for_a_target(request: Request, target: str, job_id: str, caller: Caller = may_submit) -> Response:
         return await _ask(state, request, caller, job_id, verb=verb, target=target)
@@ -57,17 +57,17 @@ def _add(router: APIRouter, state: State, verb: str, path: str, method: str = "P
 
 
 async def _ask(
-    state: State, request: Request, caller: Caller, job_id: str, *, verb: str, target: str | None
+    state: AppState, request: Request, caller: Caller, job_id: str, *, verb: str, target: str | None
 ) -> Response:
     wanted = job_id_of(job_id)
     reason = await reason_of(request)
     control = await state.control()
-    await control.request(caller, verb, wanted, note=reason, target=target)
+    await control.request(caller, verb, wanted, reason=reason, target=target)
     job = await control.job(caller, wanted)
     body = Accepted(jobId=job.id, status=job.status).model_dump_json(by_alias=True)
     return Response(body, 202, media_type="application/json")
 
 
 async def reason_of(request: Request) -> str | None:
-    """Why something is asked for; no body at all is fine."""
+    """The reason for a request. The body may be missing."""
     return (await read_optional_body(request, Reason)).reason

@@ -1,4 +1,4 @@
-"""The shapes of the control plane, in and out."""
+"""The requests and answers of the control plane."""
 
 from __future__ import annotations
 
@@ -84,6 +84,9 @@ class Submission(_Model):
     delay: Annotated[float, Field(ge=0, le=BOUNDS["delay"].high)] | None = None
     parent_id: UUID | None = None
     hold: bool | None = None
+    traceparent: Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = Field(
+        default=None, description="the job's trace (W3C Trace Context), if not that of the header `traceparent`"
+    )
 
     @model_validator(mode="after")
     def _one_time(self) -> Self:
@@ -92,7 +95,7 @@ class Submission(_Model):
         return self
 
     def options(self) -> dict[str, Any]:
-        """As the client takes them."""
+        """The options, as the client takes them."""
         given = {
             name: value
             for name in self.model_fields_set
@@ -104,9 +107,9 @@ class Submission(_Model):
 
 
 class Batch(_Model):
-    """Many jobs; each is recorded, or refused, by itself."""
+    """Many jobs. Each is recorded or refused on its own."""
 
-    # Each is checked by itself, later, from its own text: one that does not fit must not spoil the others.
+    # Each is checked later, from its own text: an invalid one must not fail the others.
     jobs: Annotated[
         list[
             Annotated[
@@ -123,19 +126,19 @@ class Batch(_Model):
 
 
 class Reason(_Model):
-    """Why something is asked for; kept in the job's history, and its `message` while it is PAUSED or CANCELED."""
+    """The reason for a request, stored in the job's history; its `message` while it is PAUSED or CANCELED."""
 
     reason: _text(1000) | None = None  # type: ignore[valid-type]
 
 
 class TokenWish(_Model):
-    """For how long a token is wanted."""
+    """How long the token should be valid."""
 
     seconds: Annotated[float, Field(ge=1, le=3600)] = 600
 
 
 class TokenAnswer(_Model):
-    """Where a page listens to a job's events, and until when. There is no token where no key is needed."""
+    """Where a page can follow a job's events, and until when. There is no token if no key is needed."""
 
     url: str
     token: str | None
@@ -150,19 +153,19 @@ class Accepted(_Model):
 
 
 class JobStatus(Accepted):
-    """What clients may know of a job. What nobody said or reported is absent, never null."""
+    """What clients see of a job. Fields without a value are absent, never null."""
 
     job_type: str
     created_at: datetime
     updated_at: datetime
     message: str | SkipJsonSchema[None] = Field(
-        default=None, description="why it is PAUSED, ERROR or CANCELED, where somebody said so"
+        default=None, description="why the job is PAUSED, ERROR or CANCELED, if somebody gave a reason"
     )
     progress_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items were reported")
     result_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items were stored, each once")
     target_count: int | SkipJsonSchema[None] = Field(default=None, description="how many items are wanted")
     last_progress_at: datetime | SkipJsonSchema[None] = Field(default=None, description="when the job reported last")
-    done_reason: DoneReason | SkipJsonSchema[None] = Field(default=None, description="why the job is completed")
+    done_reason: DoneReason | SkipJsonSchema[None] = Field(default=None, description="why the job ended")
 
     @classmethod
     def of(cls, job: PublicJob) -> JobStatus:
@@ -182,12 +185,12 @@ class JobStatus(Accepted):
         )
 
     def text(self) -> str:
-        """As JSON, without what nobody said or reported."""
+        """As JSON, without fields that have no value."""
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
 class JobItem(_Model):
-    """One thing that a job has stored."""
+    """One item of a job."""
 
     key: str
     data: Any
@@ -196,7 +199,7 @@ class JobItem(_Model):
 
 
 class ItemPage(_Model):
-    """What a job has stored, in the order in which it did."""
+    """The items of a job, in the order in which they were stored."""
 
     items: list[JobItem]
     next_cursor: str | None
@@ -210,14 +213,14 @@ class JobError(_Model):
 
 
 class JobResult(Accepted):
-    """How a job ended."""
+    """The result of a job."""
 
     result: Any
     error: JobError | None
 
 
 class BatchAnswer(_Model):
-    """What became of each job of a batch, in order: `{jobId, status}`, or `{problem}`."""
+    """The answer for each job of a batch, in order: `{jobId, status}` or `{problem}`."""
 
     results: list[
         Annotated[

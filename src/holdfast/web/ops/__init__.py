@@ -1,1 +1,1 @@
-"""The operators' side: everything about jobs, for those whose key says so."""
+"""The operators' routes: everything about jobs, for keys with the scope `operate` or `admin`."""

@@ -1,4 +1,4 @@
-"""`/ops/jobs`, `/ops/stats`: search, look and count. A key sees its tenant; one with the scope `admin` sees all."""
+"""`/ops/jobs`, `/ops/stats`: search, read and count jobs. A key sees its tenant; with the scope `admin` it sees all."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from holdfast.web.ops.schemas import (
     JobSummary,
     Statistics,
 )
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["Cursor", "Limit", "ops_jobs_router", "tenant_of"]
 
-Limit = Annotated[int, Query(ge=1, le=500, description="how many at most")]
-Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=500, description="the most that a page has")]
+Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the previous page")]
 Words = Annotated[str, Query(max_length=2000, description="the filter language; see the reference")]
 
 
@@ -34,10 +34,10 @@ def tenant_of(caller: Caller) -> str | None:
     return None if caller.may("admin") else caller.tenant
 
 
-def ops_jobs_router(state: State) -> APIRouter:
+def ops_jobs_router(state: AppState) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(prefix="/ops", tags=["ops"])
-    may_operate, extra = Depends(state.gate.requires("operate")), secured("operate")
+    may_operate, extra = Depends(state.auth.requires("operate")), secured("operate")
 
     @router.get("/jobs", response_model=JobPage, summary="Search jobs, newest first", openapi_extra=extra)
     async def search(q: Words = "", limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate) -> JobPage:
@@ -52,13 +52,13 @@ def ops_jobs_router(state: State) -> APIRouter:
     @router.get("/jobs/{job_id}", response_model=JobDetails, summary="Everything about a job", openapi_extra=extra)
     async def read(job_id: str, caller: Caller = may_operate) -> Response:
         job, texts = await (await state.operations()).job_texts(job_id_of(job_id), tenant=tenant_of(caller))
-        # Passed on as they are stored: read, they would take many times as much memory, and time.
+        # Returned as stored: parsed, they would take many times as much memory and time.
         values = "".join(f',"{name}":{text}' for name, text in texts.items())
         body = f"{JobSummary.model_validate(job).model_dump_json()[:-1]}{values}}}"
         return Response(body, media_type="application/json")
 
     @router.get(
-        "/jobs/{job_id}/attempts", response_model=AttemptPage, summary="Its ended attempts", openapi_extra=extra
+        "/jobs/{job_id}/attempts", response_model=AttemptPage, summary="Ended attempts of a job", openapi_extra=extra
     )
     async def attempts(
         job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
@@ -69,7 +69,7 @@ def ops_jobs_router(state: State) -> APIRouter:
         page = [AttemptDetails.model_validate(attempt) for attempt in found]
         return AttemptPage(items=page, next_cursor=cursor_of(page[-1].attempt) if more else None)
 
-    @router.get("/jobs/{job_id}/events", response_model=EventPage, summary="Its rarer moves", openapi_extra=extra)
+    @router.get("/jobs/{job_id}/events", response_model=EventPage, summary="The history of a job", openapi_extra=extra)
     async def events(job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate) -> EventPage:
         seen = number_of(cursor) or 0
         found, more = await (await state.operations()).events(
@@ -78,7 +78,7 @@ def ops_jobs_router(state: State) -> APIRouter:
         page = [EventDetails.model_validate(event) for event in found]
         return EventPage(items=page, next_cursor=cursor_of(seen + len(page)) if more else None)
 
-    @router.get("/stats", response_model=Statistics, summary="What stands where", openapi_extra=extra)
+    @router.get("/stats", response_model=Statistics, summary="Numbers of waiting and running jobs", openapi_extra=extra)
     async def statistics(caller: Caller = may_operate) -> Statistics:
         return Statistics.model_validate(await (await state.operations()).statistics(tenant=tenant_of(caller)))
 

@@ -15,15 +15,15 @@ from holdfast.web.cursors import cursor_of, id_of, number_of
 from holdfast.web.description import body_of
 from holdfast.web.ops.jobs import Cursor, Limit
 from holdfast.web.ops.schemas import AuditPage, AuditRecord, KeyDetails, KeyMade, KeyPage, NewKey, Rotation
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["ops_keys_router"]
 
 
-def ops_keys_router(state: State) -> APIRouter:
+def ops_keys_router(state: AppState) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(prefix="/ops", tags=["keys"])
-    may_manage, extra = Depends(state.gate.requires("admin")), secured("admin")
+    may_manage, extra = Depends(state.auth.requires("admin")), secured("admin")
 
     @router.get("/keys", response_model=KeyPage, summary="Keys, oldest first", openapi_extra=extra)
     async def list_keys(limit: Limit = 50, cursor: Cursor = None, _caller: Caller = may_manage) -> KeyPage:
@@ -56,7 +56,7 @@ def ops_keys_router(state: State) -> APIRouter:
         "/keys/{key_id}/rotate",
         status_code=201,
         response_model=KeyMade,
-        summary="Make a key in place of another",
+        summary="Replace a key by a new one",
         openapi_extra=secured("admin", requestBody=body_of(Rotation)),
     )
     async def rotate(request: Request, key_id: str, caller: Caller = may_manage) -> KeyMade:
@@ -72,7 +72,7 @@ def ops_keys_router(state: State) -> APIRouter:
         key = await (await state.operations()).keys.revoke(job_id_of(key_id), by=caller.name, by_key=caller.key_id)
         return KeyDetails.model_validate(key)
 
-    @router.get("/audit", response_model=AuditPage, summary="What was done, newest first", openapi_extra=extra)
+    @router.get("/audit", response_model=AuditPage, summary="The audit log, newest first", openapi_extra=extra)
     async def audit(limit: Limit = 50, cursor: Cursor = None, _caller: Caller = may_manage) -> AuditPage:
         before = number_of(cursor, highest=2**63 - 1)
         found = await (await state.operations()).keys.audit(before=before, limit=limit + 1)

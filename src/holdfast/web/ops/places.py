@@ -1,4 +1,4 @@
-"""Where a page of names ended, as a text that callers hand back and need not understand: the last name itself."""
+"""Cursors of pages of names: an opaque text that contains the last name."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.web.problems import Problem
 __all__ = ["NameCursor", "cursor_behind", "names_before"]
 
 #: Two names of 255 characters each, as JSON and in base64.
-NameCursor = Annotated[str | None, Query(max_length=5000, description="`next_cursor` of the page before")]
+NameCursor = Annotated[str | None, Query(max_length=5000, description="`next_cursor` of the previous page")]
 
 
 def cursor_behind(*names: str) -> str:
-    """The cursor behind what these names say."""
+    """The cursor after these names."""
     return base64.urlsafe_b64encode(json.dumps(names).encode()).rstrip(b"=").decode()
 
 
 def names_before(cursor: str | None, count: int) -> list[str] | None:
-    """The names that a cursor stands behind."""
+    """The names in a cursor."""
     if cursor is None:
         return None
     try:
@@ -31,5 +31,5 @@ def names_before(cursor: str | None, count: int) -> list[str] | None:
     except (ValueError, binascii.Error, RecursionError):
         names = None
     if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
-        raise Problem(422, "invalid", "The cursor is not one that was given out here.")
+        raise Problem(422, "invalid", "The cursor is not valid here.")
     return names

@@ -1,4 +1,4 @@
-"""`/ops/jobs/{job_id}/cancel|pause|resume|resolve`: what operators ask to become of a job; with `admin`, of any."""
+"""`/ops/jobs/{job_id}/cancel|pause|resume|resolve`: operators' requests; with `admin`, for jobs of all tenants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.web.control.jobs import job_id_of
 from holdfast.web.description import body_of
 from holdfast.web.ops.jobs import tenant_of
 from holdfast.web.ops.steering import AskedFor, JobReason
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["ops_requests_router"]
 
@@ -21,13 +21,13 @@ Wish = Literal["cancel", "pause", "resume", "resolve"]
 
 _SUMMARIES: dict[Wish, str] = {
     "cancel": "Cancel a job for good",
-    "pause": "Pause a job: a running handler is interrupted, its target is blocked",
-    "resume": "Let a paused or held job go on, with a fresh budget",
+    "pause": "Pause a job: a running handler is interrupted, and its target is blocked",
+    "resume": "Resume a paused or held job, with all its attempts",
     "resolve": "Cancel a job because somebody has dealt with it",
 }
 
 
-def ops_requests_router(state: State) -> APIRouter:
+def ops_requests_router(state: AppState) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(prefix="/ops", tags=["steering", "requests"])
     for verb in _SUMMARIES:
@@ -35,8 +35,8 @@ def ops_requests_router(state: State) -> APIRouter:
     return router
 
 
-def _add(router: APIRouter, state: State, verb: Wish) -> None:
-    may_operate = Depends(state.gate.requires("operate"))
+def _add(router: APIRouter, state: AppState, verb: Wish) -> None:
+    may_operate = Depends(state.auth.requires("operate"))
 
     async def ask(request: Request, job_id: str, caller: Caller = may_operate) -> AskedFor:
         wanted, why = job_id_of(job_id), await read_optional_body(request, JobReason)

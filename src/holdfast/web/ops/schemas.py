@@ -34,7 +34,7 @@ class _Model(BaseModel):
 
 
 class JobSummary(_Model):
-    """What a list says of a job."""
+    """A job in a list."""
 
     id: UUID
     type: str
@@ -74,7 +74,7 @@ class JobSummary(_Model):
 
 
 class JobDetails(JobSummary):
-    """Everything that is known of a job."""
+    """Everything about a job."""
 
     payload: dict[str, Any]
     result: Any
@@ -82,7 +82,7 @@ class JobDetails(JobSummary):
 
 
 class JobPage(_Model):
-    """Jobs, newest first. A page looks at a bounded number of jobs: `looked_back_to` says how far; null: at all."""
+    """Jobs, newest first. A page searches a bounded number of jobs, back to `looked_back_to` (null: all jobs)."""
 
     items: list[JobSummary]
     next_cursor: str | None
@@ -114,7 +114,7 @@ class AttemptPage(_Model):
 
 
 class EventDetails(_Model):
-    """One of the rarer moves, with who and why."""
+    """One entry in a job's history, with who and why."""
 
     job_id: UUID
     at: datetime
@@ -124,14 +124,14 @@ class EventDetails(_Model):
 
 
 class EventPage(_Model):
-    """The rarer moves, oldest first."""
+    """The history of a job without its attempts, oldest first."""
 
     items: list[EventDetails]
     next_cursor: str | None
 
 
 class StreamFigures(_Model):
-    """What stands where, for one type in one queue of one tenant."""
+    """Numbers of jobs of one type in one queue of one tenant."""
 
     tenant: str
     queue: str
@@ -142,9 +142,10 @@ class StreamFigures(_Model):
 
 
 class Statistics(_Model):
-    """What stands where."""
+    """Numbers of waiting and running jobs: the thousand busiest streams, and whether there are more."""
 
     streams: list[StreamFigures]
+    more_streams: bool
     due: int
     waiting: int
     dead: int
@@ -170,7 +171,7 @@ class KeyDetails(_Model):
 
 
 class KeyMade(KeyDetails):
-    """A new key with its secret, which is not kept anywhere."""
+    """A new key with its secret, which is not stored anywhere."""
 
     secret: str
 
@@ -196,7 +197,7 @@ class NewKey(_Model):
 
 
 class Rotation(_Model):
-    """How long the old key stays good."""
+    """How long the old key stays valid."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -204,7 +205,7 @@ class Rotation(_Model):
 
 
 class AuditRecord(_Model):
-    """One thing that somebody did."""
+    """One entry of the audit log."""
 
     id: int
     at: datetime
@@ -219,7 +220,7 @@ class AuditRecord(_Model):
 
 
 class AuditPage(_Model):
-    """What was done, newest first."""
+    """The audit log, newest first."""
 
     items: list[AuditRecord]
     next_cursor: str | None

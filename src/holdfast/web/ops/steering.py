@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 
 from holdfast.errors import InvalidInput
 from holdfast.model.limits import Rate
-from holdfast.model.scope import Drain, Lane, Queue, Tenant, Type
+from holdfast.model.subject import Draining, Lane, Queue, Tenant, Type
 from holdfast.web.control.schemas import Reason
 
 __all__ = [
@@ -41,30 +41,30 @@ class _Model(BaseModel):
 
 
 class PauseReason(Reason):
-    """Why claims are stopped. Tenants are told the reason of the installation's operators if it is public."""
+    """The reason for a pause. Tenants see the reason of the installation's operators only if it is public."""
 
     public: bool = False
 
 
 class JobReason(Reason):
-    """Why something is asked for. Operators write for each other: clients read it as `message` if it is public."""
+    """The reason for a request. The job's clients see it, as `message`, only if it is public."""
 
     public: bool = False
 
 
 class Pause(_Model):
-    """Who stopped claims, why, and since when. A tenant sees who and why of its own pauses, and public reasons."""
+    """Who stopped claims, why, and since when. A tenant sees who and why only of its own pauses, and public reasons."""
 
     by: str | None
     reason: str | None
     since: datetime
 
     @classmethod
-    def of(cls, scope: Queue | Type | Lane | Tenant | Drain) -> Pause | None:
-        """The pause of a scope, if it is paused."""
-        if scope.paused_at is None:
+    def of(cls, subject: Queue | Type | Lane | Tenant | Draining) -> Pause | None:
+        """The pause of a subject, if it is paused."""
+        if subject.paused_at is None:
             return None
-        return cls(by=scope.paused_by, reason=scope.paused_note, since=scope.paused_at)
+        return cls(by=subject.paused_by, reason=subject.paused_note, since=subject.paused_at)
 
 
 class Closing(_Model):
@@ -105,28 +105,28 @@ _RATE = {
     "type": "string",
     "pattern": "^[1-9][0-9]{0,3}/[1-9]?[0-9]?(s|min|h)$|^[1-9][0-9]{0,3}/d$",
     "examples": ["10/s", "100/min", "1000/d", "5/30s"],
-    "description": "So many starts per time, 31 days at most.",
+    "description": "How many jobs may start per time; 31 days at most.",
 }
 
 
 class Limits(_Model):
-    """How many jobs may run at once, and start per time. What is not named is not limited."""
+    """How many jobs may run at once and start per time. A limit that is left out is cleared."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     limit: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    #: A `Rate` once it was checked. Named here, the class would be described as a shape that nobody sends.
+    #: A `Rate` after the check. If the class were named here, OpenAPI would describe a shape that nobody sends.
     rate: Annotated[Any, PlainValidator(_checked), WithJsonSchema(_RATE)] | None = None
 
 
 class TenantLimits(Limits):
-    """A tenant's slots, rate, and share where tenants compete (1 if not named)."""
+    """A tenant's slots, its rate, and its weight (1 if left out)."""
 
     weight: Annotated[float, Field(ge=0.001, le=1000)] | None = None
 
 
 class _ScopeDetails(_Model):
-    """`waiting` counts what stands in line for a worker, up to 10 000; `waiting_more`: there are more."""
+    """`waiting` counts the jobs that wait for a worker, up to 10 000; `waiting_more`: there are more."""
 
     name: str
     waiting: int
@@ -157,7 +157,7 @@ class TypeDetails(QueueDetails):
 
 
 class LaneDetails(_ScopeDetails):
-    """A lane, with the slots of live workers; `utilisation` is the part of them that is used."""
+    """A lane, with the slots of live workers. `utilisation` is used slots divided by slots."""
 
     slots: int
     used: int
@@ -165,7 +165,7 @@ class LaneDetails(_ScopeDetails):
 
 
 class TenantDetails(QueueDetails):
-    """A tenant; `limit` are its slots."""
+    """A tenant. `limit` is the number of its slots."""
 
     weight: float | None
 
@@ -205,15 +205,15 @@ class DrainState(_Model):
     running: int
 
     @classmethod
-    def of(cls, drain: Drain) -> DrainState:
-        """As it stands."""
+    def of(cls, drain: Draining) -> DrainState:
+        """The current state."""
         return cls(paused=Pause.of(drain), running=drain.running)
 
 
 class TargetDetails(_Model):
-    """A target with open jobs: the job at its head, which is the culprit where it is blocked, and those behind it.
+    """A target with open jobs: the job at its head, which blocks the target if `blocked` is true, and those behind it.
 
-    `waiting` ends at 10 000; `line` has the first ones behind the head where one target is asked for.
+    `waiting` counts up to 10 000. `line` has the first jobs behind the head, if one target was asked for.
     """
 
     tenant: str
@@ -234,7 +234,7 @@ class TargetDetails(_Model):
 
 
 class TargetList(_Model):
-    """By tenant and target. A page looks at a bounded number of targets, and may be empty before the last one."""
+    """By tenant and target. A page searches a bounded number of targets, and may be empty before the last page."""
 
     items: list[TargetDetails]
     next_cursor: str | None
@@ -249,22 +249,22 @@ class ExplanationDetails(_Model):
 
 
 class AskedFor(_Model):
-    """It was asked for; the job is still in this state."""
+    """The request was recorded; this is the job's current state."""
 
     job_id: UUID
     state: str
 
 
-def shown(scope: Queue | Type | Lane | Tenant) -> QueueDetails | TypeDetails | LaneDetails | TenantDetails:
-    """A scope as it is answered."""
-    kind = _DETAILS[type(scope)]
-    values: dict[str, Any] = {name: getattr(scope, name, None) for name in kind.model_fields}
-    values["paused"] = Pause.of(scope)
-    if isinstance(scope, Queue):
-        values |= {"limit": scope.limit_count, "rate": None if scope.rate is None else str(scope.rate)}
-    if isinstance(scope, Type):
-        values["closed"] = Closing.of(scope)
-        values["declared_rate"] = None if scope.declared_rate is None else str(scope.declared_rate)
+def shown(subject: Queue | Type | Lane | Tenant) -> QueueDetails | TypeDetails | LaneDetails | TenantDetails:
+    """A subject as it is answered."""
+    kind = _DETAILS[type(subject)]
+    values: dict[str, Any] = {name: getattr(subject, name, None) for name in kind.model_fields}
+    values["paused"] = Pause.of(subject)
+    if isinstance(subject, Queue):
+        values |= {"limit": subject.limit_count, "rate": None if subject.rate is None else str(subject.rate)}
+    if isinstance(subject, Type):
+        values["closed"] = Closing.of(subject)
+        values["declared_rate"] = None if subject.declared_rate is None else str(subject.declared_rate)
     return kind(**values)
 
 

@@ -1,4 +1,4 @@
-"""`/ops/targets`, `/ops/jobs/{job_id}/explain`: what blocks, and why."""
+"""`/ops/targets`, `/ops/jobs/{job_id}/explain`: what blocks a target, and why a job does not run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.web.ops.jobs import Limit, tenant_of
 from holdfast.web.ops.places import NameCursor, cursor_behind, names_before
 from holdfast.web.ops.steering import ExplanationDetails, TargetDetails, TargetList
 from holdfast.web.problems import Problem
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
 __all__ = ["ops_targets_router"]
 
@@ -21,10 +21,10 @@ Blocked = Annotated[bool, Query(description="only those whose head is paused or 
 Whose = Annotated[str | None, Query(max_length=200, description="the key's own tenant if not given")]
 
 
-def ops_targets_router(state: State) -> APIRouter:
+def ops_targets_router(state: AppState) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(prefix="/ops", tags=["steering"])
-    may_operate, extra = Depends(state.gate.requires("operate")), secured("operate")
+    may_operate, extra = Depends(state.auth.requires("operate")), secured("operate")
 
     @router.get("/targets", response_model=TargetList, summary="Targets with open jobs", openapi_extra=extra)
     async def targets(
@@ -40,7 +40,10 @@ def ops_targets_router(state: State) -> APIRouter:
         )
 
     @router.get(
-        "/targets/{target:path}", response_model=TargetDetails, summary="One target, and its line", openapi_extra=extra
+        "/targets/{target:path}",
+        response_model=TargetDetails,
+        summary="One target, with the jobs in its line",
+        openapi_extra=extra,
     )
     async def target(target: str, tenant: Whose = None, caller: Caller = may_operate) -> TargetDetails:
         whose = caller.tenant if tenant is None else tenant
@@ -49,7 +52,10 @@ def ops_targets_router(state: State) -> APIRouter:
         return TargetDetails.model_validate(await (await state.operations()).target(target, tenant=whose))
 
     @router.get(
-        "/jobs/{job_id}/explain", response_model=ExplanationDetails, summary="Why it does not run", openapi_extra=extra
+        "/jobs/{job_id}/explain",
+        response_model=ExplanationDetails,
+        summary="Why a job does not run",
+        openapi_extra=extra,
     )
     async def explain(job_id: str, caller: Caller = may_operate) -> ExplanationDetails:
         found = await (await state.operations()).explain(job_id_of(job_id), tenant=tenant_of(caller))

@@ -1,7 +1,7 @@
 """Where a child finds a handler: the module that declares it, and its name there.
 
 A script that was started directly is `__main__` in the worker. In the child it is loaded under another name, so
-that what stands under `if __name__ == "__main__":` does not happen there.
+that the code under `if __name__ == "__main__":` does not run there.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from holdfast.definitions.job_type import JobType
 from holdfast.errors import InvalidInput
 from holdfast.lifecycle.importing import importing
 
-__all__ = ["Address", "address_of", "check_addresses", "find"]
+__all__ = ["HandlerAddress", "address_of", "check_addresses", "find"]
 
-#: What the worker's `__main__` is called in a child.
+#: The name of the worker's `__main__` in a child.
 _MAIN = "__holdfast_main__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """A module by name, with its file in case it was not imported by name, and a handler in it.
+class HandlerAddress:
+    """The name of a module, its file in case it was not imported by name, and a handler in it.
 
-    A framework that must be set up before such modules can be imported names a function (`module:name`) that does
-    so, as the attribute `prepared_by` of the handlers that it wraps.
+    A framework that must be set up before such modules can be imported names a function (`module:name`) for this, as
+    the attribute `prepared_by` of the handlers that it wraps.
     """
 
     module: str
@@ -43,13 +43,13 @@ class Address:
 
 
 def check_addresses(job_types: Iterable[JobType]) -> None:
-    """Raise InvalidInput unless children can find every handler that is to run in one."""
+    """Raise InvalidInput unless children can find every handler that runs in one."""
     for job_type in job_types:
         if job_type.executor == "process":
             address_of(job_type)
 
 
-def address_of(job_type: JobType) -> Address:
+def address_of(job_type: JobType) -> HandlerAddress:
     """Where a child finds the handler of this type."""
     function = job_type.handler
     module = sys.modules.get(function.__module__)
@@ -68,7 +68,7 @@ def address_of(job_type: JobType) -> Address:
             f"job type {job_type.name!r}: executor process looks for what `@hf.job` made of "
             f"{function.__qualname__!r} in the module {function.__module__!r}, and it is not there under any name"
         )
-    return Address(
+    return HandlerAddress(
         module=name,
         file=None if file is None else str(Path(file).absolute()),
         qualname=function.__qualname__,
@@ -77,8 +77,8 @@ def address_of(job_type: JobType) -> Address:
     )
 
 
-def find(address: Address) -> Any:
-    """The handler at that address, its module imported first."""
+def find(address: HandlerAddress) -> Any:
+    """The handler at that address; its module is imported first."""
     if address.prepared_by is not None and address.module not in sys.modules:
         place, _, name = address.prepared_by.partition(":")
         getattr(importlib.import_module(place), name)()
@@ -92,7 +92,7 @@ def find(address: Address) -> Any:
     return handler
 
 
-def _module(address: Address) -> ModuleType:
+def _module(address: HandlerAddress) -> ModuleType:
     if address.module in sys.modules:
         return sys.modules[address.module]
     if address.module != _MAIN:
@@ -106,7 +106,7 @@ def _module(address: Address) -> ModuleType:
 
 
 def _loaded(name: str, file: str) -> ModuleType:
-    """A module from its file, under a name of our choice."""
+    """Load a module from its file, under a name of our choice."""
     spec = importlib.util.spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
     if spec is None or spec.loader is None:
         raise InvalidInput(f"{file} cannot be loaded as a module")
@@ -121,7 +121,7 @@ def _loaded(name: str, file: str) -> ModuleType:
 
 
 def _declared(namespace: Mapping[str, Any], qualname: str, job_type: str) -> Any:
-    """What declares the job type: under the function's own name, or under any other in the module."""
+    """The object that declares the job type: under the function's own name, or under any other in the module."""
     first, *rest = qualname.split(".")
     found = namespace.get(first)
     for part in rest:
@@ -130,6 +130,6 @@ def _declared(namespace: Mapping[str, Any], qualname: str, job_type: str) -> Any
 
 
 def _declares(value: Any, job_type: str) -> bool:
-    # Statically, because modules hold proxies and lazy things that answer to any name.
+    # Statically, because modules may contain proxies and lazy objects that answer to any name.
     declared = inspect.getattr_static(value, "job_type", None)
     return isinstance(declared, JobType) and declared.name == job_type

@@ -1,8 +1,8 @@
-"""One child as the worker holds it.
+"""One child process, as the worker sees it.
 
-A child is a fresh interpreter in a session of its own: never a fork of a process that has threads, and out of
-reach of Ctrl-C, which is the worker's matter. A thread waits for its end, kills whatever else is left in its
-process group, and only then lets the process's number go, so that no signal can reach a stranger.
+A child is a fresh interpreter in a session of its own: never a fork of a process that has threads, and out of reach of
+Ctrl-C, which only the worker handles. A thread waits for its end, kills all processes that are left in its process
+group, and only then releases the process id, so that no signal can reach another process.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ import threading
 import time
 from pathlib import Path
 
+from holdfast.worker.copies import Original
 from holdfast.worker.processes import entry
 from holdfast.worker.processes.frames import Frame, packed, read
 from holdfast.worker.processes.guard import Guard
 
 __all__ = ["Child"]
 
-#: How long a socket is still read after its process has ended: somebody else may hold the other end.
+#: How long a socket is still read after its process has ended: another process may hold the other end.
 _LAST_WORDS_SECONDS = 1.0
-#: How long to wait for killed processes of a group that have become our own.
+#: How long to wait for killed processes of a group that have become our children.
 _ORPHANS_SECONDS = 0.5
 
 
@@ -37,6 +38,7 @@ class Child:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._original = Original()
         self._sock, theirs = socket.socketpair()
         told, self._stop = os.pipe()
         guarded, guard = os.pipe()
@@ -56,14 +58,14 @@ class Child:
             theirs.close()
             os.close(told)
             os.close(guarded)
-        #: Ends its handler when a lease is over and this process cannot.
+        #: Ends the child's handler when its lease is over and this process cannot.
         self.guard = Guard(guard, on_gone=self.kill)
         self.pid = self._process.pid
         #: Whether it has run a handler.
         self.warm = False
-        #: What its orders are called, so that what it says of one is never taken for another.
+        #: Numbers of its orders, so that an answer to one is never taken for an answer to another.
         self.numbers = itertools.count(1)
-        #: How it ended, as of `subprocess`.
+        #: How it ended, as in `subprocess`.
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._signalling = threading.Lock()
@@ -71,7 +73,7 @@ class Child:
         self._reaper = threading.Thread(target=self._reap, name=f"holdfast-child-{self.pid}", daemon=True)
         try:
             self._reaper.start()
-        except RuntimeError:  # no more threads can be had
+        except RuntimeError:  # the system has no more threads
             self._kill_group()
             self._process.wait()
             os.close(self._stop)
@@ -80,7 +82,7 @@ class Child:
             raise
 
     async def greet(self) -> None:
-        """Tell a new child where it comes from, and wait until it is ready."""
+        """Tell a new child about this process, and wait until it is ready."""
         self._streams = await asyncio.open_connection(sock=self._sock)
         where = {"pid": os.getpid(), "path": [p for p in sys.path if isinstance(p, str)], "argv": sys.argv}
         self._streams[1].write(json.dumps(where).encode() + b"\n")
@@ -107,31 +109,31 @@ class Child:
         return await read(self._streams[0])
 
     def interrupt(self) -> None:
-        """Have `Interrupted` raised in the handler. The pipe says that it was us."""
+        """Raise `Interrupted` in the handler. The byte in the pipe proves that this signal is ours."""
         with self._signalling:
-            if not self._reaped:
+            if not self._reaped and self._original:
                 with contextlib.suppress(OSError):
                     os.write(self._stop, b".")
                     os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it and all that it has started, at once."""
+        """End it and all processes that it has started, at once."""
         with self._signalling:
             if not self._reaped:
                 self._kill_group()
 
     def leave(self) -> None:
-        """Let it go when it has nothing to do: it leaves the app's lifespan in good order."""
+        """Ask it to end when it is idle: it leaves the app's lifespan in good order."""
         if self._streams is not None and not self._streams[1].is_closing():
             self._streams[1].write(packed({"kind": "leave"}))
 
     def join(self, seconds: float) -> bool:
-        """Block until it has ended, for so long at most; whether it has."""
+        """Block until it has ended, for at most `seconds`. Returns whether it has."""
         self._reaper.join(seconds)
         return not self._reaper.is_alive()
 
     def close(self) -> None:
-        """Give back the worker's end of the connection."""
+        """Close the worker's end of the connection."""
         if self._streams is not None:
             self._streams[1].close()
         else:
@@ -154,11 +156,13 @@ class Child:
         self._reap_orphans()
 
     def _kill_group(self) -> None:
+        if not self._original:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def _reap_orphans(self) -> None:
-        """What was left in the group belongs to us if we are the first process of a container: nobody else reaps it."""
+        """Reap processes left in the group: they are ours if we are the first process of a container."""
         end = time.monotonic() + _ORPHANS_SECONDS
         with contextlib.suppress(ChildProcessError):
             while time.monotonic() < end:
@@ -172,5 +176,5 @@ class Child:
 
 
 def _flags() -> list[str]:
-    """The interpreter's own options, such as -O, -X dev and -W error: handlers find them in a child as well."""
+    """The interpreter's own options, such as -O, -X dev and -W error, so that handlers in a child have them too."""
     return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What a handler in a child gets: the same as elsewhere, by way of the worker."""
+"""The context of a handler in a child process: the same as elsewhere, served by the worker."""
 
 from __future__ import annotations
 
@@ -14,29 +14,33 @@ from uuid import UUID
 
 from holdfast.client.job_ref import JobRef
 from holdfast.errors import HoldfastError
-from holdfast.model.job import Enqueued
+from holdfast.model.job import Enqueued, HandlerFacts
 from holdfast.model.options import Intent, Options
 from holdfast.model.outcome import EXCERPT_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.model.progress import Report, Reported
 from holdfast.model.states import State
 from holdfast.store.disk import DiskWatch
 from holdfast.store.jobs import JobStore
+from holdfast.worker.claimed import whole_ms
 from holdfast.worker.context import SendReport, SyncContext
-from holdfast.worker.held import whole_ms
 from holdfast.worker.processes.frames import Frame
 from holdfast.worker.processes.interruption import Interruption
 from holdfast.worker.processes.line import Line
 
-__all__ = ["ChildAttempt", "ProcessContext", "RemoteStore", "forward_lines", "reporting", "set_level"]
+__all__ = ["ChildAttempt", "ProcessContext", "forward_lines", "remote_store", "reporting", "set_level"]
 
 _log = logging.getLogger("holdfast.job")
 
 
-class RemoteStore(JobStore):
-    """Records jobs by asking the worker to; on the handler's own connection, without it. It can do nothing else."""
+def remote_store(ask: Callable[[Frame], Awaitable[Frame]], schema: str) -> JobStore:
+    """A store that asks the worker to record jobs. It can also record on the handler's own connection; nothing else."""
+    return JobStore(_NoSession(schema), recorder=_Remote(ask))
 
-    def __init__(self, ask: Callable[[Frame], Awaitable[Frame]], schema: str) -> None:
-        super().__init__(_NoSession(schema))
+
+class _Remote:
+    """The worker, which records jobs for its child."""
+
+    def __init__(self, ask: Callable[[Frame], Awaitable[Frame]]) -> None:
         self._ask = ask
 
     async def enqueue(self, intents: Sequence[Intent]) -> list[Enqueued]:
@@ -60,7 +64,7 @@ class RemoteStore(JobStore):
 
 
 def reporting(ask: Callable[[Frame], Awaitable[Frame]]) -> SendReport:
-    """Stores reports by asking the worker to, which knows whose they are."""
+    """A function that asks the worker to store reports. The worker knows to which attempt they belong."""
 
     async def send(_job_id: UUID, _attempt: int, seq: int, report: Report) -> Reported:
         answer = await ask({"kind": "report", "seq": seq, "report": dataclasses.asdict(report)})
@@ -70,7 +74,7 @@ def reporting(ask: Callable[[Frame], Awaitable[Frame]]) -> SendReport:
 
 
 class _NoSession:
-    """Knows the schema, for stores on other connections."""
+    """Holds the schema, for stores on other connections."""
 
     inside_transaction = False
 
@@ -82,7 +86,7 @@ class _NoSession:
 
 
 class ChildAttempt:
-    """The attempt that a child runs, as the worker told it. The worker hears of it when the handler ends its job."""
+    """The attempt that a child runs, as the worker described it. The worker is told when the handler ends its job."""
 
     def __init__(self, order: Frame, interruption: Interruption, line: Line) -> None:
         self._interruption, self.line = interruption, line
@@ -90,25 +94,20 @@ class ChildAttempt:
         self.job_id = UUID(order["job_id"])
         self.type = str(order["address"]["job_type"])
         self.attempt = int(order["attempt"])
-        self.tenant = str(order["tenant"])
-        self.correlation_id = str(order["correlation_id"])
-        self.cursor: str | None = order["cursor"]
-        self.failures = int(order["failures"])
-        self.max_attempts = int(order["max_attempts"])
-        self.traceparent: str | None = order["traceparent"]
+        self.facts = HandlerFacts(**order["facts"])
         self.reports = 0
-        self.lost = False  # the worker knows, and answers accordingly
+        self.lost = False  # the worker knows it, and answers accordingly
         self.result: Any = None
         self._log: deque[str] = deque(maxlen=50)
         self._started = time.monotonic()
         self.cut_transaction: Callable[[], None] | None = None  # the whole process ends instead
-        #: Whether its handler has left something behind in the process.
+        #: Whether its handler has changed the process in a way that would affect the next one.
         self.left = False
         self.transacting = self._ending = self._completed = self.over = False
 
     @property
     def told_to_stop(self) -> bool:
-        """Whether the handler is to stop. It need not look: `Interrupted` is raised in the process's main thread."""
+        """Whether the handler should stop. It need not check: `Interrupted` is raised in the process's main thread."""
         return self._interruption.told
 
     @property
@@ -118,11 +117,11 @@ class ChildAttempt:
 
     @property
     def excerpt(self) -> str | None:
-        """What is kept of the handler's log."""
+        """The stored part of the handler's log."""
         return clean("\n".join(self._log), EXCERPT_LIMIT) if self._log else None
 
     def ended(self) -> bool:
-        """Its handler has ended; whether a thread that it left behind has a transaction open."""
+        """Note that its handler has ended. Returns whether a thread that it left behind has a transaction open."""
         self.over = True
         return self.transacting
 
@@ -142,7 +141,7 @@ class ChildAttempt:
 
     @property
     def completed(self) -> bool:
-        """Whether it has."""
+        """Whether the handler's own transaction has ended the job."""
         return self._completed
 
     @completed.setter
@@ -152,40 +151,40 @@ class ChildAttempt:
 
 
 class ProcessContext(SyncContext):
-    """The handler's view of its own attempt, in a child. What has to wait does so in the child's event loop."""
+    """The handler's view of its own attempt, in a child. Calls that wait do so in the child's event loop."""
 
-    _held: ChildAttempt
+    _claimed: ChildAttempt
 
     def enqueue(  # type: ignore[override]
         self, job_type: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> JobRef:
         """Record a child, and wait for it to be recorded."""
         if conn is None:
-            self._held.line.check()
+            self._claimed.line.check()
         return super().enqueue(job_type, payload, conn=conn, **options)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the job; the last of them are kept with the attempt."""
         logger = super().logger
-        logger.extra = {**(logger.extra or {}), "order": self._held.order}
+        logger.extra = {**(logger.extra or {}), "order": self._claimed.order}
         return logger
 
     def transaction(self, conn: Any = None) -> AbstractContextManager[Any]:  # type: ignore[override]
         """As for handlers in threads: `with ctx.transaction() as conn: conn.execute(...)`."""
-        self._held.line.check()
+        self._claimed.line.check()
         return super().transaction(conn)
 
 
 def forward_lines(line: Line) -> None:
-    """Have lines of `ctx.logger` sent to the worker; those of a copy of this process go where others go there."""
+    """Send lines of `ctx.logger` to the worker. In a forked copy of this process they are logged as usual."""
     _log.propagate = False
     _log.handlers[:] = [_Forward(line)]
     os.register_at_fork(after_in_child=_stay_here)
 
 
 def set_level(level: int) -> None:
-    """Have no lines sent that the worker would not log."""
+    """Send only lines that the worker would log."""
     _log.setLevel(level)
 
 

@@ -1,13 +1,13 @@
 """The first code of a child process, run as a script, before anything else can be imported.
 
-1. The child dies with its worker. Linux sees to it, even while C code keeps the interpreter lock; on other
-   systems, and besides, a thread ends the process when the socket closes.
-2. A guard, a process that shares nothing with the child but its process group, kills that group at the moment that
-   the worker named last: when the lease of a job with a target is over, and the worker stands still. It does the same
-   when the worker or the child has ended, so that nothing that a handler started outlives them.
+1. The child dies with its worker. Linux ensures this, even while C code keeps the interpreter lock. On other systems,
+   and in addition, a thread ends the process when the socket closes.
+2. A guard, a process that shares nothing with the child but its process group, kills that group at the moment that the
+   worker named last: when the lease of a job with a target is over, and the worker is frozen. It does the same when the
+   worker or the child has ended, so that no process that a handler started outlives them.
 3. Modules are looked for where the worker looks for them, and nowhere else.
 
-It knows the standard library alone: where Holdfast is, the worker tells in the first line that it sends.
+It imports only the standard library. The first line that the worker sends says where Holdfast is.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ __all__ = ["main"]
 _PR_SET_PDEATHSIG = 1
 #: The clock for leases (see holdfast.lifecycle.elapsed).
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-#: How often the guard looks for the child where the kernel does not tell of its end.
+#: How often the guard checks for the child if the kernel does not report its end.
 _LOOK_SECONDS = 1.0
-#: What it waits for at most at a time: `poll` counts milliseconds in 32 bits.
+#: The longest wait at a time: `poll` counts milliseconds in 32 bits.
 _NAP_SECONDS = 86_400.0
 
 
 def main() -> None:
-    """Begin: the arguments are the descriptors of the socket, of the pipe that tells to stop, and of the guard's."""
+    """Start the child. The arguments are the descriptors of the socket, of the stop pipe, and of the guard's pipe."""
     _die_with_parent()
     own, pipe = (int(sys.argv[1]), int(sys.argv[2])), int(sys.argv[3])
     _start_guard(pipe, not_for_it=own)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _not_yet)
     sock, stop = socket.socket(fileno=own[0]), own[1]
+    sock.setblocking(True)  # a `socket.setdefaulttimeout` of the worker's app has made it non-blocking
     sock.set_inheritable(False)
     os.set_inheritable(stop, False)
-    # Unbuffered, so that nothing of what comes after the line is swallowed.
+    # Unbuffered, so that no bytes after the line are lost.
     with sock.makefile("rb", buffering=0) as lines:
         worker = json.loads(lines.readline())
     if os.getppid() != worker["pid"]:
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends. Where it cannot, the socket tells."""
+    """Ask the kernel to kill this process when the thread that started it ends. Otherwise the closed socket ends it."""
     if sys.platform == "linux":
         with contextlib.suppress(ImportError, OSError, AttributeError):
             import ctypes
@@ -66,9 +67,9 @@ def _die_with_parent() -> None:
 
 
 def _start_guard(pipe: int, *, not_for_it: tuple[int, int]) -> None:
-    """Fork the guard, twice: a handler that waits for all of its processes must not wait for this one.
+    """Fork the guard, twice: a handler that waits for all of its child processes must not wait for this one.
 
-    Nothing else runs yet in this process, so that it may fork. An error of the guard leaves through `_exit`.
+    Forking is safe because nothing else runs in this process yet. If the guard fails, it leaves through `_exit`.
     """
     child = os.getpid()
     between = os.fork()
@@ -80,15 +81,15 @@ def _start_guard(pipe: int, *, not_for_it: tuple[int, int]) -> None:
                 _guard(pipe, child)
         finally:
             os._exit(0)
-    with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored, it is reaped at once
+    with contextlib.suppress(ChildProcessError):  # if SIGCHLD is ignored, it is reaped at once
         os.waitpid(between, 0)
     os.close(pipe)
 
 
 def _guard(pipe: int, child: int) -> None:
-    """Kill the process group when its time is over, or the child or the worker is gone.
+    """Kill the process group when its time is over, or when the child or the worker is gone.
 
-    Its number cannot pass to a stranger meanwhile, because the guard itself is a member of the group.
+    The group's id cannot be reused meanwhile, because the guard itself is a member of the group.
     """
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with contextlib.suppress(OSError):
@@ -113,7 +114,7 @@ def _wait_for_the_end(poll: select.poll, pipe: int, child: int, end: int | None)
     while True:
         left = until - time.clock_gettime(_CLOCK)
         left = min(left, _NAP_SECONDS if end is not None else _LOOK_SECONDS)
-        # What was said is heard before the time is judged: perhaps everything stood still.
+        # Read messages before checking the time: perhaps the whole machine was frozen.
         heard = dict(poll.poll(max(0, math.ceil(left * 1000))))
         if pipe in heard:
             told = os.read(pipe, 4096)
@@ -134,7 +135,7 @@ def _lives(process: int) -> bool:
 
 
 def _not_yet(_number: int, _frame: object) -> None:
-    """Service managers signal all processes of a service; what becomes of this one is the worker's to say."""
+    """Ignore the signal. Service managers signal all processes of a service; only the worker decides about this one."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The main loop of a child: orders come in, handlers run in the main thread, answers go out.
 
-Each handler begins in the working folder that the child began with. The app knows the worker's database, and its
-lifespan is entered once per child, in an event loop in another thread.
+Each handler begins in the working directory that the child began with. The app uses the worker's database. Its lifespan
+is entered once per child, in an event loop in another thread.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.definitions.payload import encode_result
-from holdfast.errors import Fatal, Hold, Interrupted, InvalidInput, Retry, Snooze
+from holdfast.errors import Interrupted, InvalidInput
 from holdfast.lifecycle.portal import Portal
 from holdfast.model.foreign import message_of, name_of, traceback_of
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.store.transactions import Transactions
-from holdfast.worker.endings import Misfit, signal_of
-from holdfast.worker.processes.addresses import Address, find
+from holdfast.worker.endings import SIGNALS, Misfit, signal_of
+from holdfast.worker.processes.addresses import HandlerAddress, find
 from holdfast.worker.processes.context import (
     ChildAttempt,
     ProcessContext,
-    RemoteStore,
     forward_lines,
+    remote_store,
     reporting,
     set_level,
 )
@@ -50,7 +50,7 @@ def serve(sock: socket.socket, stop: int) -> None:
 class _Child:
     def __init__(self, line: Line, interruption: Interruption) -> None:
         self._line, self._interruption = line, interruption
-        # Held open, not named: it may be renamed or removed meanwhile.
+        # By descriptor, not by name: the directory may be renamed or removed meanwhile.
         self._folder = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))
         self._leftovers = Leftovers(Interruption.SIGNALS)
         self._portal: Portal | None = None
@@ -64,7 +64,7 @@ class _Child:
         while (order := self._line.next_order())["kind"] != "leave":
             attempt = ChildAttempt(order, self._interruption, self._line)
             answer = self._run(order, attempt)
-            # A transaction that outlives its handler holds locks and the connection: it ends with the child.
+            # A transaction that outlives its handler keeps locks and the connection. It ends with the child.
             is_left = attempt.ended() or attempt.left
             self._line.answer(attempt.order, {**answer, "reusable": not is_left})
         if self._portal is not None:
@@ -75,12 +75,12 @@ class _Child:
             self._portal.stop()
 
     def _run(self, order: Frame, attempt: ChildAttempt) -> Frame:
-        """Run one handler; the frame that says how it ended."""
+        """Run one handler. Returns the frame that says how it ended."""
         set_level(order["log_level"])
         try:
             self._interruption.arm()
             os.fchdir(self._folder)
-            handler = find(Address(**order["address"]))
+            handler = find(HandlerAddress(**order["address"]))
             self._enter(order, handler)
             try:
                 arguments = handler.job_type.payload.call_arguments(order["payload"])
@@ -120,9 +120,9 @@ class _Child:
 
     def _context(self, order: Frame, handler: Any, attempt: ChildAttempt) -> ProcessContext:
         ask = partial(self._line.ask, attempt.order)
-        client = handler.app.client.with_store(RemoteStore(ask, order["schema"]))
+        client = handler.app.client.with_store(remote_store(ask, order["schema"]))
         if self._transactions is None:
-            # Its connection is opened when a handler asks for it, and kept for the next.
+            # The connection is opened when a handler asks for it, and kept for the next one.
             self._transactions = Transactions(handler.app.config, order["worker"], size=1)
         self._transactions.result_limit = lambda: int(order["result_limit"])
         return ProcessContext(attempt, client, self._resources, self._loop, self._transactions, send=reporting(ask))
@@ -133,7 +133,7 @@ class _Child:
         return self._portal.loop
 
     def _enter(self, order: Frame, handler: Any) -> None:
-        """Tell the app which database the worker uses; set up what its handlers need, the first time."""
+        """Tell the app which database the worker uses. The first time, enter the app's lifespan."""
         config = handler.app.config
         told = {**config.origins, "database_url": "order", "direct_url": "order"}
         handler.app.config = dataclasses.replace(config, **order["database"], origins=told)
@@ -151,9 +151,10 @@ class _Child:
 
 
 def _end_copy(error: BaseException | None) -> NoReturn:
-    """End a forked copy that came back from the handler, with the code of a program that ended like this.
+    """End a forked copy that returned from the handler, with the exit code of a program that ended like this.
 
-    At once, because what is cleaned up when a program ends (connections, an event loop) is shared with the child.
+    It ends at once, because resources that a normal exit cleans up (connections, an event loop) are shared with the
+    child.
     """
     code: Any = 0 if error is None else 1
     if isinstance(error, SystemExit):
@@ -175,14 +176,14 @@ def _misfit(fault: InvalidInput) -> Frame:
 
 
 def _raised(error: BaseException) -> Frame:
-    """What a handler raised, as text; what it means for the job is told apart from its name."""
+    """What a handler raised, as text. `meaning` says what it means for the job, apart from the name of its type."""
     signal = signal_of(error)
-    meaning = next((kind for kind in (Fatal, Hold, Retry, Snooze, Interrupted) if issubclass(type(error), kind)), None)
+    meaning = next((kind for kind in (*SIGNALS.values(), Interrupted) if issubclass(type(error), kind)), None)
     return {
         "kind": "raised",
         "meaning": None if meaning is None else meaning.__name__,
         "type": name_of(error),
         "message": clean(message_of(error), MESSAGE_LIMIT),
         "traceback": clean(traceback_of(error), TRACEBACK_LIMIT),
-        "delay_seconds": getattr(signal, "delay_seconds", None),
+        "delay_seconds": None if signal is None else signal.delay_seconds,
     }

@@ -1,13 +1,14 @@
-"""What a handler leaves behind in its process that would meet the next one.
+"""Changes that a handler leaves behind in its process, and that would affect the next one.
 
-1. Settings of the interpreter are put back: limits, hooks, the garbage collector, filters of warnings, the search path.
+1. Settings of the interpreter are restored: limits, hooks, the garbage collector, filters of warnings, the search path.
    Modules that a handler imports late change some of them, so a child is not given up for that.
-2. What cannot be put back for sure, or could be another job's secret, costs the child, which is not used again: the
-   environment, the locale, signal handlers, timers and masks, standard streams, limits of the system, builtins.
+2. Changes that cannot be reliably restored, or could expose another job's secret, cost the child, which is not used
+   again: the environment, the locale, signal handlers, timers and masks, standard streams, limits of the system,
+   builtins.
 3. Timers are stopped at once: they could end the child before it answers.
-4. Descriptors and threads may be caches, and are left alone until they pile up.
+4. Descriptors and threads may be caches, and are left alone until there are too many.
 
-Everything is compared with what it was when the handler began: its module and the app's lifespan may change anything.
+Everything is compared with its state when the handler began: its module and the app's lifespan may change anything.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ except ImportError:  # not on every system
 __all__ = ["Leftovers"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-#: How many descriptors or threads more than at its beginning a child may have.
+#: How many more descriptors or threads than at its beginning a child may have.
 _PILE = 100
 _BUILTINS = frozenset(vars(builtins)) - {"_"}
 
@@ -45,7 +46,7 @@ def _set_filters(filters: list[Any]) -> None:
     warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
-#: What is put back: how it is read and how it is set.
+#: The settings that are restored: how to read and how to set each.
 _RESTORED: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (sys.getrecursionlimit, sys.setrecursionlimit),
     (sys.getswitchinterval, sys.setswitchinterval),
@@ -66,7 +67,7 @@ _RESTORED: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
 
 
 class Leftovers:
-    """Compares a child with what it was like before its handler. The signals `ours` are set anew for each of them."""
+    """Compares a child with its state before the handler. The signals in `ours` are set again for each handler."""
 
     def __init__(self, ours: Collection[int]) -> None:
         self._signals = sorted(set(signal.valid_signals()) - set(ours))
@@ -75,12 +76,12 @@ class Leftovers:
         self._others: list[object] = []
 
     def begin(self) -> None:
-        """A handler is about to begin."""
+        """Save the state: a handler is about to begin."""
         self._settings = [read() for read, _ in _RESTORED]
         self._others = self._current()
 
     def found(self) -> bool:
-        """The handler has ended: put back what can be put back; whether it left anything else."""
+        """Restore what can be restored after a handler. Returns whether it left anything else."""
         timers = [signal.setitimer(timer, 0) != (0.0, 0.0) for timer in _TIMERS]
         if not self._settings:
             return any(timers)  # none has begun

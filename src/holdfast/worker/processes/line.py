@@ -1,10 +1,9 @@
 """The child's end of its connection to the worker.
 
-1. Only a thread of its own reads; at the end of the stream the worker is gone, and so is the child.
-2. Writes happen in the thread that has something to say, at once, so that what a handler logged before it crashed
-   is known.
-3. Every frame names the order that it belongs to. A thread that a handler left behind goes on under the number of
-   its own order: the worker drops what it says, and its questions are refused here, where no answer could come.
+1. Only a separate thread reads. The end of the stream means that the worker is gone, and then the child ends.
+2. The thread that sends a frame writes it at once, so that lines which a handler logged before it crashed are known.
+3. Every frame names the order that it belongs to. A thread that a handler left behind keeps the number of its own
+   order: the worker drops its frames, and its questions are refused here, because no answer could come.
 4. A copy of the process (`os.fork`) has no line: the connection is closed in it before any code of a handler runs.
 """
 
@@ -30,7 +29,7 @@ __all__ = ["Line"]
 
 
 class Line:
-    """What a child says to its worker, and hears from it."""
+    """Sends frames to the worker, and receives them."""
 
     def __init__(self, sock: socket.socket, interruption: Interruption) -> None:
         self._sock, self._interruption = sock, interruption
@@ -38,34 +37,34 @@ class Line:
         self._orders: SimpleQueue[Frame] = SimpleQueue()
         self._asked: dict[int, Future[Frame]] = {}
         self._numbers = itertools.count()
-        #: The order that is being carried out.
+        #: The current order.
         self.current: int | None = None
         #: Whether this process is a copy of the child.
         self.copied = False
 
     def open(self) -> None:
-        """Begin to listen, and say so."""
+        """Start to listen, and say so."""
         os.register_at_fork(after_in_child=self._forked)
         self._interruption.mind_forks()
         threading.Thread(target=self._listen, name="holdfast-worker", daemon=True).start()
         self._send({"kind": "ready"})
 
     def next_order(self) -> Frame:
-        """Wait for something to do."""
+        """Wait for the next order."""
         order = self._orders.get()
         self.current = order.get("order")
         return order
 
     def say(self, order: int, frame: Frame) -> None:
-        """Tell the worker something about an order."""
+        """Send the worker a frame about an order."""
         self._send({**frame, "order": order})
 
     def answer(self, order: int, frame: Frame) -> None:
-        """Say how an order ended: the last thing about it that the worker listens to."""
+        """Say how an order ended. This is the last frame about it that the worker reads."""
         self._send({**frame, "order": order}, last=True)
 
     async def ask(self, order: int, frame: Frame) -> Frame:
-        """Send a question and wait for its answer; raises the fault that the answer names."""
+        """Send a question and wait for its answer. Raises the fault that the answer names."""
         with self._question(order, frame) as answer:
             heard = await asyncio.wrap_future(answer)
         if "fault" in heard:
@@ -109,7 +108,7 @@ class Line:
                 if frame["kind"] != "answer":
                     self._orders.put(frame)
                 elif (asked := self._asked.get(frame["number"])) is not None:
-                    with suppress(InvalidStateError):  # whoever asked was interrupted
+                    with suppress(InvalidStateError):  # the thread that asked was interrupted
                         asked.set_result(frame)
         finally:
             os._exit(1)

@@ -16,42 +16,37 @@ from uuid import UUID
 from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.errors import (
-    Fatal,
-    Hold,
     HoldfastError,
     Interrupted,
     InvalidInput,
     InvalidPayload,
     LeaseLost,
     ResultTooLarge,
-    Retry,
-    Snooze,
 )
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.model.progress import Report
+from holdfast.worker.claimed import Claimed
 from holdfast.worker.context import LOST, SendReport
-from holdfast.worker.endings import LeaseOver, Misfit, ProcessDied, RemoteFailure
-from holdfast.worker.held import Held
+from holdfast.worker.endings import SIGNALS, LeaseOver, Misfit, ProcessDied, RemoteFailure
 from holdfast.worker.processes.addresses import address_of
 from holdfast.worker.processes.child import Child
 from holdfast.worker.processes.frames import Frame
-from holdfast.worker.processes.guard import Watch
+from holdfast.worker.processes.guard import OrderWatch
 
-__all__ = ["Service", "Talk"]
+__all__ = ["ChildService", "Talk"]
 
 _END_SECONDS = 2.0
-#: What only a handler that has begun can lead to.
+#: Frames that only a handler that has begun can cause.
 _OF_THE_HANDLER = ("ending", "completed", "returned")
 _ON_THE_WAY = ("begin", "began", "log", "record", "report", "ending", "completed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """What the worker does for a handler in a child, and who it is: it records its jobs, stores its
-    reports and logs its lines.
+class ChildService:
+    """What the worker does for a handler in a child: it records its jobs, stores its reports and logs its lines.
 
-    With `begin`, the handler has to wait for it; `began` hears that it runs.
+    With `begin`, the handler has to wait for it; `began` is called when it runs.
     """
 
     begin: Callable[[], Awaitable[None]] | None
@@ -65,26 +60,26 @@ class Service:
 
 
 class Talk:
-    """Gives a child its order, serves what the handler asks for, and hears how it ended."""
+    """Gives a child its order, serves the handler's requests, and receives how it ended."""
 
-    def __init__(self, child: Child, held: Held, job_type: JobType, service: Service) -> None:
-        self._child, self._held, self._job_type, self._service = child, held, job_type, service
+    def __init__(self, child: Child, claimed: Claimed, job_type: JobType, service: ChildService) -> None:
+        self._child, self._claimed, self._job_type, self._service = child, claimed, job_type, service
         self._number = next(child.numbers)
         self._strays = self._answered = False
         #: Done when the handler could begin.
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: Done when it may.
+        #: Done when it may begin.
         self.cleared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: Done when it has begun.
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def in_order(self) -> bool:
-        """Whether the child has answered as it should, and may be given another order."""
+        """Whether the child has answered correctly, and may be given another order."""
         return self._answered and not self._strays
 
     async def run(self) -> Any:
-        """What the handler returned; or raises what it raised, Misfit, ProcessDied, or LeaseOver."""
+        """Run the handler. Returns its value; raises its exception, Misfit, ProcessDied, or LeaseOver."""
         watch = self._guarded()
         try:
             if not self._child.greeted:
@@ -99,23 +94,23 @@ class Talk:
                 raise LeaseOver("the lease was over") from died
             raise died from None
         except (ValueError, KeyError, TypeError) as fault:
-            raise ProcessDied(f"the handler's process said something that makes no sense: {fault}") from fault
+            raise ProcessDied(f"the handler's process sent an invalid message: {fault}") from fault
         finally:
             if watch is not None:
-                self._held.renewed = None
+                self._claimed.renewed = None
                 watch.end()
 
-    def _guarded(self) -> Watch | None:
-        """Of two jobs of one target only one may run: the child ends with its lease, even if this process is frozen."""
-        if self._held.claim.target is None:
+    def _guarded(self) -> OrderWatch | None:
+        """End the child with its lease, even if this process is frozen: of one target, only one job may run."""
+        if self._claimed.claim.target is None:
             return None
-        watch = self._child.guard.watch(self._held.lease_end)
-        self._held.renewed = watch.move
-        watch.move(self._held.lease_end)  # it may have been renewed between the two
+        watch = self._child.guard.watch(self._claimed.lease_end)
+        self._claimed.renewed = watch.move
+        watch.move(self._claimed.lease_end)  # the lease may have been renewed in between
         return watch
 
     async def _next(self) -> Frame:
-        """The next frame about this order; what a thread that was left behind says of another is dropped."""
+        """The next frame about this order. Frames about other orders, from threads left behind, are dropped."""
         while (frame := await self._child.read()).get("order") != self._number:
             self._strays = True
         if frame["kind"] in _OF_THE_HANDLER and not self.began.done():
@@ -123,7 +118,7 @@ class Talk:
         return frame
 
     def _order(self) -> Frame:
-        claim, config = self._held.claim, self._service.config
+        claim, config = self._claimed.claim, self._service.config
         return {
             "kind": "run",
             "order": self._number,
@@ -132,12 +127,7 @@ class Talk:
             "payload": claim.payload,
             "job_id": str(claim.job_id),
             "attempt": claim.attempt,
-            "tenant": claim.stream.tenant,
-            "correlation_id": claim.correlation_id,
-            "cursor": claim.cursor,
-            "failures": claim.failures,
-            "max_attempts": claim.max_attempts,
-            "traceparent": claim.traceparent,
+            "facts": claim.facts._asdict(),
             "worker": self._service.worker,
             "result_limit": self._service.result_limit,
             "schema": config.schema,
@@ -160,12 +150,12 @@ class Talk:
                 _done(self.cleared)
                 if self._service.began is not None:
                     self._service.began()
-                self._held.started = time.monotonic()
+                self._claimed.started = time.monotonic()
                 self.began.set_result(None)
             case "ending":
-                self._held.ending = bool(frame["value"])
+                self._claimed.ending = bool(frame["value"])
             case "completed":
-                self._held.completed = True
+                self._claimed.completed = True
             case "log":
                 self._service.log(frame["level"], frame["text"])
             case "record":
@@ -181,20 +171,20 @@ class Talk:
         await self._child.send({"kind": "answer", "number": frame["number"], **answer})
 
     async def _recorded(self, frame: Frame) -> Frame:
-        if self._held.lost:
+        if self._claimed.lost:
             raise LeaseLost(LOST)
         answers = await self._service.record([Intent(**{**i, "id": UUID(i["id"])}) for i in frame["intents"]])
         return {"answers": [(str(a.job_id), a.state.value, a.outcome) for a in answers]}
 
     async def _reported(self, frame: Frame) -> Frame:
         if self._service.send is None:
-            raise HoldfastError("there is no worker behind this context, so no job that could report")
+            raise HoldfastError("this context has no worker, so there is no job that could report")
         report = Report(**frame["report"])
-        reported = await self._service.send(self._held.job_id, self._held.attempt, int(frame["seq"]), report)
+        reported = await self._service.send(self._claimed.job_id, self._claimed.attempt, int(frame["seq"]), report)
         return {"reported": dataclasses.asdict(reported)}
 
     def _ended(self, answer: Frame) -> Any:
-        """The value of an answer; or raises what it says."""
+        """The value of an answer; raises the exception that it describes."""
         match answer["kind"]:
             case "returned":
                 value = None if answer["value"] is None else json.loads(answer["value"])
@@ -206,7 +196,7 @@ class Talk:
                     raise Misfit(InvalidPayload(answer["message"]), "hold")
                 raise Misfit(_misfit(answer), "fatal")
             case "raised":
-                # Whatever failed before the handler began, an import perhaps, is tried anew in another child.
+                # A failure before the handler began, such as a failed import, is tried again in another child.
                 known = self.began.done() and answer["meaning"] != Interrupted.__name__
                 self._answered = known and bool(answer["reusable"])
                 raise _rebuilt(answer)
@@ -214,7 +204,7 @@ class Talk:
                 raise ValueError(f"there is no answer {kind!r}")
 
     async def _died(self) -> ProcessDied:
-        """How the child ended; if it only closed its socket, it ends now."""
+        """How the child ended. If it only closed its socket, it is killed now."""
         done, _ = await asyncio.wait({self._child.ended}, timeout=_END_SECONDS)
         if not done:
             self._child.kill()
@@ -234,18 +224,11 @@ def _misfit(answer: Frame) -> InvalidInput:
 
 
 def _rebuilt(answer: Frame) -> BaseException:
-    """What the handler raised: itself where it says what is to become of the job, else as text."""
-    message, delay = answer["message"], answer["delay_seconds"]
-    remote = RemoteFailure(answer["type"], message, answer["traceback"])
-    signals: dict[str, Callable[[], BaseException]] = {
-        "Fatal": lambda: Fatal(message),
-        "Hold": lambda: Hold(message),
-        "Retry": lambda: Retry(message, delay=delay),
-        "Snooze": lambda: Snooze(delay, message),
-    }
-    if answer["meaning"] not in signals:
+    """The handler's exception: itself if it is a signal about the job, otherwise as text."""
+    remote = RemoteFailure(answer["type"], answer["message"], answer["traceback"])
+    if answer["meaning"] not in SIGNALS:
         return remote
-    error = signals[answer["meaning"]]()
+    error = SIGNALS[answer["meaning"]].passed_on(answer["message"], answer["delay_seconds"])
     error.__cause__ = remote
     return error
 

@@ -57,7 +57,7 @@ def find_task(name: str, extra_modules: Iterable[str] = ()) -> Any:
     if isinstance(found, staticmethod):
         found = found.__func__
     if not isinstance(found, Task):
-        raise NotATask(f"{name!r} is no task but a {type(found).__name__}")
+        raise NotATask(f"{name!r} is not a task but a {type(found).__name__}")
     return found
 
 

@@ -1,7 +1,7 @@
-"""The attempts that a worker holds, from claim to settlement.
+"""The attempts that a worker has claimed, from claim to settlement.
 
-Shared between the event loop, which adds, interrupts and removes, and the thread that keeps the leases,
-which reads a copy and writes `lease_end`. Each of these is one atomic step of the interpreter.
+The event loop adds, interrupts and removes attempts. The thread that keeps the leases reads a copy and writes
+`lease_end`. Each of these is one atomic step of the interpreter.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from typing import Any, Literal
 from uuid import UUID
 
 from holdfast.lifecycle.elapsed import elapsed
-from holdfast.model.job import Claim
+from holdfast.model.job import Claim, HandlerFacts
 from holdfast.model.outcome import EXCERPT_LIMIT, clean
 
-__all__ = ["Held", "HeldAttempts", "Interrupt", "whole_ms"]
+__all__ = ["Claimed", "ClaimedAttempts", "Interrupt", "whole_ms"]
 
-#: Why a handler is to stop: asked by somebody, the worker drains, or its lease is over.
+#: Why a handler must stop: somebody asked for it, the worker drains, or its lease is over.
 Interrupt = Literal["cancel", "pause", "drain", "lease"]
 
 _LINES_KEPT = 50
 
 
 def whole_ms(seconds: float) -> int:
-    """As the database counts: up to 24 days."""
+    """Milliseconds as the database stores them: at most 24 days."""
     return min(int(seconds * 1000), 2**31 - 1)
 
 
-class Held:
-    """One attempt in this worker's hands."""
+class Claimed:
+    """One attempt that this worker has claimed."""
 
-    #: Told of every renewal: who ends the handler with its lease where the event loop cannot.
+    #: Called at every renewal, for a guard that ends the handler with its lease if the event loop cannot.
     renewed: Callable[[float], None] | None = None
     started: float | None = None
     duration = 0.0
     #: How long it had a slot before its handler could begin (see holdfast.worker.starts).
     waited = 0.0
-    #: The task that its handler runs in, which may run others after it.
+    #: The task in which its handler runs; it may run other handlers afterwards.
     task: asyncio.Task[None] | None = None
     shares_task = False
-    #: Its handler is over, and its outcome is on the way, or settled.
+    #: Its handler has ended, and its outcome is being settled or is settled.
     ended = False
-    #: Its outcome was given to those who settle.
+    #: Its outcome was passed to settlement.
     settling = False
     interrupt: Interrupt | None = None
-    #: The handler is to stop.
+    #: The handler must stop.
     stopped = False
-    #: When its time is over, and that it was before anybody told it to stop (see holdfast.worker.deadlines).
+    #: When its time is over, and whether it was over before anybody told it to stop (see holdfast.worker.deadlines).
     deadline: float | None = None
     timer: asyncio.TimerHandle | None = None
     late = False
     stuck = False
-    #: When what ignores its cancellation in the event loop is called stuck: an async handler, or middleware.
+    #: When an async handler or middleware that ignores its cancellation counts as stuck.
     stuck_at: float | None = None
     #: The handler has seen that it should stop.
     noticed = False
@@ -64,26 +64,30 @@ class Held:
     lost = False
     #: How many reports the handler has sent.
     reports = 0
-    #: What the handler has set as its result, apart from what it returns.
+    #: The result that the handler has set, besides its return value.
     result: Any = None
-    #: A result or an error with what its own thread has made of it (see holdfast.worker.execution).
+    #: A result or an error, with the text or outcome that its own thread made of it (see holdfast.worker.execution).
     written: tuple[Any, Any] | None = None
-    #: It has returned one as well.
+    #: Its thread has called the handler.
+    called = False
+    #: What its thread has returned or raised, until the event loop reads it.
+    ends: list[tuple[Any, BaseException | None]] | None = None
+    #: The handler has returned a result.
     returned = False
-    #: The handler's own transaction is open, is about to end the job, and has (see holdfast.worker.transaction).
+    #: The handler's own transaction is open; it is about to end the job; it has (see holdfast.worker.transaction).
     transacting = False
     cut_transaction: Callable[[], None] | None = None
-    #: The handler has returned or raised; whatever it left behind has no part in the attempt.
+    #: The handler has returned or raised; tasks that it left behind no longer belong to the attempt.
     over = False
     _ending = False
     completed = False
-    #: What the handler was told to stop for while its job was ending.
+    #: A reason to stop that arrived while the job was ending.
     _later: Interrupt | None = None
 
     def __init__(self, claim: Claim, lane: str, asked_at: float) -> None:
         self.claim = claim
         self.lane = lane
-        #: By the clock for leases, counted from before the claim was sent: never later than the database's.
+        #: By the lease clock, counted from before the claim was sent: never later than the database's expiry.
         self.lease_end = asked_at + claim.lease_seconds
 
     @property
@@ -102,45 +106,20 @@ class Held:
         return self.claim.attempt
 
     @property
-    def tenant(self) -> str:
-        """Whose job it is."""
-        return self.claim.stream.tenant
-
-    @property
-    def correlation_id(self) -> str:
-        """What ties the job to others."""
-        return self.claim.correlation_id
-
-    @property
-    def cursor(self) -> str | None:
-        """Where the attempts before it had come to, as JSON text."""
-        return self.claim.cursor
-
-    @property
-    def failures(self) -> int:
-        """How many of the attempts before it counted as failures."""
-        return self.claim.failures
-
-    @property
-    def max_attempts(self) -> int:
-        """How many failures end the job."""
-        return self.claim.max_attempts
-
-    @property
-    def traceparent(self) -> str | None:
-        """The trace that the job belongs to."""
-        return self.claim.traceparent
+    def facts(self) -> HandlerFacts:
+        """What its handler may know about the job."""
+        return self.claim.facts
 
     @property
     def excerpt(self) -> str | None:
-        """What is kept of the handler's log."""
+        """The stored part of the handler's log."""
         return clean("\n".join(self.log), EXCERPT_LIMIT) if self.log else None
 
     @property
     def told_to_stop(self) -> bool:
-        """Whether the handler is to stop. Whoever asks, and hears that it is, has noticed.
+        """Whether the handler should stop. Reading True counts as noticing it.
 
-        With a target it is once the lease is over, though nobody is left who would say so.
+        With a target, it also becomes True when the lease is over, without a message from anybody.
         """
         if self.claim.target is not None and not self.stopped and not self.completed and self.lease_end < elapsed():
             self.lapsed()
@@ -155,7 +134,7 @@ class Held:
 
     @property
     def running(self) -> bool:
-        """Whether its handler has begun and is not over."""
+        """Whether its handler has begun and not ended."""
         return self.task is not None and not self.ended
 
     @property
@@ -172,84 +151,84 @@ class Held:
     def ending(self, value: bool) -> None:
         self._ending = value
         if not value and self._later is not None and self.task is not None:
-            # Perhaps from the handler's thread; tasks are cancelled in their own.
+            # Possibly called from the handler's thread; tasks must be canceled in their own.
             self.task.get_loop().call_soon_threadsafe(self.stop, self._later)
 
     def stop(self, why: Interrupt) -> None:
-        """Ask the handler to end. Only the first reason counts, but a cancel outranks a pause."""
+        """Ask the handler to end. Only the first reason counts, but a cancel overrides a pause."""
         if self.ending and not self.completed:
             self._later = why
             return
         if self.interrupt is None or (self.interrupt == "pause" and why == "cancel"):
             self.interrupt = why
             self.stopped = True
-            # A task that is cancelled before its first step never runs, and would never be settled.
+            # A task that is canceled before its first step never runs, and its attempt would never be settled.
             if self.running and self.started is not None:
                 self.task.cancel()  # type: ignore[union-attr]
 
     def time_out(self) -> None:
-        """Its time is over. A handler that was told to stop before that is cleaning up, and is not late."""
+        """Mark the attempt as late, unless it was told to stop before: then it is cleaning up."""
         self.late = self.late or self.interrupt is None
 
     @property
     def timed_out(self) -> bool:
-        """Whether it has timed out, whatever stops it afterwards; what somebody asked for goes first all the same."""
+        """Whether it has timed out, whatever stopped it afterwards; a cancel or pause takes precedence."""
         return (self.late or self.stuck) and self.interrupt not in ("cancel", "pause")
 
     def leave(self) -> None:
-        """The handler has returned or raised: its transaction ends with it."""
+        """Note that the handler has returned or raised: its transaction ends with it."""
         self.over = True
         if self.cut_transaction is not None:
             self.cut_transaction()
 
     def lapsed(self) -> Interrupt:
-        """The lease is over, and the handler has been, or is being, ended for it: why, if nothing else was before."""
+        """Note that the handler was or is being ended because the lease is over. Returns why it was stopped first."""
         self.interrupt = self.interrupt or "lease"
         self.stopped = True
         return self.interrupt
 
 
-class HeldAttempts:
-    """All attempts held, by job."""
+class ClaimedAttempts:
+    """All claimed attempts, by job."""
 
     def __init__(self) -> None:
-        self._held: dict[UUID, Held] = {}
+        self._claimed: dict[UUID, Claimed] = {}
         self._per_lane: Counter[str] = Counter()
 
-    def add(self, held: Held) -> None:
-        """A claim was given to us."""
-        replaced = self._held.get(held.claim.job_id)
+    def add(self, claimed: Claimed) -> None:
+        """Add a new claim."""
+        replaced = self._claimed.get(claimed.claim.job_id)
         if replaced is not None:
             self._per_lane[replaced.lane] -= 1
-        self._held[held.claim.job_id] = held
-        self._per_lane[held.lane] += 1
+        self._claimed[claimed.claim.job_id] = claimed
+        self._per_lane[claimed.lane] += 1
 
-    def remove(self, held: Held) -> None:
-        """It was settled, or lost."""
-        if self._held.get(held.claim.job_id) is held:
-            del self._held[held.claim.job_id]
-            self._per_lane[held.lane] -= 1
+    def remove(self, claimed: Claimed) -> None:
+        """Remove an attempt that was settled or lost."""
+        if self._claimed.get(claimed.claim.job_id) is claimed:
+            del self._claimed[claimed.claim.job_id]
+            self._per_lane[claimed.lane] -= 1
 
     def in_lane(self, lane: str) -> int:
-        """How many were claimed for a lane and are not settled."""
+        """How many attempts were claimed for a lane and are not settled."""
         return self._per_lane[lane]
 
-    def get(self, job_id: UUID) -> Held | None:
-        """The attempt held of that job."""
-        return self._held.get(job_id)
+    def get(self, job_id: UUID) -> Claimed | None:
+        """The claimed attempt of that job."""
+        return self._claimed.get(job_id)
 
-    def all(self) -> list[Held]:
-        """A copy, safe to walk in any thread."""
-        return list(self._held.values())
+    def all(self) -> list[Claimed]:
+        """A copy, safe to iterate in any thread."""
+        return list(self._claimed.values())
 
-    def adrift(self) -> set[Held]:
-        """Those whose handler is over, or whose task is, and whose outcome nobody was given."""
+    def adrift(self) -> set[Claimed]:
+        """Attempts whose handler or task has ended, but whose outcome was never passed to settlement."""
         return {h for h in self.all() if not h.settling and (h.ended or (h.task is not None and h.task.done()))}
 
-    def overdue(self) -> list[Held]:
+    def overdue(self) -> list[Claimed]:
         """Running attempts of jobs with a target whose lease is over by our own clock.
 
-        Where a guard ends the handler at that very moment, a little earlier: it may clean up.
+        If a guard ends the handler at that very moment, a little earlier, so that it can clean up.
         """
         now = elapsed()
         return [
@@ -262,4 +241,4 @@ class HeldAttempts:
         ]
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._claimed)

@@ -1,4 +1,4 @@
-"""`holdfast queues|types|lanes|tenants`: what waits and runs there; pause, resume, limit; close and open types."""
+"""`holdfast queues|types|lanes|tenants`: list, pause, resume and limit them; close and open job types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.cli.output import age, as_dict, echo, output_option, print_records
 from holdfast.cli.rates import RateType
 from holdfast.client.operations import Operations
 from holdfast.model.limits import Rate
-from holdfast.model.scope import Kind, Lane, LimitChanges, Queue, Scope, Tenant, Type
+from holdfast.model.subject import Kind, Lane, LimitChanges, Queue, Subject, Tenant, Type
 
 __all__ = ["asked", "lanes", "queues", "tenants", "types"]
 
@@ -42,7 +42,7 @@ def asked(question: Callable[[Operations], Awaitable[R]], about: tuple[Kind, str
 def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
     """The commands that every kind has."""
 
-    @click.group(f"{kind}s", help=f"What waits and runs per {kind}; pause, resume.")
+    @click.group(f"{kind}s", help=f"List, pause and resume {kind}s.")
     def group() -> None:
         pass
 
@@ -51,28 +51,28 @@ def _group(kind: Kind, columns: dict[str, str]) -> click.Group:
     def list_(output: str) -> None:
         found = asked(lambda ops: _all(ops, kind))
         if output == "table":
-            print_records([_row(scope) for scope in found], columns, output)
+            print_records([_row(subject) for subject in found], columns, output)
             if not found:
                 echo(f"no {kind}s yet", err=True)
         else:
-            print_records([_record(scope) for scope in found], {}, output)
+            print_records([_record(subject) for subject in found], {}, output)
 
-    @group.command("pause", help=f"Stop claims of a {kind}; what runs goes on, what waits stays queued.")
+    @group.command("pause", help=f"Stop claims of a {kind}. Running jobs finish; waiting jobs stay queued.")
     @click.argument("name")
-    @click.option("--reason", help="Why; told to operators of the installation who ask.")
-    @click.option("--public", is_flag=True, help="Tell tenants the reason, too.")
+    @click.option("--reason", help="Reason; shown to operators of the installation.")
+    @click.option("--public", is_flag=True, help="Show the reason to tenants as well.")
     def pause(name: str, reason: str | None, *, public: bool) -> None:
-        async def stop(ops: Operations) -> tuple[bool, Scope]:
+        async def stop(ops: Operations) -> tuple[bool, Subject]:
             changed = await ops.pause(kind, name, by=operator(), reason=reason, public=public)
-            return changed, await ops.scope(kind, name)
+            return changed, await ops.subject(kind, name)
 
-        changed, scope = asked(stop, (kind, name))
-        did = "paused" if changed else f"was paused by {scope.paused_by}"
-        echo(f"{kind} {name} {did}: {_counted(scope)} waiting, {scope.running} running")
+        changed, subject = asked(stop, (kind, name))
+        did = "paused" if changed else f"was paused by {subject.paused_by}"
+        echo(f"{kind} {name} {did}: {_counted(subject)} waiting, {subject.running} running")
 
-    @group.command("resume", help=f"Let claims of a {kind} go on.")
+    @group.command("resume", help=f"Resume claims of a {kind}.")
     @click.argument("name")
-    @click.option("--reason", help="Why; kept in the audit log.")
+    @click.option("--reason", help="Reason; stored in the audit log.")
     def resume(name: str, reason: str | None) -> None:
         changed = asked(lambda ops: ops.resume(kind, name, by=operator(), reason=reason))
         echo(f"{kind} {name} {'resumed' if changed else 'was not paused'}")
@@ -85,7 +85,7 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
 
     def command(name: str, limit: int | None, rate: Rate | None, *, clear: bool, weight: float | None = None) -> None:
         if clear == (limit is not None or rate is not None or weight is not None):
-            raise click.UsageError("say what to set, or --clear")
+            raise click.UsageError("name a limit to set, or use --clear")
 
         changes: LimitChanges = {}
         if clear or limit is not None:
@@ -95,22 +95,22 @@ def _limits(group: click.Group, kind: Kind, command_name: str, text: str) -> Non
         if weight is not None or (clear and kind == "tenant"):
             changes["weight"] = weight
 
-        async def change(ops: Operations) -> Scope:
+        async def change(ops: Operations) -> Subject:
             await ops.change_limits(kind, name, changes, by=operator())
-            return await ops.scope(kind, name)
+            return await ops.subject(kind, name)
 
-        scope = asked(change, (kind, name))
-        shown = _row(scope)
+        subject = asked(change, (kind, name))
+        shown = _row(subject)
         words = [f"{heading} {shown[key]}" for key, heading in _LIMITS.items() if shown.get(key) is not None]
         echo(f"{kind} {name}: {', '.join(words) or 'no limits'}")
 
-    command = click.option("--clear", is_flag=True, help="No limits any more.")(command)
-    command = click.option("--rate", type=RateType(), metavar="100/min", help="So many starts per time.")(command)
+    command = click.option("--clear", is_flag=True, help="Remove all limits.")(command)
+    command = click.option("--rate", type=RateType(), metavar="100/min", help="Jobs that may start per time.")(command)
     if kind == "tenant":
         weights = Number(0.001, 1000)
-        command = click.option("--weight", type=weights, help="Its share where tenants compete; 1 if not set.")(command)
+        command = click.option("--weight", type=weights, help="Its share among tenants; 1 if not set.")(command)
     slots = "--slots" if kind == "tenant" else "--limit"
-    command = click.option(slots, "limit", type=Whole(0, 10_000), help="So many jobs at once.")(command)
+    command = click.option(slots, "limit", type=Whole(0, 10_000), help="Jobs that may run at once.")(command)
     group.command(command_name, help=text)(click.argument("name")(command))
 
 
@@ -126,41 +126,41 @@ async def _all(ops: Operations, kind: Kind) -> list[Any]:
             return found
 
 
-def _record(scope: Scope) -> dict[str, Any]:
+def _record(subject: Subject) -> dict[str, Any]:
     """What programs read: a rate is one text."""
-    record = as_dict(scope)
-    if isinstance(scope, Queue):
-        record["rate"] = _written(scope.rate)
-    if isinstance(scope, Type):
-        record["declared_rate"] = _written(scope.declared_rate)
+    record = as_dict(subject)
+    if isinstance(subject, Queue):
+        record["rate"] = _written(subject.rate)
+    if isinstance(subject, Type):
+        record["declared_rate"] = _written(subject.declared_rate)
     return {name: value for name, value in record.items() if not name.endswith(("rate_count", "rate_seconds"))}
 
 
-def _row(scope: Scope) -> dict[str, Any]:
+def _row(subject: Subject) -> dict[str, Any]:
     """What people read: limits as they hold, and where they come from."""
-    row = _record(scope) | {"waiting": _counted(scope), "paused": _paused(scope)}
-    if isinstance(scope, Type):
-        row["limit_count"] = _holds(scope.limit_count, scope.declared_limit, scope.declared_limit_key)
-        row["rate"] = _holds(row["rate"], row["declared_rate"], scope.declared_rate_key)
-        if scope.closed_at is not None:
-            row["closed"] = _decided(scope.closed_at, scope.closed_by, scope.closed_note)
-    if isinstance(scope, Lane) and scope.utilisation is not None:
-        row["utilisation"] = f"{scope.utilisation:.0%}"
-    if isinstance(scope, Tenant) and scope.weight is not None:
-        row["weight"] = f"{scope.weight:g}"
+    row = _record(subject) | {"waiting": _counted(subject), "paused": _paused(subject)}
+    if isinstance(subject, Type):
+        row["limit_count"] = _holds(subject.limit_count, subject.declared_limit, subject.declared_limit_key)
+        row["rate"] = _holds(row["rate"], row["declared_rate"], subject.declared_rate_key)
+        if subject.closed_at is not None:
+            row["closed"] = _decided(subject.closed_at, subject.closed_by, subject.closed_note)
+    if isinstance(subject, Lane) and subject.utilisation is not None:
+        row["utilisation"] = f"{subject.utilisation:.0%}"
+    if isinstance(subject, Tenant) and subject.weight is not None:
+        row["weight"] = f"{subject.weight:g}"
     return row
 
 
-def _counted(scope: Scope) -> str:
-    return f"{scope.waiting}{'+' if scope.waiting_more else ''}"
+def _counted(subject: Subject) -> str:
+    return f"{subject.waiting}{'+' if subject.waiting_more else ''}"
 
 
-def _paused(scope: Scope) -> str:
-    return "" if scope.paused_at is None else _decided(scope.paused_at, scope.paused_by, scope.paused_note)
+def _paused(subject: Subject) -> str:
+    return "" if subject.paused_at is None else _decided(subject.paused_at, subject.paused_by, subject.paused_note)
 
 
-def _decided(at: datetime, by: str | None, note: str | None) -> str:
-    return f"{age(at)} ago by {by}{f': {note}' if note else ''}"
+def _decided(at: datetime, by: str | None, reason: str | None) -> str:
+    return f"{age(at)} ago by {by}{f': {reason}' if reason else ''}"
 
 
 def _written(rate: Rate | None) -> str | None:
@@ -188,29 +188,29 @@ types = _group(
 lanes = _group("lane", _COUNTS | {"slots": "SLOTS", "used": "USED", "utilisation": "UTILISATION"} | _PAUSED)
 tenants = _group("tenant", _COUNTS | {"limit_count": "SLOTS", "weight": "WEIGHT", "rate": "RATE"} | _PAUSED)
 
-_limits(queues, "queue", "limit", "Limit how many jobs of a queue run at once, and start per time.")
-_limits(types, "type", "limit", "Limit how many jobs of a type run at once, and start per time.")
-_limits(tenants, "tenant", "set", "Set how many slots a tenant may use, and its weight beside others.")
+_limits(queues, "queue", "limit", "Limit how many jobs of a queue run at once or start per time.")
+_limits(types, "type", "limit", "Limit how many jobs of a type run at once or start per time.")
+_limits(tenants, "tenant", "set", "Set how many slots a tenant may use, and its weight.")
 
 
 @types.command("close")
 @click.argument("name")
-@click.option("--reason", help="Why; told to everybody who submits.")
+@click.option("--reason", help="Reason; shown to every caller who submits a job.")
 def close(name: str, reason: str | None) -> None:
-    """Take no new jobs of a type, from nobody; those accepted before go on."""
+    """Refuse new jobs of a type from every caller. Accepted jobs still run."""
 
-    async def change(ops: Operations) -> tuple[bool, Scope]:
-        return await ops.close_type(name, by=operator(), reason=reason), await ops.scope("type", name)
+    async def change(ops: Operations) -> tuple[bool, Subject]:
+        return await ops.close_type(name, by=operator(), reason=reason), await ops.subject("type", name)
 
-    changed, scope = asked(change, ("type", name))
-    did = "closed" if changed or not isinstance(scope, Type) else f"was closed by {scope.closed_by}"
-    echo(f"type {name} {did}: {_counted(scope)} waiting, {scope.running} running")
+    changed, subject = asked(change, ("type", name))
+    did = "closed" if changed or not isinstance(subject, Type) else f"was closed by {subject.closed_by}"
+    echo(f"type {name} {did}: {_counted(subject)} waiting, {subject.running} running")
 
 
 @types.command("open")
 @click.argument("name")
-@click.option("--reason", help="Why; kept in the audit log.")
+@click.option("--reason", help="Reason; stored in the audit log.")
 def open_(name: str, reason: str | None) -> None:
-    """Take new jobs of a type again."""
+    """Accept new jobs of a type again."""
     changed = asked(lambda ops: ops.open_type(name, by=operator(), reason=reason))
-    echo(f"type {name} {'takes new jobs again' if changed else 'was not closed'}")
+    echo(f"type {name} {'accepts new jobs again' if changed else 'was not closed'}")

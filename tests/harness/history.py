@@ -100,7 +100,7 @@ class History:
         try:
             yield run
         except asyncio.CancelledError:
-            self.note("ended", how="cancelled", **about)
+            self.note("ended", how="canceled", **about)
             raise
         except BaseException as error:
             self.note("ended", how=f"raised {type(error).__name__}", **about)

@@ -1,7 +1,7 @@
-"""Databases for tests: made on a server that the caller names or on an embedded one, migrated once, taken away again.
+"""Databases for tests: created on a given server or on an embedded one, migrated once, dropped afterwards.
 
-Only a schema that was made here has the testing clock. A schema that exists without it is refused, so that no test
-can ever move the time of a production database, or empty it.
+Only a schema that was created here has the testing clock. A schema without it is refused, so that no test can ever move
+the time of a production database, or empty it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from holdfast.store.statements import kit_queries, queries, script
 
 __all__ = ["SERVER_SETTINGS", "create", "drop", "out_of_reach", "prepare"]
 
-#: Of the embedded server that tests use: nothing in it outlives the run, so nothing waits for the disk. It says so
-#: itself, because a server that forgets is refused otherwise.
+#: Settings of the embedded server for tests: nothing in it outlives the run, so nothing waits for the disk. It says so
+#: itself, because otherwise a server with fsync = off is refused.
 SERVER_SETTINGS = {
     "holdfast.allow_fsync_off": "on",
     "fsync": "off",
@@ -38,7 +38,7 @@ SERVER_SETTINGS = {
 
 
 async def create(server_url: str) -> str:
-    """A new, empty database on that server; its URL."""
+    """Create an empty database on that server. Returns its URL."""
     name = f"holdfast_test_{secrets.token_hex(6)}"
     async with _connection(server_url) as conn:
         await conn.execute(f'create database "{name}"')
@@ -46,13 +46,13 @@ async def create(server_url: str) -> str:
 
 
 async def drop(server_url: str, url: str) -> None:
-    """Take a database away, whoever is still connected to it."""
+    """Drop a database, even if somebody is still connected to it."""
     async with _connection(server_url) as conn:
         await conn.execute(f'drop database if exists "{_name(url)}" with (force)')
 
 
 async def prepare(config: Config) -> None:
-    """Make the engine's schema with the testing clock in it, or bring one that was made so up to date."""
+    """Create the engine's schema with the testing clock, or bring one that was created so up to date."""
     conn = await connect(config, role=None, name="holdfast testing", direct=True)
     try:
         exists = await conn.fetchval(queries(config.schema)["has_steps"], config.schema)
@@ -72,7 +72,7 @@ async def prepare(config: Config) -> None:
 
 @contextmanager
 def out_of_reach(portal: Portal, url: str) -> Iterator[None]:
-    """A real outage: every session in the database is cut, and it cannot be found until the end of the block."""
+    """A real outage: every session in the database is cut, and the database cannot be found until the block ends."""
     portal.run(_hide(url))
     try:
         yield
@@ -95,7 +95,7 @@ async def _add_clock(conn: asyncpg.Connection, schema: str) -> None:
 
 
 async def _hide(url: str) -> None:
-    """No new sessions, then none at all, then another name: whoever tries is told that there is no such database."""
+    """Refuse new sessions, end all others, then rename the database: clients are told that it does not exist."""
     name = _name(url)
     async with _connection(_with_database(url, "postgres")) as conn:
         await conn.execute(f'alter database "{name}" with allow_connections false')

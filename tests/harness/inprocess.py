@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.app import Holdfast
 from holdfast.client.client import JobId
 from holdfast.model.job import Job
-from holdfast.testing.harness import until
 from holdfast.worker.worker import Worker
+from tests.harness.waiting import until
 
 __all__ = ["reached", "working"]
 

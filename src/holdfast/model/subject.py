@@ -10,23 +10,20 @@ from uuid import UUID
 from holdfast.model.limits import Rate
 
 __all__ = [
-    "Control",
-    "Drain",
+    "Decision",
+    "Draining",
     "Explanation",
     "Kind",
     "Lane",
     "LimitChanges",
-    "Named",
     "Queue",
-    "Scope",
+    "Subject",
     "Target",
     "Tenant",
     "Type",
 ]
 
 Kind = Literal["queue", "type", "lane", "tenant", "everything"]
-#: Kinds whose names may be misspelt without anybody refusing them.
-Named = Literal["queue", "type"]
 
 
 class LimitChanges(TypedDict, total=False):
@@ -38,7 +35,7 @@ class LimitChanges(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class Decision:
     """What somebody decided, and still holds.
 
     `paused_tenant` is the tenant whose own operators paused it, None for those of the installation; `paused_public`
@@ -61,7 +58,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Subject:
     """What waits and runs somewhere, and whether claims there are paused, by whom, why and since when.
 
     For a tenant, `paused_by` and `paused_note` are None where others paused it, but for a public reason.
@@ -78,7 +75,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queue(Scope):
+class Queue(Subject):
     """A queue, with how many of its jobs may run at once and start per time."""
 
     limit_count: int | None
@@ -118,7 +115,7 @@ class Type(Queue):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane(Scope):
+class Lane(Subject):
     """A lane, with the slots of live workers; `utilisation` is the part of them that is used, None without slots.
 
     `running` counts jobs of the lane's types, `used` the lane's own slots: general slots run fast jobs, too.
@@ -137,7 +134,7 @@ class Tenant(Queue):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class Draining:
     """Whether claiming is stopped everywhere, and how many jobs still run."""
 
     paused_at: datetime | None

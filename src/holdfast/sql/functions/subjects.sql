@@ -1,18 +1,18 @@
 -- Queues, types, lanes and tenants as operators see them. Moves: none. Roles: operator.
 --
--- Counts of what waits end at 10 000 and then say so: a flood must not make the answer dear. They count what stands in
--- line for a worker; jobs behind the head of their target are counted with the target.
+-- Counts of waiting jobs end at 10 000 and then say so: a large backlog must not make the answer expensive. They count
+-- jobs that wait for a worker; jobs behind the head of their target are counted with the target.
 
--- What operators have decided and still holds.
-create or replace function list_controls() returns setof controls
+-- What operators have paused, limited and weighted.
+create or replace function list_steering() returns setof controls
 language sql security definer stable
 set search_path from current
 as $$
   select c.* from controls c order by c.kind, c.name
 $$;
 
--- Who paused something and why, as far as whoever asks may know it. The installation's operators write for each other: a
--- tenant sees who of its own paused it and why; of a pause by others, it sees the reason if that is public, and no name.
+-- Who paused something and why, as far as the caller may know it. A tenant sees who of its own operators paused it and
+-- why. For a pause by the installation's operators it sees the reason if that is public, and never the name.
 create or replace function shown_pause(pause controls, only_tenant text) returns table (by text, note text)
 language sql immutable
 as $$
@@ -20,7 +20,7 @@ as $$
   from (select only_tenant is null or coalesce(pause.paused_tenant = only_tenant, false)) as own (known)
 $$;
 
--- Workers that were heard of within the last 15 seconds.
+-- Workers with a heartbeat within the last 15 seconds.
 create or replace function live_workers() returns setof workers
 language sql stable
 set search_path from current
@@ -28,9 +28,9 @@ as $$
   select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 
--- The names that there are instead of one that nobody knows, the first so many; null if it is known. A job type is known
--- once a worker has published it, a queue if it has jobs, or a job type or a live worker names it.
--- Roles: api, worker, operator.
+-- The known names, up to `max_names`, if the given name is unknown; null if it is known. A job type is known once a
+-- worker has published it; a queue, if it has jobs, or if a job type or a live worker names it. Roles: api, worker,
+-- operator.
 create or replace function other_names(kind text, name text, max_names integer default 1000) returns text[]
 language sql security definer stable
 set search_path from current
@@ -52,8 +52,8 @@ as $$
   end
 $$;
 
--- One kind of scope by name, page by page; of one tenant only what concerns its jobs.
-create or replace function scope_figures(
+-- Subjects of one kind by name, page by page; for a tenant, only those that concern its jobs.
+create or replace function subject_figures(
   kind text, only_tenant text, only_name text, after text, max_names integer
 ) returns table (
   name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
@@ -63,7 +63,7 @@ set search_path from current
 set jit = off
 as $$
   with line as (
-    select s.id, case scope_figures.kind
+    select s.id, case subject_figures.kind
         when 'queue' then s.queue when 'type' then s.type when 'tenant' then s.tenant
         else coalesce((select t.lane from job_types t where t.name = s.type), 'general')
       end as name
@@ -72,22 +72,22 @@ as $$
   ), known as (
     select line.name from line
     union
-    select unnest(array['fast', 'general']) where scope_figures.kind = 'lane'
+    select unnest(array['fast', 'general']) where subject_figures.kind = 'lane'
     union
-    select t.queue from job_types t where scope_figures.kind = 'queue' and only_tenant is null
+    select t.queue from job_types t where subject_figures.kind = 'queue' and only_tenant is null
     union
-    select t.name from job_types t where scope_figures.kind = 'type' and only_tenant is null
+    select t.name from job_types t where subject_figures.kind = 'type' and only_tenant is null
     union
-    select c.name from closed_types c where scope_figures.kind = 'type' and only_tenant is null
+    select c.name from closed_types c where subject_figures.kind = 'type' and only_tenant is null
     union
     select k.tenant from api_keys k
-    where scope_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
+    where subject_figures.kind = 'tenant' and (only_tenant is null or k.tenant = only_tenant)
     union
     select c.name from controls c
-    where c.kind = scope_figures.kind and (only_tenant is null or (c.kind = 'tenant' and c.name = only_tenant))
+    where c.kind = subject_figures.kind and (only_tenant is null or (c.kind = 'tenant' and c.name = only_tenant))
     union
     select only_name
-    where only_name is not null and (scope_figures.kind <> 'tenant' or only_tenant is null or only_tenant = only_name)
+    where only_name is not null and (subject_figures.kind <> 'tenant' or only_tenant is null or only_tenant = only_name)
   ), page as (
     select known.name
     from known
@@ -107,13 +107,13 @@ as $$
     c.paused_at, shown.by, shown.note, c.limit_count, c.rate_count, c.rate_seconds, c.weight
   from page
   left join streamed on streamed.name = page.name
-  left join controls c on c.kind = scope_figures.kind and c.name = page.name
+  left join controls c on c.kind = subject_figures.kind and c.name = page.name
   cross join lateral shown_pause(c, only_tenant) shown
   cross join lateral (select count_ready(streamed.ids, 10001) as count) counted
   order by page.name
 $$;
 
--- How many entries stand in these streams, those that wait for a permit of their key too, counted no further than asked.
+-- How many entries these streams have, parked ones included, counted no further than asked.
 create or replace function count_ready(streams integer[], up_to integer) returns bigint
 language sql stable
 set search_path from current
@@ -128,11 +128,11 @@ as $$
     cross join lateral (
       select from ready r where r.stream = s.id
       union all
-      select from ready r where r.stream = -s.id) entry
+      select from ready r where r.stream = parked_stream(s.id)) entry
     limit up_to) counted
 $$;
 
--- Queues by name: what waits and runs there, pauses and limits.
+-- Queues by name, with waiting and running jobs, pauses and limits.
 create or replace function list_queues(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (
@@ -143,11 +143,11 @@ set search_path from current
 as $$
   select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
     f.rate_count, f.rate_seconds
-  from scope_figures('queue', only_tenant, only_name, after, max_names) f
+  from subject_figures('queue', only_tenant, only_name, after, max_names) f
 $$;
 
--- Job types by name: what waits and runs, pauses and limits. With what the workers published of a type, and how many
--- live ones know it.
+-- Job types by name, with waiting and running jobs, pauses and limits, what workers published about the type, and how
+-- many live workers know it.
 create or replace function list_types(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (
@@ -162,14 +162,15 @@ as $$
     f.rate_count, f.rate_seconds, coalesce(t.queue, 'default'), coalesce(t.lane, 'general'), t.version, t.limit_count,
     t.limit_key, t.rate_count, t.rate_seconds, t.rate_key,
     (select count(*) from live_workers() w where f.name = any (w.types) and not w.draining)
-  from scope_figures('type', only_tenant, only_name, after, max_names) f
+  from subject_figures('type', only_tenant, only_name, after, max_names) f
   left join job_types t on t.name = f.name
   order by f.name
 $$;
 
--- The slots of each lane of the workers that live and do not drain, and how many of them are in use: by the lane that a slot
--- belongs to, because general slots run fast jobs, too. Workers tell with their heartbeat. For those that do not, and for one
--- tenant alone, it is estimated from leases: fast jobs are in fast slots as far as there are any.
+-- The slots of each lane of live workers that do not drain, and how many of them are in use. Slots count for the lane
+-- that they belong to, because general slots also run fast jobs. Workers report their use with the heartbeat. For
+-- workers that do not, and for one tenant alone, it is estimated from leases: fast jobs use fast slots as far as there
+-- are any.
 create or replace function lane_slots(only_tenant text default null)
 returns table (lane text, slots bigint, used bigint)
 language sql security definer stable
@@ -181,7 +182,7 @@ as $$
       case when only_tenant is null then w.used end as used
     from live_workers() w
     where not w.draining
-  ), held as (
+  ), claimed as (
     select l.worker, count(*) filter (where t.lane = 'fast') as fast, count(*) as jobs
     from leases l
     join streams s on s.id = l.stream
@@ -191,19 +192,19 @@ as $$
     group by l.worker
   ), busy as (
     select host.fast, host.general,
-      least(host.fast, coalesce((host.used ->> 'fast')::integer, held.fast, 0)) as fast_used,
-      least(host.general, coalesce((host.used ->> 'general')::integer, held.jobs - least(host.fast, held.fast), 0))
+      least(host.fast, coalesce((host.used ->> 'fast')::integer, claimed.fast, 0)) as fast_used,
+      least(host.general, coalesce((host.used ->> 'general')::integer, claimed.jobs - least(host.fast, claimed.fast), 0))
         as general_used
     from host
-    left join held on held.worker = host.id
+    left join claimed on claimed.worker = host.id
   )
   select 'fast', coalesce(sum(busy.fast), 0), coalesce(sum(busy.fast_used), 0) from busy
   union all
   select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
 $$;
 
--- The lanes: what waits and runs, pauses, slots and how many of them are in use. Jobs count for the lane of their type;
--- `utilisation` is the part of the lane's own slots that is in use.
+-- The lanes, with waiting and running jobs, pauses, slots and how many of them are in use. Jobs count for the lane of
+-- their type; `utilisation` is the fraction of the lane's own slots that is in use.
 create or replace function list_lanes(only_tenant text default null, only_name text default null)
 returns table (
   name text, waiting bigint, waiting_more boolean, running bigint, paused_at timestamptz, paused_by text,
@@ -213,12 +214,12 @@ set search_path from current
 as $$
   select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, coalesce(offered.slots, 0),
     round(offered.used::numeric / nullif(offered.slots, 0), 3)::double precision
-  from scope_figures('lane', only_tenant, only_name, null, 100) f
+  from subject_figures('lane', only_tenant, only_name, null, 100) f
   left join lane_slots(only_tenant) offered on offered.lane = f.name
   order by f.name
 $$;
 
--- Tenants by name: what waits and runs, pauses, limits and weights.
+-- Tenants by name, with waiting and running jobs, pauses, limits and weights.
 create or replace function list_tenants(
   only_tenant text default null, only_name text default null, after text default null, max_names integer default 50
 ) returns table (
@@ -229,7 +230,7 @@ set search_path from current
 as $$
   select f.name, f.waiting, f.waiting_more, f.running, f.paused_at, f.paused_by, f.paused_note, f.limit_count,
     f.rate_count, f.rate_seconds, f.weight
-  from scope_figures('tenant', only_tenant, only_name, after, max_names) f
+  from subject_figures('tenant', only_tenant, only_name, after, max_names) f
 $$;
 
 -- Whether claiming is stopped everywhere, and how many jobs still run.

@@ -13,12 +13,12 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.model.job import Attempt, Job
+from holdfast.model.outcome import COSTS_ATTEMPT
 from holdfast.model.states import State
-from holdfast.testing.history import Fact
+from tests.harness.history import Fact
 
 __all__ = ["RULES", "Offence", "check"]
 
-_BURNING = ("failed", "timeout", "lost")
 _HELD = frozenset({State.CREATED, State.PAUSED, State.ERROR})
 
 
@@ -56,7 +56,7 @@ class _Case:
         ends = {(f.job_id, f.attempt): f for f in self.of("ended")}
         self.runs: dict[UUID, list[_Run]] = defaultdict(list)
         for fact in self.of("started"):
-            assert fact.job_id is not None and fact.attempt is not None  # noqa: S101, PT018 - the log's own form
+            assert fact.job_id is not None and fact.attempt is not None  # noqa: PT018 - the log's own form
             end = ends.get((fact.job_id, fact.attempt))
             self.runs[fact.job_id].append(
                 _Run(
@@ -214,7 +214,7 @@ def _an_end_is_final(case: _Case) -> _Found:
 def _budgets_are_kept(case: _Case) -> _Found:
     resumed = {fact.job_id for fact in case.of("resumed")}
     for job in case.jobs.values():
-        burned = sum(a.outcome in _BURNING for a in case.attempts[job.id].values())
+        burned = sum(a.outcome in COSTS_ATTEMPT for a in case.attempts[job.id].values())
         if job.id in resumed:
             continue
         if burned > job.max_attempts:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Request
 
 from holdfast.client.operations import Operations
 from holdfast.model.key import Caller
-from holdfast.model.scope import Kind, LimitChanges
+from holdfast.model.subject import Kind, LimitChanges
 from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body, read_optional_body
 from holdfast.web.control.requests import reason_of
@@ -37,11 +37,11 @@ from holdfast.web.ops.steering import (
     shown,
 )
 from holdfast.web.problems import Problem
-from holdfast.web.state import State
+from holdfast.web.state import AppState
 
-__all__ = ["ops_scopes_router"]
+__all__ = ["ops_subjects_router"]
 
-#: What is answered for one, and for many.
+#: The models of one answer, and of a page.
 _SHAPES: dict[Kind, tuple[Any, Any]] = {
     "queue": (QueueDetails, QueuePage),
     "type": (TypeDetails, TypePage),
@@ -50,7 +50,7 @@ _SHAPES: dict[Kind, tuple[Any, Any]] = {
 }
 
 
-def ops_scopes_router(state: State) -> APIRouter:
+def ops_subjects_router(state: AppState) -> APIRouter:
     """The routes, over what an app shares."""
     router = APIRouter(prefix="/ops", tags=["steering"])
     for kind in _SHAPES:
@@ -65,35 +65,35 @@ def ops_scopes_router(state: State) -> APIRouter:
     return router
 
 
-def _add_list(router: APIRouter, state: State, kind: Kind) -> None:
-    may_operate = Depends(state.gate.requires("operate"))
+def _add_list(router: APIRouter, state: AppState, kind: Kind) -> None:
+    may_operate = Depends(state.auth.requires("operate"))
 
     async def listed(limit: Limit = 50, cursor: NameCursor = None, caller: Caller = may_operate) -> Any:
         before = names_before(cursor, 1)
         after = None if before is None else before[0]
         found = await _found(await state.operations(), kind, tenant_of(caller), after, limit + 1)
         following = cursor_behind(found[limit - 1].name) if len(found) > limit else None
-        return {"items": [shown(scope) for scope in found[:limit]], "next_cursor": following}
+        return {"items": [shown(subject) for subject in found[:limit]], "next_cursor": following}
 
     router.add_api_route(
         f"/{kind}s",
         listed,
         methods=["GET"],
         response_model=_SHAPES[kind][1],
-        summary=f"{kind.capitalize()}s by name: what waits and runs, pauses and limits",
+        summary=f"{kind.capitalize()}s by name: waiting and running jobs, pauses and limits",
         operation_id=f"list_{kind}s",
         openapi_extra=secured("operate"),
     )
 
 
-def _add_switch(router: APIRouter, state: State, kind: Kind, verb: str) -> None:
+def _add_switch(router: APIRouter, state: AppState, kind: Kind, verb: str) -> None:
     scope = "operate" if kind == "tenant" else "admin"
-    let_in = Depends(state.gate.requires(scope))
+    let_in = Depends(state.auth.requires(scope))
 
     async def switch(request: Request, name: str, caller: Caller = let_in) -> Any:
         tenant = tenant_of(caller)
         if tenant is not None and name != tenant:
-            raise Problem(403, "scope", "To steer another tenant needs a key with the scope `admin`.")
+            raise Problem(403, "scope", "Steering another tenant needs a key with the scope `admin`.")
         ops = await state.operations()
         by = caller.name if tenant is None else f"{tenant}/{caller.name}"
         if verb == "pause":
@@ -104,10 +104,10 @@ def _add_switch(router: APIRouter, state: State, kind: Kind, verb: str) -> None:
         else:
             reason = await reason_of(request)
             await ops.resume(kind, name, by=by, reason=reason, by_key=caller.key_id, tenant=tenant)
-        found = await ops.scope(kind, name, tenant=tenant)
+        found = await ops.subject(kind, name, tenant=tenant)
         if verb == "resume" and tenant is not None and found.paused_at is not None:
             raise Problem(
-                403, "scope", "An operator of the installation paused this: to resume it needs the scope `admin`."
+                403, "scope", "An operator of the installation paused this; resuming it needs the scope `admin`."
             )
         return shown(found)
 
@@ -122,14 +122,14 @@ def _add_switch(router: APIRouter, state: State, kind: Kind, verb: str) -> None:
     )
 
 
-def _add_closing(router: APIRouter, state: State, verb: str) -> None:
-    may_manage = Depends(state.gate.requires("admin"))
+def _add_closing(router: APIRouter, state: AppState, verb: str) -> None:
+    may_manage = Depends(state.auth.requires("admin"))
 
     async def close(request: Request, name: str, caller: Caller = may_manage) -> Any:
         reason, ops = await reason_of(request), await state.operations()
         change = ops.close_type if verb == "close" else ops.open_type
         await change(name, by=caller.name, reason=reason, by_key=caller.key_id)
-        return shown(await ops.scope("type", name))
+        return shown(await ops.subject("type", name))
 
     router.add_api_route(
         f"/types/{{name:path}}/{verb}",
@@ -142,8 +142,8 @@ def _add_closing(router: APIRouter, state: State, verb: str) -> None:
     )
 
 
-def _add_limits(router: APIRouter, state: State, kind: Kind) -> None:
-    may_manage = Depends(state.gate.requires("admin"))
+def _add_limits(router: APIRouter, state: AppState, kind: Kind) -> None:
+    may_manage = Depends(state.auth.requires("admin"))
     model: type[Limits] = TenantLimits if kind == "tenant" else Limits
 
     async def limit(request: Request, name: str, caller: Caller = may_manage) -> Any:
@@ -153,21 +153,21 @@ def _add_limits(router: APIRouter, state: State, kind: Kind) -> None:
         if isinstance(wanted, TenantLimits):
             changes["weight"] = wanted.weight
         await ops.change_limits(kind, name, changes, by=caller.name, by_key=caller.key_id)
-        return shown(await ops.scope(kind, name))
+        return shown(await ops.subject(kind, name))
 
     router.add_api_route(
         f"/{kind}s/{{name:path}}/limits",
         limit,
         methods=["PUT"],
         response_model=_SHAPES[kind][0],
-        summary=f"The limits of a {kind}: what is not named is not limited",
+        summary=f"Set the limits of a {kind}; a limit that is left out is cleared",
         operation_id=f"limit_{kind}",
         openapi_extra=secured("admin", requestBody=body_of(model, required=True)),
     )
 
 
-def _add_drain(router: APIRouter, state: State) -> None:
-    may_operate, may_manage = (Depends(state.gate.requires(scope)) for scope in ("operate", "admin"))
+def _add_drain(router: APIRouter, state: AppState) -> None:
+    may_operate, may_manage = (Depends(state.auth.requires(scope)) for scope in ("operate", "admin"))
     extra = secured("admin", requestBody=body_of(Reason, required=False))
     pausing = secured("admin", requestBody=body_of(PauseReason, required=False))
 
@@ -183,7 +183,7 @@ def _add_drain(router: APIRouter, state: State) -> None:
         drained = await ops.drain(by=caller.name, reason=why.reason, by_key=caller.key_id, public=why.public)
         return DrainState.of(drained)
 
-    @router.post("/resume", response_model=DrainState, summary="Let claims go on again", openapi_extra=extra)
+    @router.post("/resume", response_model=DrainState, summary="Resume claims everywhere", openapi_extra=extra)
     async def resume(request: Request, caller: Caller = may_manage) -> DrainState:
         reason, ops = await reason_of(request), await state.operations()
         await ops.resume("everything", by=caller.name, reason=reason, by_key=caller.key_id)

@@ -1,0 +1,345 @@
+"""Groups concurrent calls that record one job each into shared statements. Each call gets its own answer.
+
+1. No call waits for others to join. A call that finds a free slot runs its own statement, in its own task. Calls that
+   arrive while all slots are taken are sent together next. There are two slots, and a slow statement gives up its slot.
+2. Each job is recorded for its own tenant and creator.
+3. A refused job does not harm the others: nothing of its group was recorded, so the group is sent again in halves.
+4. A job whose key belongs to an open transaction is sent again alone, and waits there as a single call does.
+5. Any other failure (a connection that was cut, no answer in time) is reported to each call of a group as to a single
+   call. Whether the job was recorded is then unknown, unless the caller looks, or repeats the call with an idempotency
+   key.
+6. If a caller is gone before its group is sent, its job is left out; after that, the others still get their answers.
+
+Only statements that commit by themselves can be grouped: calls on a caller's connection never come here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections import deque
+from collections.abc import Coroutine
+from contextvars import Context
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
+from holdfast.lifecycle.portal import in_loop
+from holdfast.model.job import Enqueued
+from holdfast.model.options import Intent
+from holdfast.store.database import STATEMENT_SECONDS, Session
+from holdfast.store.jobs import JobStore, are_alike
+from holdfast.store.tenancy import TenancyStore
+
+__all__ = ["Groups"]
+
+#: How many statements may be under way before calls wait; and how many if some of them take long.
+_SLOTS, _MOST_STATEMENTS = 2, 4
+#: A statement that takes longer is waiting for something: other calls do not wait for it.
+_SLOW_SECONDS = 0.05
+#: How many jobs, and how many characters of payloads, one statement records.
+_MOST_JOBS, _MOST_CHARACTERS = 500, 2**20
+#: A larger payload would delay the other calls, so it is sent alone.
+_LARGE_CHARACTERS = 2**15
+#: How many statements may wait for locks of others besides those in slots: one connection remains for everybody else.
+_STUCK = 1
+#: Errors that concern every job of a group.
+_OF_ALL = (DatabaseUnavailable, NotOpen, SchemaError)
+
+
+class _Call:
+    """A call that waits for the answer about one job."""
+
+    __slots__ = ("intent", "sent")
+
+    def __init__(self, intent: Intent) -> None:
+        self.intent = intent
+        self.sent = False
+
+    @property
+    def over(self) -> bool:
+        """Whether it was answered, or its caller is gone."""
+        raise NotImplementedError
+
+    def accept(self, enqueued: Enqueued) -> None:
+        """Answer that the job is recorded."""
+        raise NotImplementedError
+
+    def refuse(self, fault: BaseException) -> None:
+        """Answer that the job is not recorded, or that this is unknown."""
+        raise NotImplementedError
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The tenant and creator for whom the job is recorded."""
+        return self.intent.tenant, self.intent.created_by or ""
+
+    @property
+    def has_key(self) -> bool:
+        """Whether an open transaction elsewhere may hold a key that it needs."""
+        return "idempotency_key" in self.intent.options or "dedup_key" in self.intent.options
+
+
+class _TaskCall(_Call):
+    """A call from a task, in the loop in which the job is recorded."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, intent: Intent, answer: asyncio.Future[Enqueued]) -> None:
+        super().__init__(intent)
+        self.answer = answer
+
+    @property
+    def over(self) -> bool:
+        return self.answer.done()
+
+    def accept(self, enqueued: Enqueued) -> None:
+        if not self.answer.done():
+            self.answer.set_result(enqueued)
+
+    def refuse(self, fault: BaseException) -> None:
+        if self.answer.done():
+            return
+        if isinstance(fault, Exception):
+            self.answer.set_exception(fault)
+        else:
+            self.answer.cancel()
+
+
+class _ThreadCall(_Call):
+    """A call from a thread. A lock wakes the thread with fewer steps than a future or an event."""
+
+    __slots__ = ("_ended", "_enqueued", "_fault", "_gone")
+
+    def __init__(self, intent: Intent) -> None:
+        super().__init__(intent)
+        self._enqueued: Enqueued | None = None
+        self._fault: BaseException | None = None
+        self._gone = False
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    @property
+    def over(self) -> bool:
+        return self._gone or self._enqueued is not None or self._fault is not None
+
+    def accept(self, enqueued: Enqueued) -> None:
+        if not self.over:
+            self._enqueued = enqueued
+            self._ended.release()
+
+    def refuse(self, fault: BaseException) -> None:
+        if not self.over:
+            self._fault = fault if isinstance(fault, Exception) else NotOpen("the app was closed")
+            self._ended.release()
+
+    def wait(self) -> Enqueued:
+        """Block this thread until it is answered."""
+        try:
+            ended = self._ended.acquire(timeout=STATEMENT_SECONDS)
+        except BaseException:
+            self._gone = True
+            raise
+        if self._enqueued is not None:
+            return self._enqueued
+        fault, self._fault = self._fault, None
+        self._gone = True
+        try:
+            raise fault if ended and fault is not None else _late(self)
+        finally:
+            del fault  # its traceback refers to this frame
+
+
+class Groups:
+    """The calls of one app, in one event loop at a time."""
+
+    def __init__(self, session: Session) -> None:
+        self._store, self._tenancy = JobStore(session), TenancyStore(session)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._line: deque[_Call] = deque()
+        #: When each statement under way began.
+        self._under_way: dict[object, float] = {}
+        #: Whether the last statement recorded several jobs. Then more calls are expected in this turn of the loop.
+        self._crowded = False
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stuck = asyncio.Semaphore(_STUCK)
+
+    def open(self) -> None:
+        """Begin in the running loop. Everything of an earlier loop is forgotten."""
+        self._loop = asyncio.get_running_loop()
+        self._under_way.clear()
+        self._crowded, self._is_due, self._timer = False, False, None
+        self._stuck = asyncio.Semaphore(_STUCK)
+
+    def close(self) -> None:
+        """Tell all waiting calls that the app was closed; statements under way go on."""
+        self._loop = None
+        while self._line:
+            self._line.popleft().refuse(NotOpen("the app was closed"))
+
+    async def enqueue_one(self, intent: Intent) -> Enqueued:
+        """Record one job. In a thread without a loop this blocks the thread: see `immediately`."""
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            return self._enqueue_from_thread(intent)
+        if loop is not self._loop or len(intent.payload) > _LARGE_CHARACTERS:
+            return await self._store.enqueue_one(intent)  # it refuses a foreign loop
+        if not self._crowded and not self._line and len(self._under_way) < _SLOTS:
+            slot = self._take_slot(loop)
+            try:
+                return await self._store.enqueue_one(intent)
+            finally:
+                self._leave_slot(slot, loop)
+        call = _TaskCall(intent, loop.create_future())
+        self._line.append(call)
+        self._send_soon(loop)
+        try:
+            async with asyncio.timeout(STATEMENT_SECONDS):
+                return await call.answer
+        except TimeoutError:
+            raise _late(call) from None
+        finally:
+            del call  # if its answer is an error, that refers to this frame
+
+    def _enqueue_from_thread(self, intent: Intent) -> Enqueued:
+        loop = self._loop
+        if loop is None:
+            raise NotOpen("the app is not open: use `async with hf:`, or the blocking `hf.sync`")
+        if len(intent.payload) > _LARGE_CHARACTERS:
+            return in_loop(self._store.enqueue_one(intent), loop)
+        call = _ThreadCall(intent)
+        self._line.append(call)
+        # The loop clears the mark before it takes calls from the line, so a mark that is set covers this call, too.
+        if not self._is_due:
+            self._is_due = True
+            try:
+                loop.call_soon_threadsafe(self._send_on, loop, context=Context())
+            except RuntimeError:  # that loop is closed
+                raise NotOpen("the app was closed") from None
+        return call.wait()
+
+    def _take_slot(self, loop: asyncio.AbstractEventLoop) -> object:
+        slot = object()
+        self._under_way[slot] = loop.time()
+        return slot
+
+    def _leave_slot(self, slot: object, loop: asyncio.AbstractEventLoop) -> None:
+        self._under_way.pop(slot, None)
+        if self._line:
+            self._send_soon(loop)
+
+    def _has_slot(self, loop: asyncio.AbstractEventLoop) -> bool:
+        if len(self._under_way) < _SLOTS:
+            return True
+        lately = loop.time() - _SLOW_SECONDS
+        fast = sum(began > lately for began in self._under_way.values())
+        return fast < _SLOTS and len(self._under_way) < _MOST_STATEMENTS
+
+    def _send_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send at the end of this turn of the loop, so that all calls of this turn can join."""
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._send_on, loop, context=Context())
+
+    def _send_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_due = False
+        while self._line and self._has_slot(loop):
+            group = self._next_group()
+            if group:
+                self._start(self._send(group, self._take_slot(loop), loop))
+        if self._line and self._timer is None:
+            self._timer = loop.call_later(_SLOW_SECONDS, self._look_again, loop, context=Context())
+
+    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        self._send_on(loop)
+
+    def _next_group(self) -> list[_Call]:
+        """The next calls in line whose callers still wait."""
+        group: list[_Call] = []
+        characters = 0
+        while self._line and len(group) < _MOST_JOBS and characters < _MOST_CHARACTERS:
+            call = self._line.popleft()
+            if not call.over:
+                group.append(call)
+                characters += len(call.intent.payload)
+        return group
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="enqueue together", context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, group: list[_Call], slot: object, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            await self._record(group)
+        finally:
+            self._crowded = len(group) > 1
+            self._leave_slot(slot, loop)
+
+    async def _record(self, group: list[_Call], *, patient: bool = False) -> None:
+        """Record these jobs, and answer the calls. A patient statement waits for locks as long as a single call."""
+        for call in group:
+            call.sent = True
+        intents = [call.intent for call in group]
+        patient = patient or are_alike(intents)
+        try:
+            answers = await (self._store.enqueue(intents) if patient else self._tenancy.submit(intents))
+        except DatabaseBusy as fault:
+            if patient:
+                _refuse(group, fault)
+            else:
+                await self._send_apart(group)
+            return
+        except _OF_ALL as fault:
+            _refuse(group, fault)
+            return
+        except HoldfastError as fault:
+            if len(group) == 1:
+                _refuse(group, fault)
+                return
+        except BaseException as fault:
+            _refuse(group, fault)
+            raise
+        else:
+            for call, enqueued in zip(group, answers, strict=True):
+                call.accept(enqueued)
+            return
+        middle = len(group) // 2
+        await self._record(group[:middle], patient=patient)
+        await self._record(group[middle:], patient=patient)
+
+    async def _send_apart(self, group: list[_Call]) -> None:
+        """Send calls with a key alone: somebody holds a lock that one of the calls needs, most likely that of a key."""
+        keyed, others = [call for call in group if call.has_key], [call for call in group if not call.has_key]
+        for call in keyed:
+            self._start(self._wait_for_lock([call]))
+        if keyed and others:
+            await self._record(others)
+            return
+        for _, calls in groupby(sorted(others, key=attrgetter("names")), key=attrgetter("names")):
+            self._start(self._wait_for_lock(list(calls)))
+
+    async def _wait_for_lock(self, part: list[_Call]) -> None:
+        async with self._stuck:
+            if left := [call for call in part if not call.over]:
+                await self._record(left, patient=True)
+
+
+def _refuse(group: list[_Call], fault: BaseException) -> None:
+    """Answer each call with its own copy of the error, because raising an error changes it."""
+    for call in group:
+        own = copy.copy(fault) if isinstance(fault, HoldfastError) else fault  # foreign ones may not be copied
+        own.__cause__ = fault.__cause__
+        call.refuse(own)
+
+
+def _late(call: _Call) -> DatabaseUnavailable:
+    if call.sent:
+        return DatabaseUnavailable("PostgreSQL did not answer in time", reason="slow")
+    told = f"all statements under way took longer than {STATEMENT_SECONDS:g} s: nothing was recorded"
+    return DatabaseUnavailable(told, reason="slow")
