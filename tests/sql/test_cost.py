@@ -78,7 +78,7 @@ async def measured_empty(conn: asyncpg.Connection, worker: BareWorker) -> Cost:
 async def assert_within(conn: asyncpg.Connection, worker: BareWorker, empty: Cost, what: str) -> None:
     for _ in range(TRIES):
         found = await measured(conn, worker)
-        if found.buffers <= BOUND * empty.buffers:
+        if found.buffers <= BOUND * empty.buffers and found.rows <= BOUND * empty.rows:
             break
         await undisturbed(conn)
     print(f"{what}: buffers {found.buffers:.2f} of {empty.buffers:.2f}, rows {found.rows:.2f} of {empty.rows:.2f}")
