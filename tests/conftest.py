@@ -13,7 +13,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,6 +28,7 @@ from holdfast.store.known_types import Connection
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
 from tests.harness.order import is_long, spread
+from tests.harness.sessions import Sessions, looks_at_sessions
 from tests.harness.slowness import Slowness
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
@@ -135,9 +136,17 @@ def server_url(given_url: str | None) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def databases(server_url: str) -> Iterator[Databases]:
+def sessions(server_url: str) -> Sessions:
+    """The sessions that outlive tests of this process."""
+    sessions = Sessions()
+    sessions.install(server_url)
+    return sessions
+
+
+@pytest.fixture(scope="session")
+def databases(server_url: str, sessions: Sessions) -> Iterator[Databases]:
     """The databases of this process."""
-    databases = Databases(server_url)
+    databases = Databases(server_url, sessions)
     yield databases
     databases.close()
 
@@ -158,16 +167,21 @@ def empty_database_url(server_url: str, databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
-def database_url(request: pytest.FixtureRequest, server_url: str, databases: Databases) -> Iterator[str]:
+def database_url(
+    request: pytest.FixtureRequest, server_url: str, databases: Databases, sessions: Sessions
+) -> Iterator[str]:
     """A database with the engine in it and nothing else; never used before where the test is marked so."""
     if request.node.get_closest_marker("fresh_database"):
         name = databases.take(fresh=True)
         yield with_database(server_url, name)
         databases.drop(name)
         return
-    name = databases.take()
-    yield with_database(server_url, name)
-    if fault := databases.give_back(name):
+    keep = not is_long(request.node) and not looks_at_sessions(request.module)
+    name = databases.take(rename=not keep)
+    with sessions.kept() if keep else nullcontext():
+        yield with_database(server_url, name)
+        fault = databases.give_back(name)
+    if fault:
         request.node.user_properties.append(("database dropped", fault))
 
 

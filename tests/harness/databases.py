@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.store.migrate import migrate
+from tests.harness.sessions import Sessions
 
 T = TypeVar("T")
 
@@ -104,7 +105,8 @@ from pg_database db
 cross join lateral (
   select count(*) as number
   from pg_stat_get_activity(null) session
-  where session.datid = db.oid and session.pid <> pg_backend_pid() and session.backend_type = 'client backend'
+  where session.datid = db.oid and session.backend_type = 'client backend' and session.pid <> pg_backend_pid()
+    and session.pid <> all ($1::integer[])
 ) others
 where db.datname = current_database()
 """
@@ -155,8 +157,9 @@ class Template:
 class Databases:
     """Makes, lends and takes back databases on one server; with a loop and a connection of its own."""
 
-    def __init__(self, server_url: str) -> None:
+    def __init__(self, server_url: str, sessions: Sessions) -> None:
         self._url = server_url
+        self._sessions = sessions
         self._loop = asyncio.new_event_loop()
         self._admin = self._run(asyncpg.connect(server_url))
         self._template: Template | None = None
@@ -164,9 +167,9 @@ class Databases:
         #: What was counted in each when it was last cleared.
         self._counts: dict[str, Counts] = {}
 
-    def take(self, *, fresh: bool = False) -> str:
-        """The name of a migrated database; a fresh one was never used before."""
-        return self._run(self._take(fresh))
+    def take(self, *, fresh: bool = False, rename: bool = False) -> str:
+        """The name of a migrated database; a fresh one was never used before, a renamed one has no kept sessions."""
+        return self._run(self._take(fresh, rename))
 
     def give_back(self, name: str) -> str | None:
         """Clear it for the next test, or drop it; why it was dropped."""
@@ -182,6 +185,7 @@ class Databases:
 
     def close(self) -> None:
         """Leave nothing on the server."""
+        self._sessions.forget()
         if self._template is not None:
             self._shelf.append(self._template.name)
         for name in self._shelf:
@@ -189,17 +193,22 @@ class Databases:
         self._run(self._admin.close())
         self._loop.close()
 
-    async def _take(self, fresh: bool) -> str:
+    async def _take(self, fresh: bool, rename: bool) -> str:
         if fresh or not self._shelf:
             if self._template is None:
                 self._template = await self._new_template()
             return await self._create(self._template.name)
-        name, used = _name(), self._shelf.pop()
+        used = self._shelf.pop()
+        if rename:
+            self._sessions.forget(used)
+        elif self._sessions.idle(used):
+            return used
+        name = _name()
         try:
             await self._admin.execute(f"alter database {used} rename to {name}")
         except asyncpg.ObjectInUseError:
             await self._drop(used)
-            return await self._take(fresh)
+            return await self._take(fresh, rename)
         self._counts[name] = self._counts.pop(used)
         return name
 
@@ -210,7 +219,7 @@ class Databases:
                 conn = await asyncpg.connect(with_database(self._url, name), statement_cache_size=0)
                 try:
                     known = self._counts.get(name, self._template.counts)
-                    self._counts[name] = await _cleared(conn, self._template, known)
+                    self._counts[name] = await _cleared(conn, self._template, known, lambda: self._sessions.idle(name))
                 finally:
                     await conn.close()
                 fault = None
@@ -231,6 +240,7 @@ class Databases:
 
     async def _drop(self, name: str) -> None:
         self._counts.pop(name, None)
+        self._sessions.forget(name)
         await self._admin.execute(f"drop database if exists {name} with (force)")
 
     async def _new_template(self) -> Template:
@@ -242,6 +252,7 @@ class Databases:
             return await _described(conn, name)
         finally:
             await conn.close()
+            self._sessions.forget(name)  # nobody may be connected to what is copied
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
@@ -300,9 +311,11 @@ class _CannotBeClearedError(Exception):
     """Why a database is dropped."""
 
 
-async def _cleared(conn: asyncpg.Connection, template: Template, known: Counts) -> Counts:
+async def _cleared(
+    conn: asyncpg.Connection, template: Template, known: Counts, idle: Callable[[], list[int]]
+) -> Counts:
     """Clear a database that can be cleared; what is then counted in it."""
-    counts = await _left(conn, template)
+    counts = await _left(conn, template, idle)
     is_counted = counts.since == known.since
     changes_catalog = not is_counted or counts.catalogs != known.catalogs
     changes_seeds = not is_counted or counts.seeded != known.seeded
@@ -329,15 +342,15 @@ async def _cleared(conn: asyncpg.Connection, template: Template, known: Counts) 
     if changes_catalog or changes_seeds:
         # What was done here is counted too, at the end of a transaction that asks for it.
         await conn.execute("select pg_stat_force_next_flush()")
-        counts = replace(await _left(conn, template), written=counts.written)
+        counts = replace(await _left(conn, template, idle), written=counts.written)
     return counts
 
 
-async def _left(conn: asyncpg.Connection, template: Template) -> Counts:
-    """What is counted once all sessions have left."""
+async def _left(conn: asyncpg.Connection, template: Template, idle: Callable[[], list[int]]) -> Counts:
+    """What is counted once all sessions have left, but for those that are kept."""
     deadline = monotonic() + SECONDS_TO_LEAVE
     while True:
-        row = await conn.fetchrow(template.look)
+        row = await conn.fetchrow(template.look, idle())
         assert row is not None
         if not row["others"]:
             return Counts(**json.loads(row["counts"]))

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Context, Holdfast
 from tests.harness.databases import Databases, with_database
+from tests.harness.sessions import Sessions
 
 RELATIONS = """
 select oid::regclass::text
@@ -21,7 +22,7 @@ where relnamespace = 'holdfast'::regnamespace and relkind in ('r', 'S')
 @pytest.fixture
 def mine(server_url: str) -> Iterator[Databases]:
     """Databases of the test's own."""
-    databases = Databases(server_url)
+    databases = Databases(server_url, Sessions())
     yield databases
     databases.close()
 

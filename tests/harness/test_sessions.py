@@ -1,0 +1,117 @@
+"""A kept session cannot be told from a new one, and no session is kept that may not be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+
+from tests.harness.databases import Databases, with_database
+from tests.harness.sessions import Sessions
+from tests.harness.waiting import until
+
+ROLE = {"role": "holdfast_api", "search_path": "holdfast"}
+
+
+@pytest.fixture
+def mine(server_url: str, sessions: Sessions) -> Iterator[str]:
+    """A database of the test's own, whose sessions are kept."""
+    databases = Databases(server_url, sessions)
+    name = databases.take(fresh=True)
+    with sessions.kept():
+        yield with_database(server_url, name)
+    databases.drop(name)
+    databases.close()
+
+
+async def connect(url: str, **options: str) -> asyncpg.Connection:
+    return await asyncpg.connect(url, server_settings=options or None)
+
+
+async def test_a_closed_session_serves_the_next_one_that_begins_alike(mine: str) -> None:
+    conn = await connect(mine)
+    pid = conn.get_server_pid()
+    other = await connect(mine, **ROLE)
+    assert other.get_server_pid() != pid
+    await conn.close()
+    again, another = await connect(mine), await connect(mine)
+    assert again.get_server_pid() == pid
+    assert another.get_server_pid() not in {pid, other.get_server_pid()}
+    for each in (other, again, another):
+        await each.close()
+
+
+async def test_nothing_of_its_past_is_left(mine: str) -> None:
+    conn = await connect(mine, **ROLE)
+    pid = conn.get_server_pid()
+    await conn.add_listener("channel", lambda *_: None)
+    await conn.execute("set role none; set search_path = public; set statement_timeout = '1s'")
+    await conn.execute("create temporary table notes (text text); prepare mine as select 1; set own.value = 'x'")
+    await conn.execute("select pg_advisory_lock(1); set session_replication_role = replica")
+    await conn.execute("begin; lock table holdfast.jobs; select 1/1")
+    await conn.close()
+    conn = await connect(mine, **ROLE)
+    assert conn.get_server_pid() == pid
+    row = await conn.fetchrow(
+        "select current_user, current_setting('search_path') as path, current_setting('statement_timeout') as timeout,"
+        " current_setting('session_replication_role') as replica,"
+        " coalesce(current_setting('own.value', true), '') as own,"
+        " to_regclass('pg_temp.notes') as notes, (select count(*) from pg_listening_channels()) as channels,"
+        " (select count(*) from pg_prepared_statements where name = 'mine') as prepared,"
+        " (select count(*) from pg_locks where pid = pg_backend_pid()"
+        "  and (locktype = 'advisory' or mode = 'AccessExclusiveLock')) as locks"
+    )
+    assert row is not None
+    assert dict(row) == {
+        "current_user": "holdfast_api",
+        "path": "holdfast",
+        "timeout": "0",
+        "replica": "origin",
+        "own": "",
+        "notes": None,
+        "channels": 0,
+        "prepared": 0,
+        "locks": 0,
+    }
+    await conn.close()
+
+
+async def test_a_session_that_was_cut_or_ended_is_not_handed_out(mine: str, conn: asyncpg.Connection) -> None:
+    first, second = await connect(mine), await connect(mine)
+    pids = {first.get_server_pid(), second.get_server_pid()}
+    first.terminate()
+    await second.close()
+    await conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid = any ($1)", list(pids))
+
+    async def gone() -> bool:
+        return not await conn.fetchval("select count(*) from pg_stat_activity where pid = any ($1)", list(pids))
+
+    await until(gone, what="both have ended")
+    third = await connect(mine)
+    assert third.get_server_pid() not in pids
+    await third.close()
+
+
+def test_it_goes_from_one_event_loop_to_the_next(mine: str) -> None:
+    async def use() -> int:
+        conn = await connect(mine)
+        assert await conn.fetchval("select 1") == 1
+        await conn.close()
+        return int(conn.get_server_pid())
+
+    assert asyncio.run(use()) == asyncio.run(use())
+
+
+async def test_whoever_does_not_begin_as_the_superuser_is_asked_for_a_password(mine: str) -> None:
+    admin = await connect(mine)
+    await admin.execute("create role sessions_visitor login password 'right'")
+    try:
+        visitor = await asyncpg.connect(mine, user="sessions_visitor", password="right")
+        await visitor.close()
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            await asyncpg.connect(mine, user="sessions_visitor", password="wrong")
+    finally:
+        await admin.execute("drop role sessions_visitor")
+        await admin.close()
