@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import DatabaseUnavailable, Holdfast, InvalidInput
 from holdfast.client.job_ref import JobRef
+from holdfast.errors import DatabaseBusy
 from holdfast.model.ids import new_job_id
 from holdfast.model.options import Intent, Options
 from tests.harness.waiting import until
@@ -123,6 +124,38 @@ async def test_a_key_of_an_open_transaction_holds_up_nobody_else(hf: Holdfast, c
     assert not any(call.done() for call in held)
     await transaction.commit()
     assert {ref.outcome for ref in await asyncio.gather(*held)} == {"existing"}
+
+
+async def test_jobs_with_keys_of_their_own_do_not_wait_for_locked_ones(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    taken = [f"taken{n}" for n in range(4)]
+    transaction = conn.transaction()
+    await transaction.start()
+    for key in taken:
+        await conn.execute("select enqueue('other', idempotency_key => $1)", key)
+    locked = [asyncio.create_task(hf.enqueue("other", idempotency_key=key)) for key in taken]
+    own = [asyncio.create_task(hf.enqueue("other", idempotency_key=f"own{n}")) for n in range(40)]
+    async with asyncio.timeout(9):  # a lone call waits for a key for ten seconds
+        assert {ref.outcome for ref in await asyncio.gather(*own)} == {"created"}
+    assert not any(call.done() for call in locked)
+    await transaction.commit()
+    assert {ref.outcome for ref in await asyncio.gather(*locked)} == {"existing"}
+
+
+async def test_calls_with_locked_keys_are_told_so_at_the_same_time(
+    hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.groups.LOCK_SECONDS", 0.5)
+    transaction = conn.transaction()
+    await transaction.start()
+    for n in range(5):
+        await conn.execute("select enqueue('other', idempotency_key => $1)", f"taken{n}")
+    calls = [hf.enqueue("other", idempotency_key=f"taken{n}") for n in range(5)]
+    answers = await together(hf, *calls)
+    assert {type(answer) for answer in answers} == {DatabaseBusy}
+    await transaction.rollback()
+    assert (await hf.enqueue("other", idempotency_key="taken1")).outcome == "created"
 
 
 async def test_a_cut_connection_is_told_to_each_of_a_group(hf: Holdfast, conn: asyncpg.Connection) -> None:

@@ -216,7 +216,8 @@ async def test_a_waiting_thread_is_told_when_the_app_is_closed(
         closing = asyncio.wrap_future(threads.submit(hf.sync.close))
         with pytest.raises(NotOpen):
             await waiting
-        assert not any(call.done() for call in [*sent, closing])  # what was sent is still waited for
+        assert not closing.done()
+        assert not any(call.done() for call in sent)  # what was sent is still waited for
         await conn.execute("insert into gate values (true)")
         assert [(await call).state for call in sent] == ["queued", "queued"]
         await closing

@@ -24,11 +24,21 @@ from holdfast.store.faults import ANSWERED, CONNECTION_FAULTS, REPEATABLE, never
 from holdfast.store.servers import open_connection, retire
 from holdfast.store.statements import migrations, queries
 
-__all__ = ["READS", "Backoff", "Database", "Session", "connect", "connection_arguments", "refuse_testing_schema"]
+__all__ = [
+    "LOCK_SECONDS",
+    "READS",
+    "STATEMENT_SECONDS",
+    "Backoff",
+    "Database",
+    "Session",
+    "connect",
+    "connection_arguments",
+    "refuse_testing_schema",
+]
 
 #: The default time limit of a statement, and the longest wait for a lock in the server.
 STATEMENT_SECONDS = 30.0
-_LOCK_SECONDS = 10.0
+LOCK_SECONDS = 10.0
 _REPEATS = 5
 #: Statements that only read, and so can be repeated when the connection was cut.
 READS = frozenset({
@@ -334,7 +344,7 @@ def connection_arguments(
         settings["role"] = f"{config.schema}_{role}"
     if seconds is not None:
         settings["statement_timeout"] = f"{int(seconds * 1000) + 1000}ms"
-        settings["lock_timeout"] = f"{int((lock_seconds or min(seconds, _LOCK_SECONDS)) * 1000)}ms"
+        settings["lock_timeout"] = f"{int((lock_seconds or min(seconds, LOCK_SECONDS)) * 1000)}ms"
     settings |= config.engine_environment()
     return {
         "dsn": config.direct_url if direct and config.direct_url else config.database_url,

@@ -4,7 +4,8 @@
    arrive while all slots are taken are sent together next. There are two slots, and a slow statement gives up its slot.
 2. Each job is recorded for its own tenant and creator.
 3. A refused job does not harm the others: nothing of its group was recorded, so the group is sent again in halves.
-4. A job whose key belongs to an open transaction is sent again alone, and waits there as a single call does.
+4. A job whose key belongs to an open transaction is tried again and again, beside the others, for as long as a single
+   call would wait. It is found by halves: jobs with keys of their own do not wait for it.
 5. Any other failure (a connection that was cut, no answer in time) is reported to each call of a group as to a single
    call. Whether the job was recorded is then unknown, unless the caller looks, or repeats the call with an idempotency
    key.
@@ -29,7 +30,7 @@ from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError, No
 from holdfast.lifecycle.portal import in_loop
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
-from holdfast.store.database import STATEMENT_SECONDS, Session
+from holdfast.store.database import LOCK_SECONDS, STATEMENT_SECONDS, Session
 from holdfast.store.jobs import JobStore, are_alike
 from holdfast.store.tenancy import TenancyStore
 
@@ -43,7 +44,7 @@ _SLOW_SECONDS = 0.05
 _MOST_JOBS, _MOST_CHARACTERS = 500, 2**20
 #: A larger payload would delay the other calls, so it is sent alone.
 _LARGE_CHARACTERS = 2**15
-#: How many statements may wait for locks of others besides those in slots: one connection remains for everybody else.
+#: How many patient statements may wait for locks of others besides those in slots.
 _STUCK = 1
 #: Errors that concern every job of a group.
 _OF_ALL = (DatabaseUnavailable, NotOpen, SchemaError)
@@ -167,6 +168,9 @@ class Groups:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stuck = asyncio.Semaphore(_STUCK)
+        #: Calls with keys, one of which belongs to an open transaction, and until when they are tried.
+        self._locked: deque[tuple[list[_Call], float]] = deque()
+        self._tries_locked = False
 
     def open(self) -> None:
         """Begin in the running loop. Everything of an earlier loop is forgotten."""
@@ -174,10 +178,13 @@ class Groups:
         self._under_way.clear()
         self._crowded, self._is_due, self._timer = False, False, None
         self._stuck = asyncio.Semaphore(_STUCK)
+        self._tries_locked = False
 
     def close(self) -> None:
         """Tell all waiting calls that the app was closed; statements under way go on."""
         self._loop = None
+        while self._locked:
+            self._line.extend(self._locked.popleft()[0])
         while self._line:
             self._line.popleft().refuse(NotOpen("the app was closed"))
 
@@ -281,8 +288,11 @@ class Groups:
             self._crowded = len(group) > 1
             self._leave_slot(slot, loop)
 
-    async def _record(self, group: list[_Call], *, patient: bool = False) -> None:
-        """Record these jobs, and answer the calls. A patient statement waits for locks as long as a single call."""
+    async def _record(self, group: list[_Call], *, patient: bool = False, tried: bool = False) -> None:
+        """Record these jobs, and answer the calls. A patient statement waits for locks as long as a single call.
+
+        DatabaseBusy is raised where they are only tried.
+        """
         for call in group:
             call.sent = True
         intents = [call.intent for call in group]
@@ -290,6 +300,8 @@ class Groups:
         try:
             answers = await (self._store.enqueue(intents) if patient else self._tenancy.submit(intents))
         except DatabaseBusy as fault:
+            if tried:
+                raise
             if patient:
                 _refuse(group, fault)
             else:
@@ -310,19 +322,45 @@ class Groups:
                 call.accept(enqueued)
             return
         middle = len(group) // 2
-        await self._record(group[:middle], patient=patient)
-        await self._record(group[middle:], patient=patient)
+        await self._record(group[:middle], patient=patient, tried=tried)
+        await self._record(group[middle:], patient=patient, tried=tried)
 
     async def _send_apart(self, group: list[_Call]) -> None:
-        """Send calls with a key alone: somebody holds a lock that one of the calls needs, most likely that of a key."""
+        """Send calls with a key apart: somebody holds a lock that one of the calls needs, most likely that of a key."""
         keyed, others = [call for call in group if call.has_key], [call for call in group if not call.has_key]
-        for call in keyed:
-            self._start(self._wait_for_lock([call]))
+        if keyed:
+            # The newest come first: those among them whose keys are free do not wait for older ones that are locked.
+            self._locked.appendleft((keyed, asyncio.get_running_loop().time() + LOCK_SECONDS))
+            if not self._tries_locked:
+                self._tries_locked = True
+                self._start(self._try_locked())
         if keyed and others:
             await self._record(others)
             return
         for _, calls in groupby(sorted(others, key=attrgetter("names")), key=attrgetter("names")):
             self._start(self._wait_for_lock(list(calls)))
+
+    async def _try_locked(self) -> None:
+        """Send calls with a key in ever smaller parts, and those that are left alone in turns, over one connection."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._locked:
+                part, until = self._locked.popleft()
+                part = [call for call in part if not call.over]
+                if not part:
+                    continue
+                try:
+                    await self._record(part, tried=True)
+                except DatabaseBusy as fault:
+                    if loop.time() > until:
+                        _refuse(part, fault)
+                    elif len(part) > 1:
+                        middle = len(part) // 2
+                        self._locked.extendleft([(part[middle:], until), (part[:middle], until)])
+                    else:
+                        self._locked.append((part, until))
+        finally:
+            self._tries_locked = False
 
     async def _wait_for_lock(self, part: list[_Call]) -> None:
         async with self._stuck:
