@@ -136,7 +136,7 @@ def server_url(given_url: str | None) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def sessions(server_url: str) -> Sessions:
+def kept_sessions(server_url: str) -> Sessions:
     """The sessions that outlive tests of this process."""
     sessions = Sessions()
     sessions.install(server_url)
@@ -144,9 +144,9 @@ def sessions(server_url: str) -> Sessions:
 
 
 @pytest.fixture(scope="session")
-def databases(server_url: str, sessions: Sessions) -> Iterator[Databases]:
+def databases(server_url: str, kept_sessions: Sessions) -> Iterator[Databases]:
     """The databases of this process."""
-    databases = Databases(server_url, sessions)
+    databases = Databases(server_url, kept_sessions)
     yield databases
     databases.close()
 
@@ -168,7 +168,7 @@ def empty_database_url(server_url: str, databases: Databases) -> Iterator[str]:
 
 @pytest.fixture
 def database_url(
-    request: pytest.FixtureRequest, server_url: str, databases: Databases, sessions: Sessions
+    request: pytest.FixtureRequest, server_url: str, databases: Databases, kept_sessions: Sessions
 ) -> Iterator[str]:
     """A database with the engine in it and nothing else; never used before where the test is marked so."""
     if request.node.get_closest_marker("fresh_database"):
@@ -178,7 +178,7 @@ def database_url(
         return
     keep = not is_long(request.node) and not looks_at_sessions(request.module)
     name = databases.take(rename=not keep)
-    with sessions.kept() if keep else nullcontext():
+    with kept_sessions.kept() if keep else nullcontext():
         yield with_database(server_url, name)
         fault = databases.give_back(name)
     if fault:

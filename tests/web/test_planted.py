@@ -25,7 +25,7 @@ PLANTS = {
     ),
     "job_attempts": (
         "insert into job_attempts select '{job}', n, 'infinity', '-infinity', -1, 2147483647, 'failed',"
-        f" repeat('w', 1000), {HUGE}, {HUGE}, {HUGE}, {HUGE} from generate_series(10, 100) n"
+        f" repeat('w', 1000), {HUGE}, {HUGE}, {HUGE}, {HUGE} from generate_series(10, 25) n"
     ),
     "job_events": (
         f"insert into job_events (job_id, at, event, by, note) select '{{job}}', {FAR}, 'x', {HUGE}, {HUGE}"
