@@ -27,6 +27,7 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
+from holdfast.lifecycle.answers import accept, refuse
 from holdfast.lifecycle.portal import in_loop
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
@@ -97,16 +98,10 @@ class _TaskCall(_Call):
         return self.answer.done()
 
     def accept(self, enqueued: Enqueued) -> None:
-        if not self.answer.done():
-            self.answer.set_result(enqueued)
+        accept(self.answer, enqueued)
 
     def refuse(self, fault: BaseException) -> None:
-        if self.answer.done():
-            return
-        if isinstance(fault, Exception):
-            self.answer.set_exception(fault)
-        else:
-            self.answer.cancel()
+        refuse(self.answer, fault)
 
 
 class _ThreadCall(_Call):

@@ -31,6 +31,7 @@ from holdfast.errors import (
     InvalidInput,
     LimitExceeded,
 )
+from holdfast.lifecycle.answers import accept, refuse
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.model.provenance import speaker
@@ -85,16 +86,10 @@ class _Waiting:
             return fault
 
     def accept(self, enqueued: Enqueued) -> None:
-        if not self.answer.done():
-            self.answer.set_result(enqueued)
+        accept(self.answer, enqueued)
 
     def refuse(self, fault: BaseException) -> None:
-        if self.answer.done():
-            return
-        if isinstance(fault, Exception):
-            self.answer.set_exception(fault)
-        else:
-            self.answer.cancel()
+        refuse(self.answer, fault)
 
 
 class Submissions(JobStore):
