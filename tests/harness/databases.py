@@ -1,15 +1,16 @@
-"""Migrated databases for tests, reused within a process: emptied after each test, renamed before the next.
+"""Migrated databases for tests, reused within a process: emptied after each test, renamed before most others.
 
 Making a database takes 40 ms on a quiet machine and up to 190 ms on a busy one; emptying it takes a few. A used
 database goes back on the shelf only if it cannot be told from a new one:
 
-1. Nobody is connected to it any more.
+1. Nobody is connected to it any more, but for kept sessions.
 2. Apart from tables that the test made for itself, which are dropped, its catalog, settings and statistics are those of
    the template: no function, trigger, grant or column was left or changed.
 3. It has hardly grown, so neither plans nor counters of buffers feel the tests before.
 4. All tables hold the template's rows again, and all sequences stand where they stood.
 
-Anything else is dropped, and the next test gets a new one. The new name keeps out a process that outlived its test.
+Anything else is dropped, and the next test gets a new one. The new name keeps out a process that outlived its test. A
+database with kept sessions (`tests.harness.sessions`) keeps its name: tests that start processes have none.
 
 PostgreSQL counts the rows that are written to each table, catalogs included, and a session has added its own by the
 time it is gone. Where a count has not moved since the last look, nothing is read and nothing is deleted: most tests

@@ -9,8 +9,8 @@ knows: it happens below the driver, in the loop's `create_unix_connection`.
 2. A session is reset when it is kept: no transaction, lock, setting, prepared statement, temporary table or LISTEN is
    left. What it has counted is flushed, so that `Databases` sees which tables were written.
 3. A session whose reset did not end as it should is ended, not handed out.
-4. Tests whose module looks at sessions, long tests, and those with a fresh database have sessions of their own. So have
-   all processes that tests start.
+4. Tests whose module looks at sessions or changes with which settings they begin, long tests, and those with a fresh
+   database have sessions of their own. So have all processes that tests start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from asyncpg.protocol import Protocol
 
 __all__ = ["Sessions", "looks_at_sessions"]
 
-_LOOKS = re.compile(r"pg_stat_activity|pg_locks|pg_terminate_backend|server_pid|backend_pid")
+_LOOKS = re.compile(
+    r"pg_stat_activity|pg_locks|pg_terminate_backend|server_pid|backend_pid|alter (database|role|user|system)",
+    re.IGNORECASE,
+)
 
 _RESET = (
     "rollback; close all; unlisten *; reset session authorization; reset role; reset all; deallocate all; "
@@ -50,7 +53,7 @@ _MOST_KEPT = 24
 
 @cache
 def looks_at_sessions(module: ModuleType) -> bool:
-    """Whether kept sessions would show in what a module's tests look at."""
+    """Whether kept sessions would show in what a module's tests look at, or hide what it is about."""
     return _LOOKS.search(inspect.getsource(module)) is not None
 
 
