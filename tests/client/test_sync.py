@@ -13,6 +13,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -207,10 +208,10 @@ async def test_a_waiting_thread_is_told_when_the_app_is_closed(
         def call() -> asyncio.Future[JobRef]:
             return asyncio.wrap_future(threads.submit(hf.sync.enqueue, "unknown"))
 
-        sent = [call()]
-        await until(lambda: len(groups._under_way) == 1, what="one is under way")
-        sent.append(call())
-        await until(lambda: len(groups._under_way) == 2, what="two are under way")
+        sent: list[asyncio.Future[JobRef]] = []
+        for count in (1, 2):
+            sent.append(call())
+            await until(partial(_are_at_the_gate, conn, count), what="it is under way")
         waiting = call()
         await until(lambda: len(groups._line), what="one waits")
         closing = asyncio.wrap_future(threads.submit(hf.sync.close))
@@ -221,6 +222,11 @@ async def test_a_waiting_thread_is_told_when_the_app_is_closed(
         await conn.execute("insert into gate values (true)")
         assert [(await call).state for call in sent] == ["queued", "queued"]
         await closing
+
+
+async def _are_at_the_gate(conn: asyncpg.Connection, count: int) -> bool:
+    waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"
+    return bool(await conn.fetchval(waiting) == count)
 
 
 async def test_it_works_while_an_event_loop_runs_as_in_a_notebook(hf: Holdfast) -> None:

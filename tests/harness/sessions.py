@@ -100,16 +100,20 @@ class Sessions:
             self.active = False
 
     def find(self, startup: bytes) -> _Session | None:
-        """A kept session that began with this message."""
-        while True:
+        """A kept session that began with this message and has been reset. Whoever connects waits for none."""
+        with self._lock:
+            alike = [session for session in reversed(self._kept) if session.startup == startup]
+        for session in alike:
+            if session.resets():
+                continue
             with self._lock:
-                found = next((session for session in reversed(self._kept) if session.startup == startup), None)
-                if found is None:
-                    return None
-                self._kept.remove(found)
-            if found.is_reset():
-                return found
-            found.end()
+                if session not in self._kept:  # another thread was faster
+                    continue
+                self._kept.remove(session)
+            if session.is_reset():
+                return session
+            session.end()
+        return None
 
     def keep(self, session: _Session) -> None:
         """Keep a session that resets itself."""
@@ -173,21 +177,26 @@ class _Session:
         line.setblocking(False)
         line.send(_QUERY)  # to whom has nothing else to do
 
+    def resets(self) -> bool:
+        """Whether it has not answered yet."""
+        return not self._is_reset and not self._is_readable(0)
+
     def is_reset(self) -> bool:
-        """Wait for the answer; whether it is as it should be."""
+        """Wait for the answer; whether it is as it should be, and nothing came after it."""
         assert self._line is not None
         answer = b""
         try:
             while not self._is_reset:
-                if not select.select([self._line], [], [], _SECONDS_TO_RESET)[0]:
-                    return False
-                if not (part := self._line.recv(65536)):
+                if not self._is_readable(_SECONDS_TO_RESET) or not (part := self._line.recv(65536)):
                     return False
                 answer += part
                 self._is_reset = answer.endswith(b"Z\0\0\0\x05I") and b"the session is reset" in answer
-            return not select.select([self._line], [], [], 0)[0]
+            return not self._is_readable(0)
         except OSError:
             return False
+
+    def _is_readable(self, seconds: float) -> bool:
+        return self._line is None or bool(select.select([self._line], [], [], seconds)[0])
 
     def take(self) -> socket.socket:
         line, self._line = self._line, None

@@ -30,12 +30,19 @@ async def connect(url: str, **options: str) -> asyncpg.Connection:
     return await asyncpg.connect(url, server_settings=options or None)
 
 
-async def test_a_closed_session_serves_the_next_one_that_begins_alike(mine: str) -> None:
+async def close(conn: asyncpg.Connection, sessions: Sessions) -> None:
+    """Close it, and wait until its session has been reset."""
+    database = await conn.fetchval("select current_database()")
+    await conn.close()
+    sessions.idle(database)
+
+
+async def test_a_closed_session_serves_the_next_one_that_begins_alike(mine: str, kept_sessions: Sessions) -> None:
     conn = await connect(mine)
     pid = conn.get_server_pid()
     other = await connect(mine, **ROLE)
     assert other.get_server_pid() != pid
-    await conn.close()
+    await close(conn, kept_sessions)
     again, another = await connect(mine), await connect(mine)
     assert again.get_server_pid() == pid
     assert another.get_server_pid() not in {pid, other.get_server_pid()}
@@ -43,7 +50,7 @@ async def test_a_closed_session_serves_the_next_one_that_begins_alike(mine: str)
         await each.close()
 
 
-async def test_nothing_of_its_past_is_left(mine: str) -> None:
+async def test_nothing_of_its_past_is_left(mine: str, kept_sessions: Sessions) -> None:
     conn = await connect(mine, **ROLE)
     pid = conn.get_server_pid()
     await conn.add_listener("channel", lambda *_: None)
@@ -51,7 +58,7 @@ async def test_nothing_of_its_past_is_left(mine: str) -> None:
     await conn.execute("create temporary table notes (text text); prepare mine as select 1; set own.value = 'x'")
     await conn.execute("select pg_advisory_lock(1); set session_replication_role = replica")
     await conn.execute("begin; lock table holdfast.jobs; select 1/1")
-    await conn.close()
+    await close(conn, kept_sessions)
     conn = await connect(mine, **ROLE)
     assert conn.get_server_pid() == pid
     row = await conn.fetchrow(
@@ -94,11 +101,11 @@ async def test_a_session_that_was_cut_or_ended_is_not_handed_out(mine: str, conn
     await third.close()
 
 
-def test_it_goes_from_one_event_loop_to_the_next(mine: str) -> None:
+def test_it_goes_from_one_event_loop_to_the_next(mine: str, kept_sessions: Sessions) -> None:
     async def use() -> int:
         conn = await connect(mine)
         assert await conn.fetchval("select 1") == 1
-        await conn.close()
+        await close(conn, kept_sessions)
         return int(conn.get_server_pid())
 
     assert asyncio.run(use()) == asyncio.run(use())
