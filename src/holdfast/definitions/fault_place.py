@@ -26,7 +26,7 @@ from holdfast.definitions.core import (
     find,
 )
 from holdfast.definitions.effort import chosen
-from holdfast.definitions.stopping import UNFIT, Stop, Stopped, StoppingValidator, failing_fast
+from holdfast.definitions.stopping import UNFIT, Run, Stopped, StoppingValidator, failing_fast
 
 __all__ = ["first_fault"]
 
@@ -99,9 +99,7 @@ class _Search:
             self._choices -= 1
             validator = self._validator(choice) if self._choices >= 0 else None
             if validator is not None:
-                with validator.running() as (inner, run), suppress(Stop, ValueError):
-                    self._validate(inner, value)
-                found.append(self.follow(choice, value, run.stops))
+                found.append(self.follow(choice, value, self._run(validator, value).stops))
         return max(found, key=lambda one: len(one[0]), default=None)
 
     def _unwrapped(self, core: Core, value: Any) -> Core:
@@ -144,17 +142,12 @@ class _Search:
             if id(schema) not in validators:
                 validators[id(schema)] = self._validator(schema)
             validator = validators[id(schema)]
-            if validator is not None and not self._fits(validator, value):
+            if validator is not None and not self._run(validator, value).fits:
                 return schema, key, value
         return None
 
-    def _fits(self, validator: StoppingValidator, value: Any) -> bool:
-        with validator.running() as (inner, _):
-            try:
-                self._validate(inner, value)
-            except (Stop, ValueError):
-                return False
-        return True
+    def _run(self, validator: StoppingValidator, value: Any) -> Run:
+        return validator.run(lambda inner: self._validate(inner, value))
 
     def _validate(self, validator: SchemaValidator, value: Any) -> Any:
         return validator.validate_json(to_json(value)) if self._is_json else validator.validate_python(value)
@@ -165,19 +158,13 @@ class _Search:
         except (SchemaError, TypeError, RecursionError, KeyError):
             return None
 
-    def _listing(self, core: Core) -> SchemaValidator | None:
+    def _first_listed(self, core: Core, value: Any) -> ErrorDetails | None:
         with suppress(SchemaError, TypeError, RecursionError):
-            return SchemaValidator(failing_fast(self._whole(core)), cast("Any", self._around), _use_prebuilt=False)
-        return None
-
-    def _first_of(self, validator: SchemaValidator | None, value: Any) -> ErrorDetails | None:
-        try:
-            if validator is not None:
+            validator = SchemaValidator(failing_fast(self._whole(core)), cast("Any", self._around), _use_prebuilt=False)
+            try:
                 self._validate(validator, value)
-        except ValidationError as error:
-            return error.errors(include_url=False, include_context=False, include_input=False)[0]
-        except (Stop, ValueError):
-            pass
+            except ValidationError as error:
+                return _first_of(error)
         return None
 
     def _whole(self, core: Core) -> Core:
@@ -201,12 +188,12 @@ class _Search:
             validator = self._validator(core, is_open=True)
             if validator is None:
                 return (), _WORDS
-            with validator.running() as (inner, run):
-                first = self._first_of(inner, value)
+            run = self._run(validator, value)
+            first = None if run.error is None else _first_of(run.error)
             names = ".".join(stop.name for stop in reversed(run.stops[-_NAMES:]))
             words = f"{_WORDS}: {names}" if names else _WORDS
         else:  # it has few faults
-            first, words = self._first_of(self._listing(core), value), _WORDS
+            first, words = self._first_listed(core, value), _WORDS
         if first is None or first["type"] == UNFIT:
             return (), words
         place: list[str | int] = []
@@ -217,6 +204,10 @@ class _Search:
                 place.append(part)
         said = first["msg"]
         return tuple(place), said if len(said) <= _CHARACTERS else said[:_CHARACTERS] + "…"
+
+
+def _first_of(error: ValidationError) -> ErrorDetails:
+    return error.errors(include_url=False, include_context=False, include_input=False)[0]
 
 
 def _next_field(core: Core, stops: list[Stopped]) -> tuple[str, Core] | None:

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Protocol
 
-from pydantic_core import SchemaError, SchemaValidator, ValidationError, from_json, to_json
+from pydantic_core import SchemaError, SchemaValidator, from_json, to_json
 
 from holdfast.definitions.core import CORE_DEPTH, NESTING, OBJECTS, Core, choices_of, fields_of, parts_of
 from holdfast.definitions.effort import COPIED, VALUE, Effort, TooMuchEffort, text_size, ways
 from holdfast.definitions.fault_place import first_fault
-from holdfast.definitions.stopping import Stop, StoppingValidator, failing_fast
+from holdfast.definitions.stopping import StoppingValidator, failing_fast
 
 __all__ = ["FirstFault", "Unfit", "Validator"]
 
@@ -61,29 +62,30 @@ class FirstFault:
     def __init__(self, core_schema: Core, otherwise: Validator | None = None) -> None:
         """Create it. Raises SchemaError if pydantic cannot build such a validator and there is no other one."""
         self._core = core_schema
-        self._faults = faults = _Faults(core_schema)
+        self._faults = _Faults(core_schema)
         self._listing: Validator
-        self._stopping: StoppingValidator | None = None
+        #: Texts of up to so many characters have few faults, whatever they contain.
+        self._short = self._faults.characters
         try:
             # By default nested models would use the validators that they already have.
             self._listing = SchemaValidator(failing_fast(core_schema), _use_prebuilt=False)
-            self._stopping = StoppingValidator(core_schema, faults.definitions)
-        except (SchemaError, TypeError, RecursionError, KeyError):
+        except (SchemaError, TypeError, RecursionError):
             if otherwise is None:
                 raise
             self._listing = otherwise
+        if self._faults.is_explosive:
+            self._short = 0
 
     def validate(self, text: str) -> Any:
         """The value; ValidationError or Unfit if the text does not fit."""
-        faults = self._faults
-        if self._stopping is None or (len(text) <= faults.characters and not faults.may_be_many(text)):
+        if len(text) <= self._short or self._are_few(text) or self._stopping is None:
             return self._listing.validate_json(text)
         self._bound_text(text)
         return self._until_first_fault(self._stopping, lambda validator: validator.validate_json(text), text=text)
 
     def check(self, value: Any) -> Any:
         """The value of a value in Python. Raises ValidationError or Unfit if it does not fit."""
-        if self._stopping is None or self._faults.are_few:
+        if self._faults.are_few or self._stopping is None:
             return self._listing.validate_python(value)
         if self._faults.is_explosive:
             parts, depth = _extent(value)
@@ -125,15 +127,11 @@ class FirstFault:
         text: str | None = None,
         value: Any = None,
     ) -> Any:
-        with stopping.running() as (validator, run):
-            try:
-                result, fits = validate(validator), True
-            except (Stop, ValidationError):
-                result, fits = None, False
+        run = stopping.run(validate)
         if run.foreign is not None:
             raise run.foreign
-        if fits and not run.deferred:
-            return result
+        if run.fits and not run.deferred:
+            return run.value
         if run.deferred or (text is None and self._is_short(value)):
             return validate(self._listing)
         if text is not None:
@@ -152,7 +150,18 @@ class FirstFault:
             text = to_json(value, fallback=lambda _: None).decode()
         except (ValueError, RecursionError):
             return False
+        return self._are_few(text)
+
+    def _are_few(self, text: str) -> bool:
         return len(text) <= self._faults.characters and not self._faults.may_be_many(text)
+
+    @cached_property
+    def _stopping(self) -> StoppingValidator | None:
+        """The validator that stops at the first fault; None if pydantic cannot build it."""
+        try:
+            return StoppingValidator(self._core, self._faults.definitions)
+        except (SchemaError, TypeError, RecursionError, KeyError):
+            return None
 
 
 class _Faults:

@@ -15,8 +15,7 @@ A fault ends the whole validation only where nothing can make up for it:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, cast
 
@@ -44,9 +43,12 @@ class Stopped(NamedTuple):
 class Run:
     """What happened during one validation."""
 
-    __slots__ = ("deferred", "foreign", "stops")
+    __slots__ = ("deferred", "error", "fits", "foreign", "stops", "value")
 
     def __init__(self) -> None:
+        self.fits, self.value = False, None
+        #: The faults that are not those of a field, if there are no others.
+        self.error: ValidationError | None = None
         #: The fields whose values did not fit, from the inside out. Those within choices of unions come first.
         self.stops: list[Stopped] = []
         #: The first exception of the author's code that is not a fault.
@@ -80,15 +82,20 @@ class StoppingValidator:
         # By default nested models would use the validators that they already have.
         self._validator = SchemaValidator(whole, cast("Any", config), _use_prebuilt=False)
 
-    @contextmanager
-    def running(self) -> Iterator[tuple[SchemaValidator, Run]]:
-        """The validator for one validation, and what will be noted about it. Threads do not share it."""
+    def run(self, validate: Callable[[SchemaValidator], Any]) -> Run:
+        """Validate once. Raises only what is not a fault."""
         before, run = self._current.run, Run()
-        self._current.run = run
+        self._current.run = run  # for this thread only
         try:
-            yield self._validator, run
+            run.value = validate(self._validator)
+            run.fits = True
+        except ValidationError as error:
+            run.error = error
+        except Stop:
+            pass
         finally:
             self._current.run = before
+        return run
 
     def _stopping(self, part: Any, depth: int) -> Any:
         if depth > CORE_DEPTH:
