@@ -21,6 +21,7 @@ from typing import Any, get_origin, get_type_hints, is_typeddict
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
 
+from holdfast.definitions.core import has_other_keys, init_only_fields
 from holdfast.definitions.first_fault import FirstFault, Unfit
 from holdfast.definitions.judge import Fault, faults_of
 from holdfast.definitions.shape import describe
@@ -96,6 +97,12 @@ class Payload:
                 **fields,
             )
             self._adapter = TypeAdapter(model)
+        self._may_have_other_keys = has_other_keys(self._adapter.core_schema)
+        if (lost := next(init_only_fields(self._adapter.core_schema), None)) is not None:
+            raise InvalidInput(
+                f"job type {job_type!r}: {lost} is an InitVar, which a dataclass does not keep. It would not be recorded: "
+                "make it a field, or compute what depends on it before the job is enqueued"
+            )
 
     def schema(self) -> dict[str, Any] | None:
         """The payload's JSON schema, for information; None if a type has none."""
@@ -144,6 +151,12 @@ class Payload:
             if self._may_have_floats and "null" in text:
                 left = self._adapter.dump_python(checked, by_alias=True, round_trip=True, warnings="none")
                 _refuse_lost_numbers(left, text, f"the payload of {self._job_type}")
+            if self._may_have_other_keys:
+                _refuse_equal_keys(
+                    self._adapter.dump_python(checked, by_alias=True, round_trip=True, warnings="none"),
+                    to_json,
+                    f"the payload of {self._job_type}",
+                )
             if self._reread:
                 self._validator.validate(text)
         except (ValidationError, Unfit) as fault:
@@ -245,6 +258,7 @@ def encode_plain(job_type: str, payload: Any) -> str:
         else:
             text = _write(payload)
             text.encode()
+            _refuse_equal_keys(payload, _write, f"the payload of {job_type}")
     except (TypeError, ValueError, RecursionError) as fault:
         raise InvalidPayload(f"{job_type}: the payload cannot be written as JSON: {fault}") from None
     return _storable(text, f"the payload of {job_type}")
@@ -298,6 +312,20 @@ def _refuse_lost_numbers(value: Any, text: str, what: str) -> None:
             left.extend(zip(value.values(), written.values(), strict=False))
         elif isinstance(value, _LISTS) and isinstance(written, list):
             left.extend(zip(value, written, strict=False))
+
+
+def _refuse_equal_keys(value: Any, write: Callable[[Any], str | bytes], what: str) -> None:
+    """Raise InvalidPayload if two keys of a dict are the same in JSON, as 1 and "1" are: one would be lost."""
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            is_plain = _TEXT.issuperset(map(type, value))
+            if not is_plain and len(from_json(write(dict.fromkeys(value)))) < len(value):
+                raise InvalidPayload(f"{what} has two keys that are the same in JSON, such as 1 and '1'")
+            left.extend(value.values())
+        elif isinstance(value, _LISTS):
+            left.extend(value)
 
 
 def _storable(text: str, what: str) -> str:
