@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -139,6 +139,8 @@ class Effort:
             inside = value.values() if type(value) is dict else value
             if isinstance(items, list):
                 return zip(items, inside, strict=False)
+            if type(value) is dict and any(_is_unfit_key(core.get("keys_schema"), key) for key in islice(value, 1)):
+                return ((None, None),)
             return zip(repeat(items), self._large(value, inside) if self._small else inside, strict=False)
         return ()
 
@@ -246,6 +248,13 @@ def chosen(core: Core, value: Any) -> Core | None:
     if isinstance(choice, str | int):
         choice = choices.get(choice)
     return choice if isinstance(choice, Mapping) else None
+
+
+def _is_unfit_key(core: Core | None, key: Any) -> bool:
+    """Whether a key certainly does not fit. Values are not looked into then."""
+    if core is None or type(key) is not str:
+        return False
+    return _is_unfit_scalar(core, key) or (core["type"] == "int" and not any(map(str.isdigit, key)))
 
 
 def _is_unfit_scalar(core: Core, value: Any) -> bool:

@@ -100,7 +100,7 @@ class Payload:
         self._may_have_other_keys = has_other_keys(self._adapter.core_schema)
         if (lost := next(init_only_fields(self._adapter.core_schema), None)) is not None:
             raise InvalidInput(
-                f"job type {job_type!r}: {lost} is an InitVar, which a dataclass does not keep. It would not be recorded: "
+                f"job type {job_type!r}: {lost} is an InitVar, which a dataclass does not keep; it would be lost: "
                 "make it a field, or compute what depends on it before the job is enqueued"
             )
 
