@@ -79,7 +79,7 @@ class Effort:
     def __init__(self, definitions: Mapping[str, Core], size: int, *, copied: bool, small: int = 0) -> None:
         """`size`: of the whole value, in bytes. `copied`: faults copy values, as those of JSON texts do.
 
-        Items of up to `small` bytes need no look.
+        Values of up to `small` bytes need no look.
         """
         self._definitions, self._copied, self._small = definitions, copied, small
         self._sizes: dict[int, int] = {}
@@ -100,6 +100,8 @@ class Effort:
         key = id(core), id(value)
         if key in self._seen:
             return self._seen[key]
+        if self._small and self._size(value) <= self._small:
+            return _NOTHING
         if kind in SCALARS or (kind in CONTAINERS and (kind in DICTS) != (type(value) is dict)):
             return _Seen(is_certain, VALUE, 0)
         if kind in OBJECTS and type(value) is list and kind not in ("arguments", "named-tuple"):
@@ -117,10 +119,10 @@ class Effort:
         if is_union:
             size = len(core["choices"]) * self._size(value)
             work, copies = work + size + _TRY, copies + size
-        if work > self._most:
-            raise TooMuchEffort(_TOO_MANY_TRIES)
         if copies > COPIED:
             raise TooMuchEffort(_TOO_MANY_COPIES)
+        if work > self._most:
+            raise TooMuchEffort(_TOO_MANY_TRIES)
         found = self._seen[key] = _Seen(unfit and is_certain, work, copies)
         return found
 

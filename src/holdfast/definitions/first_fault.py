@@ -190,7 +190,7 @@ class _Faults:
         return self.is_explosive and text.count("{") + text.count("[") > self._levels
 
     def _is_forked(self, union: Core) -> bool:
-        looking = ways(union, self.definitions)
+        looking = [way for one in choices_of(union) if _refers(one) for way in ways(one, self.definitions)]
         return any(looking.count(way) > 1 for way in set(looking))
 
     def _count(self, part: Any, depth: int) -> int:
@@ -225,6 +225,17 @@ class _Faults:
         count = self._counted[ref]
         self.is_recursive = self.is_recursive or count is None
         return count or 1
+
+
+def _refers(part: Any, depth: int = 0) -> bool:
+    """Whether a type refers to another one, which may contain it."""
+    if isinstance(part, list | tuple):
+        return any(_refers(one, depth + 1) for one in part)
+    if not isinstance(part, Mapping):
+        return False
+    if depth > CORE_DEPTH or part.get("type") == "definition-ref":
+        return True
+    return any(_refers(one, depth + 1) for one in parts_of(part))
 
 
 def _longest(most: int, each: int, *, is_recursive: bool) -> int:
