@@ -6,7 +6,7 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from types import MappingProxyType
@@ -33,6 +33,16 @@ class Mail(BaseModel):
 @dataclass
 class Order:
     number: int
+
+
+@dataclass
+class Priced:
+    price: int
+    tax: InitVar[int] = 19
+
+
+class Basket(BaseModel):
+    items: list[Priced]
 
 
 class Aliased(BaseModel, extra="forbid"):
@@ -110,6 +120,26 @@ def test_a_stored_payload_that_no_longer_fits_says_so() -> None:
 def test_an_annotation_that_cannot_be_resolved_is_named() -> None:
     with pytest.raises(InvalidInput, match="Decimal"):
         Payload("t", unknown)
+
+
+@pytest.mark.parametrize("annotation", [Priced, Basket, dict[str, Basket | None]])
+def test_a_dataclass_that_would_lose_an_argument_is_refused(annotation: Any) -> None:
+    async def take(ctx: Context, order: Any) -> None: ...
+
+    take.__annotations__["order"] = annotation
+    with pytest.raises(InvalidInput, match=r"'take': Priced\.tax is an InitVar"):
+        Payload("take", take)
+
+
+@pytest.mark.parametrize("lost", [{1: "one", "1": "text"}, {2.5: 1, "2.5": 2}, {"a": [{True: 1, "true": 2}]}])
+def test_keys_that_are_the_same_in_json_are_refused(lost: Any) -> None:
+    async def take(ctx: Context, value: dict[Any, Any]) -> None: ...
+
+    with pytest.raises(InvalidPayload, match="two keys"):
+        encode_plain("work", {"value": lost})
+    with pytest.raises(InvalidPayload, match="two keys"):
+        Payload("take", take).encode({"value": lost})
+    assert encode_plain("work", {"value": {1: "one", "2": "text"}}) == '{"value":{"1":"one","2":"text"}}'
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

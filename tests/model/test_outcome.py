@@ -54,7 +54,18 @@ def test_the_default_policy_is_that_of_the_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"max_attempts": 0}, {"base": -1}, {"max": -1}, {"factor": 0.5}, {"jitter": 1.5}, {"jitter": -0.1}]
+    "fields",
+    [
+        {"max_attempts": 0},
+        {"base": -1},
+        {"base": 5e-324},
+        {"max": -1},
+        {"max": 1e-60},
+        {"factor": 0.5},
+        {"jitter": 1.5},
+        {"jitter": -0.1},
+        {"jitter": 1e-100},
+    ],
 )
 def test_senseless_policies_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import SchemaError, from_json
 
-from holdfast.definitions.first_fault import FirstFault, TooCostly
+from holdfast.definitions.first_fault import FirstFault, Unfit
 from holdfast.definitions.shape import DIALECT, LIMIT
 
 __all__ = ["Fault", "Judge", "faults_of", "judge_of"]
@@ -37,6 +37,8 @@ _NODES, _DEPTH, _VALUES = 5_000, 60, 1_000
 _PATTERNS = 1_000
 #: Nobody reads more faults, and even listing very many of them would take long.
 _TOLD, _COUNTED = 20, 1_000
+#: How pydantic begins what a validator says.
+_VALUE_ERROR = "Value error, "
 
 Core = dict[str, Any]
 _ANY: Core = {"type": "any"}
@@ -63,6 +65,11 @@ class Fault(NamedTuple):
     pointer: str
     detail: str
 
+    @classmethod
+    def of(cls, unfit: Unfit) -> Fault:
+        """The fault at which validation stopped."""
+        return cls("".join(map(_escaped, unfit.place)), str(unfit).removeprefix(_VALUE_ERROR))
+
 
 class Judge:
     """A shape, compiled to a validator."""
@@ -76,8 +83,8 @@ class Judge:
             self._validator.validate(text)
         except ValidationError as fault:
             return faults_of(fault, text)
-        except TooCostly as fault:
-            return [Fault("", str(fault))]
+        except Unfit as fault:
+            return [Fault.of(fault)]
         except Exception:  # noqa: BLE001 - what cannot be judged is left to the handler
             return []
         return []
@@ -102,7 +109,7 @@ def faults_of(error: ValidationError, text: str) -> list[Fault]:
     payload = from_json(text)
     told: dict[Fault, None] = {}
     for one in error.errors(include_url=False, include_context=False, include_input=False):
-        told[Fault(_pointer(one["loc"], payload, one["type"]), one["msg"].removeprefix("Value error, "))] = None
+        told[Fault(_pointer(one["loc"], payload, one["type"]), one["msg"].removeprefix(_VALUE_ERROR))] = None
     return list(told)[:_TOLD]
 
 
@@ -115,8 +122,12 @@ def _pointer(place: Sequence[str | int], payload: Any, kind: str) -> str:
             value = value[part]
         elif kind != "missing" or number < len(place) - 1:
             continue
-        parts.append("/" + str(part).replace("~", "~0").replace("/", "~1"))
+        parts.append(_escaped(part))
     return "".join(parts)
+
+
+def _escaped(part: str | int) -> str:
+    return "/" + str(part).replace("~", "~0").replace("/", "~1")
 
 
 def _has(value: Any, part: str | int) -> bool:

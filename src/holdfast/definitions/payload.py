@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from types import SimpleNamespace
@@ -21,7 +21,8 @@ from typing import Any, get_origin, get_type_hints, is_typeddict
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
 
-from holdfast.definitions.first_fault import FirstFault, TooCostly
+from holdfast.definitions.core import has_other_keys, init_only_fields
+from holdfast.definitions.first_fault import FirstFault, Unfit
 from holdfast.definitions.judge import Fault, faults_of
 from holdfast.definitions.shape import describe
 from holdfast.errors import InvalidInput, InvalidPayload, ResultTooLarge
@@ -96,6 +97,12 @@ class Payload:
                 **fields,
             )
             self._adapter = TypeAdapter(model)
+        self._may_have_other_keys = has_other_keys(self._adapter.core_schema)
+        if (lost := next(init_only_fields(self._adapter.core_schema), None)) is not None:
+            raise InvalidInput(
+                f"job type {job_type!r}: {lost} is an InitVar, which a dataclass does not keep; it would be lost: "
+                "make it a field, or compute what depends on it before the job is enqueued"
+            )
 
     def schema(self) -> dict[str, Any] | None:
         """The payload's JSON schema, for information; None if a type has none."""
@@ -114,8 +121,8 @@ class Payload:
             self._validator.validate(text)
         except ValidationError as fault:
             return faults_of(fault, text)
-        except TooCostly as fault:
-            return [Fault("", str(fault))]
+        except Unfit as fault:
+            return [Fault.of(fault)]
         except Exception as fault:  # noqa: BLE001 - types may have code of their own
             return [Fault("", f"{name_of(fault)}: {message_of(fault)}")]
         return []
@@ -144,12 +151,16 @@ class Payload:
             if self._may_have_floats and "null" in text:
                 left = self._adapter.dump_python(checked, by_alias=True, round_trip=True, warnings="none")
                 _refuse_lost_numbers(left, text, f"the payload of {self._job_type}")
+            if self._may_have_other_keys:
+                _refuse_equal_keys(
+                    self._adapter.dump_python(checked, by_alias=True, round_trip=True, warnings="none"),
+                    to_json,
+                    f"the payload of {self._job_type}",
+                )
             if self._reread:
-                self._adapter.validate_json(text)
-        except ValidationError as fault:
+                self._validator.validate(text)
+        except (ValidationError, Unfit) as fault:
             raise InvalidPayload(f"{self._job_type}: {_readable(fault)}") from None
-        except TooCostly as fault:
-            raise InvalidPayload(f"{self._job_type}: {fault}") from None
         except (PydanticSerializationError, UnicodeEncodeError) as fault:
             raise InvalidPayload(f"{self._job_type}: the payload cannot be written as JSON: {fault}") from None
         if _MASKED in text:
@@ -179,9 +190,10 @@ class Payload:
         """Read a stored payload and convert it to the handler's keyword arguments."""
         try:
             value = self._validator.validate(text)
-        except (ValidationError, TooCostly) as fault:
-            why = _readable(fault) if isinstance(fault, ValidationError) else fault
-            raise InvalidPayload(f"the stored payload does not fit the handler of {self._job_type}: {why}") from None
+        except (ValidationError, Unfit) as fault:
+            raise InvalidPayload(
+                f"the stored payload does not fit the handler of {self._job_type}: {_readable(fault)}"
+            ) from None
         except Exception as fault:
             raise InvalidPayload(
                 f"the stored payload cannot be read by the handler of {self._job_type}: {type(fault).__name__}: {fault}"
@@ -246,6 +258,7 @@ def encode_plain(job_type: str, payload: Any) -> str:
         else:
             text = _write(payload)
             text.encode()
+            _refuse_equal_keys(payload, _write, f"the payload of {job_type}")
     except (TypeError, ValueError, RecursionError) as fault:
         raise InvalidPayload(f"{job_type}: the payload cannot be written as JSON: {fault}") from None
     return _storable(text, f"the payload of {job_type}")
@@ -299,6 +312,20 @@ def _refuse_lost_numbers(value: Any, text: str, what: str) -> None:
             left.extend(zip(value.values(), written.values(), strict=False))
         elif isinstance(value, _LISTS) and isinstance(written, list):
             left.extend(zip(value, written, strict=False))
+
+
+def _refuse_equal_keys(value: Any, write: Callable[[Any], str | bytes], what: str) -> None:
+    """Raise InvalidPayload if two keys of a dict are the same in JSON, as 1 and "1" are: one would be lost."""
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            is_plain = _TEXT.issuperset(map(type, value))
+            if not is_plain and len(from_json(write(dict.fromkeys(value)))) < len(value):
+                raise InvalidPayload(f"{what} has two keys that are the same in JSON, such as 1 and '1'")
+            left.extend(value.values())
+        elif isinstance(value, _LISTS):
+            left.extend(value)
 
 
 def _storable(text: str, what: str) -> str:
@@ -373,7 +400,13 @@ def _fields(node: dict[str, Any]) -> dict[str, Any] | None:
     return node["properties"] if is_closed else None
 
 
-def _readable(fault: ValidationError) -> str:
+def _readable(fault: ValidationError | Unfit) -> str:
     """One line for people: the place and the fault."""
-    lines = [f"{'.'.join(str(part) for part in e['loc']) or 'payload'}: {e['msg']}" for e in fault.errors()[:5]]
-    return "; ".join(lines)
+    if isinstance(fault, Unfit):
+        return f"{_dotted(fault.place)}: {fault}"
+    found = fault.errors(include_url=False, include_context=False, include_input=False)[:5]
+    return "; ".join(f"{_dotted(one['loc'])}: {one['msg']}" for one in found)
+
+
+def _dotted(place: Sequence[str | int]) -> str:
+    return ".".join(map(str, place)) or "payload"

@@ -9,6 +9,9 @@ from holdfast.errors import InvalidInput
 
 __all__ = ["RetryPolicy"]
 
+#: Seconds, or a part: the engine keeps these numbers in single precision, and less would be of no use.
+_LEAST = 1e-6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
@@ -35,3 +38,6 @@ class RetryPolicy:
             if not BOUNDS[name].holds(value):
                 option = f"RetryPolicy.{name.removeprefix('backoff_')}"
                 raise InvalidInput(f"{option} must be {BOUNDS[name]}, not {shown(value)}")
+            if 0 < value < _LEAST:  # the engine could not store it
+                option = f"RetryPolicy.{name.removeprefix('backoff_')}"
+                raise InvalidInput(f"{option} must be 0, or {_LEAST} at least, not {shown(value)}")

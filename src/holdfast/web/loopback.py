@@ -15,9 +15,17 @@ __all__ = ["from_this_machine", "is_loopback", "meant_for_loopback"]
 #: Headers in which proxies name the original caller.
 _FORWARDED = frozenset(
     {
-        "forwarded", "via", "x-forwarded", "x-real-ip",
-        "x-client-ip", "x-cluster-client-ip", "x-original-host", "x-envoy-external-address", "true-client-ip",
-        "cf-connecting-ip", "fastly-client-ip",
+        "forwarded",
+        "via",
+        "x-forwarded",
+        "x-real-ip",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-original-host",
+        "x-envoy-external-address",
+        "true-client-ip",
+        "cf-connecting-ip",
+        "fastly-client-ip",
     }
 )
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-]+)(?::\d{1,5})?")

@@ -46,9 +46,7 @@ class Child:
         command = [sys.executable, *_flags(), "-P", str(Path(entry.__file__)), *map(str, given)]
         try:
             # From this very thread: on Linux, children end with the thread that started them.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=given, start_new_session=True
-            )
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given, start_new_session=True)
         except OSError:
             self._sock.close()
             os.close(self._stop)

@@ -103,5 +103,3 @@ def _run(backend: type, result: Any, call: TaskCall, *, last: bool) -> Any:
 def _end(result: Any, status: Any) -> None:
     object.__setattr__(result, "status", status)
     object.__setattr__(result, "finished_at", timezone.now())
-
-

@@ -1,0 +1,120 @@
+"""What pydantic's core schemas consist of, as far as it matters here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at", "choices_of",
+    "fields_of", "find", "has_default", "has_other_keys", "init_only_fields", "parts_of",
+]  # fmt: skip
+
+Core = Mapping[str, Any]
+
+CONTAINERS = frozenset(("list", "deque", "tuple", "set", "frozenset", "dict", "frozen-dict", "ordered-dict", "counter"))
+DICTS = frozenset(("dict", "frozen-dict", "ordered-dict", "counter"))
+OBJECTS = frozenset(("model-fields", "typed-dict", "dataclass-args", "named-tuple", "arguments"))
+#: Types that never accept an object or a list.
+SCALARS = frozenset(
+    ("none", "bool", "int", "float", "decimal", "str", "bytes", "date", "time", "datetime", "timedelta", "uuid",
+     "url", "literal", "enum")
+)  # fmt: skip
+#: These wrap one other schema and pass the value on unchanged.
+AROUND = dict.fromkeys(("model", "dataclass", "nullable", "default", "custom-error", "function-after"), "schema") | {
+    "definitions": "schema",
+    "json-or-python": "json_schema",
+    "lax-or-strict": "lax_schema",
+    "call": "arguments_schema",
+}
+#: Where a schema contains other schemas: directly, in a list, or by name. Everything else is data of the type's author.
+PARTS = (
+    "schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "extras_keys_schema", "json_schema",
+    "python_schema", "lax_schema", "strict_schema", "arguments_schema", "fields", "choices", "steps", "definitions",
+)  # fmt: skip
+#: The types of JSON's objects and lists.
+NESTING = frozenset((dict, list))
+CORE_DEPTH = 200
+
+
+def parts_of(part: Core) -> Iterator[Any]:
+    """The schemas within a schema, or the members of a mapping of them."""
+    if isinstance(part.get("type"), str):
+        yield from (value for name, value in part.items() if name in PARTS)
+    else:  # parts by name, one of which may be called `type`
+        yield from part.values()
+
+
+def choices_of(core: Core) -> list[Core]:
+    """The choices of a union, without their labels."""
+    return [choice[0] if isinstance(choice, tuple) else choice for choice in core["choices"]]
+
+
+def fields_of(core: Core) -> Iterator[tuple[str, Core]]:
+    """The fields of an object, or the parameters of a call, with their names."""
+    if core["type"] == "arguments":
+        yield from ((field["name"], field) for field in core["arguments_schema"])
+        return
+    fields = core["fields"]
+    yield from fields.items() if isinstance(fields, Mapping) else ((field["name"], field) for field in fields)
+
+
+def has_other_keys(core: Any, depth: int = 0) -> bool:
+    """Whether a dict of this type may have keys of several types, as 1 and "1"."""
+    if isinstance(core, list | tuple):
+        return any(has_other_keys(one, depth + 1) for one in core)
+    if depth > CORE_DEPTH or not isinstance(core, Mapping):
+        return False
+    if core.get("type") in DICTS and core.get("keys_schema", {}).get("type", "any") in ("any", "union"):
+        return True
+    return any(has_other_keys(one, depth + 1) for one in parts_of(core))
+
+
+def init_only_fields(core: Any, depth: int = 0, dataclass: str = "") -> Iterator[str]:
+    """The fields that a dataclass takes but does not keep (`InitVar`)."""
+    if depth > CORE_DEPTH:
+        return
+    if isinstance(core, list | tuple):
+        for one in core:
+            yield from init_only_fields(one, depth + 1, dataclass)
+    elif isinstance(core, Mapping):
+        if core.get("type") == "dataclass-field" and core.get("init_only"):
+            yield f"{dataclass}.{core['name']}"
+        dataclass = core["dataclass_name"] if core.get("type") == "dataclass-args" else dataclass
+        for one in parts_of(core):
+            yield from init_only_fields(one, depth + 1, dataclass)
+
+
+def has_default(core: Core, definitions: Mapping[str, Core]) -> bool:
+    """Whether a field of this type may be left out."""
+    for _ in range(CORE_DEPTH):
+        if core["type"] == "default":
+            return True
+        if core["type"] == "definition-ref":
+            core = definitions[core["schema_ref"]]
+        elif isinstance(core.get("schema"), Mapping):
+            core = core["schema"]
+        else:
+            return False
+    return True
+
+
+def find(name: str, field: Core, value: Core) -> tuple[Sequence[str | int], Any] | None:
+    """Where a field stands in an object, and its value; None if it is missing."""
+    alias = field.get("validation_alias") or field.get("alias") or name
+    paths = [[alias]] if isinstance(alias, str) else alias if isinstance(alias[0], list) else [alias]
+    for path in (*paths, [name]):
+        found, is_there = at(value, path)
+        if is_there:
+            return path, found
+    return None
+
+
+def at(value: Any, path: Sequence[str | int]) -> tuple[Any, bool]:
+    """The value at a path, and whether there is one."""
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None, False
+    return value, True
