@@ -294,3 +294,9 @@ def post(ctx: SyncContext, own: str | None = None, fail: bool = False) -> None:
     with psycopg.connect(own) as mine, ctx.transaction(mine):
         mine.execute("insert into public.effects (job_id) values (%s)", [ctx.job_id])
         ctx.enqueue("next", conn=mine)
+
+
+@hf.job("folder", executor="process", retry=ONCE)
+def folder(ctx: Context) -> str:
+    """Says where it began."""
+    return str(Path.cwd())

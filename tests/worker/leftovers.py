@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import _thread
+import faulthandler
 import itertools
 import json
 import multiprocessing
 import os
 import stat
+import subprocess
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Holdfast, RetryPolicy, SyncContext
+from holdfast.worker.processes.company import Company
 from holdfast.worker.processes.frames import Frame, packed
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -120,7 +125,7 @@ def foretell(ctx: Any, mark: str) -> int:
             _utter({"kind": "returned", "order": ctx._claimed.order + 1, "value": "0", "reusable": True})
         Path(mark).touch()
 
-    threading.Thread(target=utter, daemon=True).start()
+    _start_unseen(utter)
     return os.getpid()
 
 
@@ -138,7 +143,7 @@ def thread(ctx: Any, mark: str) -> int:
         Path(f"{mark}.new").write_text(json.dumps(told))
         Path(f"{mark}.new").rename(f"{mark}.told")
 
-    threading.Thread(target=go_on, daemon=True).start()
+    _start_unseen(go_on)
     return os.getpid()
 
 
@@ -190,6 +195,12 @@ def wander(ctx: Context, to: str) -> list[Any]:
     return [os.getpid(), began]
 
 
+def _start_unseen(function: Callable[[], None]) -> None:
+    """Leave a thread that the child does not find."""
+    Company.left = lambda *_: False  # type: ignore[method-assign]
+    threading.Thread(target=function, daemon=True).start()
+
+
 def _utter(frame: Frame) -> None:
     """Say something to the worker, past everything that watches over it."""
     for name in os.listdir("/dev/fd"):  # noqa: PTH208 - these are numbers
@@ -213,10 +224,110 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 @hf.job("leave", executor="process", retry=ONCE)
-def leave(ctx: Context, what: str) -> int:
-    """Leave something behind that would meet the next handler of this process."""
-    if what == "filter":
-        warnings.simplefilter("error")
-    elif what == "environment":
-        os.environ["LEFT"] = "behind"
+def leave(ctx: SyncContext, what: str) -> int:
+    """Leave something behind that would meet the next handler of this process, or put it away."""
+    LEFT[what](ctx)
+    return os.getpid()
+
+
+def _a_filter(ctx: SyncContext) -> None:
+    warnings.simplefilter("error")
+
+
+def _an_environment(ctx: SyncContext) -> None:
+    os.environ["LEFT"] = "behind"
+
+
+def _a_timer(ctx: SyncContext) -> None:
+    threading.Timer(600, os._exit, (1,)).start()
+
+
+def _a_daemon(ctx: SyncContext) -> None:
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+def _a_raw_thread(ctx: SyncContext) -> None:
+    _thread.start_new_thread(time.sleep, (600,))
+
+
+_pools: list[ThreadPoolExecutor] = []
+
+
+def _a_pool(ctx: SyncContext) -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int)
+    _pools.append(pool)
+
+
+def _a_program(ctx: SyncContext) -> None:
+    subprocess.Popen(["sleep", "600"])
+
+
+def _a_copy(ctx: SyncContext) -> None:
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+
+
+def _a_canceled_timer(ctx: SyncContext) -> None:
+    timer = threading.Timer(600, os._exit, (1,))
+    timer.start()
+    timer.cancel()
+
+
+def _a_closed_pool(ctx: SyncContext) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(int)
+    with multiprocessing.get_context("spawn").Pool(1) as processes:  # starts a process that keeps track of semaphores
+        processes.apply(int)
+        processes.close()
+        processes.join()
+
+
+def _an_ended_program(ctx: SyncContext) -> None:
+    """Nobody waits for it, but it has ended."""
+    left = subprocess.Popen(["true"], stdout=subprocess.PIPE)
+    assert left.stdout is not None
+    left.stdout.read()
+
+
+def _a_job_and_a_transaction(ctx: SyncContext) -> None:
+    """Their calls run in a thread of the child's own."""
+    ctx.enqueue("pid")
+    ctx.result = os.getpid()
+    with ctx.transaction() as conn:
+        conn.execute("select 1")
+
+
+def _a_watchdog(ctx: SyncContext) -> None:
+    faulthandler.dump_traceback_later(0.3, exit=True)
+
+
+#: What can be left behind, and whether the child is used again.
+LEFT: dict[str, Callable[[SyncContext], None]] = {
+    "nothing": lambda ctx: None,
+    "filter": _a_filter,
+    "environment": _an_environment,
+    "timer": _a_timer,
+    "daemon": _a_daemon,
+    "raw thread": _a_raw_thread,
+    "pool": _a_pool,
+    "program": _a_program,
+    "copy": _a_copy,
+    "canceled timer": _a_canceled_timer,
+    "closed pool": _a_closed_pool,
+    "ended program": _an_ended_program,
+    "job and transaction": _a_job_and_a_transaction,
+    "watchdog": _a_watchdog,
+}
+KEPT = (
+    *("nothing", "filter", "canceled timer", "closed pool", "ended program"),
+    *("job and transaction", "watchdog"),
+)
+
+
+@hf.job("rest", executor="process", retry=ONCE)
+def rest(ctx: Context) -> int:
+    """Runs for longer than a watchdog of an earlier job waits."""
+    time.sleep(0.6)
     return os.getpid()

@@ -19,12 +19,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Context, Holdfast
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.worker import endings
 from holdfast.worker.claimed import Claimed
 from holdfast.worker.processes import pool
 from holdfast.worker.processes.child import Child
+from holdfast.worker.processes.origin import Origin
 from holdfast.worker.starts import Starts
 from tests.harness.inprocess import reached, working
 from tests.harness.waiting import until
@@ -254,6 +255,7 @@ ORPHANS = """
 import asyncio, ctypes, os
 from pathlib import Path
 from holdfast.worker.processes.child import Child
+from holdfast.worker.processes.origin import Origin
 
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -388,3 +390,58 @@ async def test_a_child_ends_when_its_connection_to_the_worker_closes(hf: Holdfas
         (child,) = children(worker)
         child.close()
         await until(lambda: not Path(f"/proc/{pid}").exists(), seconds=5)
+
+
+@pytest.mark.parametrize("what", ["a module in front", "no path", "no environment", "another folder", "no Python"])
+async def test_children_start_as_their_worker_did(
+    hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Whatever handlers in the worker's own process have changed there."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "executable", sys.executable)
+    monkeypatch.chdir(Path.cwd())
+    folder = str(Path.cwd())
+    (tmp_path / "queue.py").write_text("raise SystemExit('not the queue that was meant')")
+
+    @hf.job("change")
+    async def change(ctx: Context) -> None:
+        match what:
+            case "a module in front":
+                sys.path.insert(0, str(tmp_path))
+            case "no path":
+                sys.path.clear()
+            case "no environment":
+                monkeypatch.setattr(os, "environ", {})
+                monkeypatch.setenv("PYTHONHOME", str(tmp_path))
+            case "another folder":
+                os.chdir(tmp_path)
+            case _:
+                sys.executable = "/nowhere/python"
+
+    async with working(hf):
+        await reached(hf, await change.enqueue(), "success")
+        job = await hf.enqueue("folder", max_attempts=1)
+        done = await hf.wait(job.id, timeout=30)
+    assert (done.state, done.attempt, done.result) == ("success", 1, folder), done.last_error
+
+
+async def test_a_child_that_dies_before_its_handler_began_costs_no_attempt(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pool, "_DIED_SECONDS", 0.01)
+    greeting, spoiled = Origin.greeting, list[int]()
+
+    def spoil_twice(origin: Origin) -> dict[str, Any]:
+        told = greeting(origin)
+        if len(spoiled) < 2:
+            spoiled.append(1)
+            told["path"] = []  # it does not find Holdfast
+        return told
+
+    monkeypatch.setattr(Origin, "greeting", spoil_twice)
+    job = await run_through(hf, "tell", max_attempts=1)
+    assert (job.state, job.failures) == ("success", 0)
+    outcomes = [(attempt.outcome, attempt.error_message) for attempt in await hf.attempts(job.id)]
+    assert [outcome for outcome, _ in outcomes] == ["snoozed", "snoozed", "success"]
+    assert "could not be started: the handler's process exited with code 1" in str(outcomes[0][1])
+    assert "exited with code 1 before the handler began" in caplog.text

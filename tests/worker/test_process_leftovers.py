@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -94,6 +96,7 @@ async def test_an_answer_before_the_handler_began_is_refused(hf: Holdfast, mark:
 
 @pytest.mark.parametrize("when", ["idle", "busy"])
 async def test_a_thread_left_behind_has_no_part_in_the_next_job(hf: Holdfast, mark: Path, when: str) -> None:
+    """Even if the child did not notice it, and is used again."""
     told = Path(f"{mark}.told")
     async with working(hf, lanes=ONE) as worker:
         first = await hf.wait((await hf.enqueue("thread", {"mark": str(mark)})).id, timeout=30)
@@ -158,10 +161,36 @@ async def _none_open(conn: asyncpg.Connection) -> bool:
     )
 
 
-@pytest.mark.parametrize(("what", "kept"), [("nothing", True), ("filter", True), ("environment", False)])
-async def test_a_child_is_kept_if_what_was_left_in_it_can_be_put_back(hf: Holdfast, what: str, kept: bool) -> None:
+@pytest.mark.parametrize("what", leftovers.LEFT)
+async def test_a_child_is_kept_only_if_nothing_of_its_handler_lives_on(hf: Holdfast, what: str) -> None:
+    """Settings are restored; threads and processes could do anything to the next job."""
     async with working(hf, lanes=ONE):
         first = await hf.wait((await hf.enqueue("leave", {"what": what})).id, timeout=30)
+        second = await hf.wait((await hf.enqueue("rest")).id, timeout=30)
+    assert (first.state, second.state) == ("success", "success"), (first.last_error, second.last_error)
+    assert (first.result == second.result) is (what in leftovers.KEPT)
+
+
+async def test_a_child_that_is_not_used_again_has_a_successor_at_once(hf: Holdfast) -> None:
+    async with working(hf, lanes=ONE) as worker:
+        first = await hf.wait((await hf.enqueue("leave", {"what": "timer"})).id, timeout=30)
+        (successor,) = await until(lambda: [c for c in children(worker) if c.pid != first.result], what="it starts")
         second = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
-    assert (first.state, second.state) == ("success", "success")
-    assert (first.result == second.result) is kept
+        assert second.result == successor.pid
+        await until(lambda: len(children(worker)) == 1, what="no more than one is kept")
+        third = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
+        assert third.result == successor.pid
+
+
+async def test_a_child_that_stands_still_after_other_jobs_costs_the_next_job_nothing(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with working(hf, lanes=ONE) as worker:
+        first = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
+        (child,) = children(worker)
+        monkeypatch.setattr(worker._execution._processes, "_start_seconds", 0.3)
+        os.kill(child.pid, signal.SIGSTOP)
+        child.ended.add_done_callback(lambda _: monkeypatch.undo())
+        second = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
+    assert (second.state, second.attempt, second.failures) == ("success", 1, 0)
+    assert second.result != first.result

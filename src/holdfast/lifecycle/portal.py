@@ -35,6 +35,13 @@ class Portal:
         self._thread.start()
         self.loop = began.result()
 
+    @property
+    def threads(self) -> set[int]:
+        """The idents of its thread, and of those in which its loop looks up addresses."""
+        pool = getattr(self.loop, "_default_executor", None)
+        threads = {self._thread, *getattr(pool, "_threads", ())}
+        return {thread.ident for thread in threads if thread.ident is not None}
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and wait for it. If the wait is interrupted, the coroutine is canceled."""
         self._refuse_own_thread(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _imp
 import asyncio
 import builtins
 import contextvars
@@ -22,7 +23,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tests.worker.ways.table import IN_THE_WORKER, PROCESS, Table
+from tests.worker.ways.table import IN_THE_WORKER, PROCESS, THREAD, Table
 
 __all__ = ["LEAVING", "condition", "release", "undo"]
 
@@ -106,6 +107,29 @@ def a_thread_that_fails(ctx: Any) -> None:
         sys.exit("silently")
 
     threading.Thread(target=fail, daemon=True).start()
+
+
+@_in_a_process
+def a_thread_with_the_import_lock(ctx: Any) -> None:
+    _hold(_imp.acquire_lock)
+
+
+@_in_a_process
+def a_thread_with_the_lock_of_logging(ctx: Any) -> None:
+    _hold(logging._lock.acquire)  # type: ignore[attr-defined]
+
+
+def _hold(acquire: Callable[[], object]) -> None:
+    """Leave a thread that holds a lock."""
+    held = threading.Event()
+
+    def hold() -> None:
+        acquire()
+        held.set()
+        time.sleep(600)
+
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
 
 
 @_everywhere
@@ -320,6 +344,19 @@ def another_loop_policy(ctx: Any) -> None:
         pass
 
     asyncio.set_event_loop_policy(Policy())
+
+
+@LEAVING.way(*THREAD, outcome="success")
+def a_trace_function(ctx: Any) -> None:
+    def stop(*_: Any) -> NoReturn:
+        raise TimeoutError("the deadline of another job")
+
+    sys.settrace(stop)
+
+
+@LEAVING.way(*THREAD, outcome="success")
+def a_profile_function(ctx: Any) -> None:
+    sys.setprofile(lambda *_: None)
 
 
 @_in_the_worker

@@ -10,6 +10,8 @@ import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from holdfast import Fatal, Hold, Retry, Snooze
+from holdfast.errors import HandlerSignal
 from tests.worker.ways.table import ASYNC, PROCESS, THREAD, Table
 
 __all__ = ["WAITING"]
@@ -90,12 +92,42 @@ async def blocks_the_loop(ctx: Any) -> None:
     time.sleep(0.5)
 
 
-@WAITING.way(*ASYNC, says="in the end", brief=True)
+@_async
 async def fails_after_its_time(ctx: Any) -> None:
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
         raise ValueError("in the end") from None
+
+
+def _declare(kind: type[HandlerSignal]) -> None:
+    """Handlers that raise a signal once their time is over."""
+    signal = kind("later") if kind in (Fatal, Hold) else kind(delay=0.01)  # type: ignore[call-arg]
+
+    async def in_the_loop(ctx: Any) -> NoReturn:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise signal
+
+    def in_a_thread(ctx: Any) -> NoReturn:
+        while not ctx.canceled:
+            time.sleep(0.01)
+        raise signal
+
+    def in_a_process(ctx: Any) -> NoReturn:
+        try:
+            time.sleep(600)
+        finally:
+            raise signal
+
+    for executor, act in ((ASYNC, in_the_loop), (THREAD, in_a_thread), (PROCESS, in_a_process)):
+        name = f"{kind.__name__.lower()}-{executor[0]}-after-its-time"
+        WAITING.way(*executor, outcome="timeout", says="longer than", brief=True, name=name)(act)
+
+
+for _kind in (Snooze, Retry, Fatal, Hold):
+    _declare(_kind)
 
 
 @_thread

@@ -14,16 +14,13 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 from holdfast.worker.copies import Original
-from holdfast.worker.processes import entry
 from holdfast.worker.processes.frames import Frame, packed, read
 from holdfast.worker.processes.guard import Guard
+from holdfast.worker.processes.origin import Origin
 
 __all__ = ["Child"]
 
@@ -36,17 +33,16 @@ _ORPHANS_SECONDS = 0.5
 class Child:
     """A process that runs handlers, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Origin | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._original = Original()
+        self._origin = origin or Origin()
         self._sock, theirs = socket.socketpair()
         told, self._stop = os.pipe()
         guarded, guard = os.pipe()
-        given = (theirs.fileno(), told, guarded)
-        command = [sys.executable, *_flags(), "-P", str(Path(entry.__file__)), *map(str, given)]
         try:
             # From this very thread: on Linux, children end with the thread that started them.
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given, start_new_session=True)
+            self._process = self._origin.start((theirs.fileno(), told, guarded))
         except OSError:
             self._sock.close()
             os.close(self._stop)
@@ -66,6 +62,7 @@ class Child:
         #: How it ended, as in `subprocess`.
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._greeting: asyncio.Task[None] | None = None
         self._signalling = threading.Lock()
         self._reaped = False
         self._reaper = threading.Thread(target=self._reap, name=f"holdfast-child-{self.pid}", daemon=True)
@@ -81,17 +78,21 @@ class Child:
 
     async def greet(self) -> None:
         """Tell a new child about this process, and wait until it is ready."""
+        await asyncio.shield(self.greeting())
+
+    def greeting(self) -> asyncio.Task[None]:
+        """Begin to greet a new child, unless that was done before."""
+        if self._greeting is None:
+            self._greeting = asyncio.create_task(self._greet(), name=f"greeting of child {self.pid}")
+            self._greeting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._greeting
+
+    async def _greet(self) -> None:
         self._streams = await asyncio.open_connection(sock=self._sock)
-        where = {"pid": os.getpid(), "path": [p for p in sys.path if isinstance(p, str)], "argv": sys.argv}
-        self._streams[1].write(json.dumps(where).encode() + b"\n")
+        self._streams[1].write(json.dumps(self._origin.greeting()).encode() + b"\n")
         await self._streams[1].drain()
         if (first := await self.read())["kind"] != "ready":
             raise ValueError(f"a child began with {first['kind']}")
-
-    @property
-    def greeted(self) -> bool:
-        """Whether it is ready for orders."""
-        return self._streams is not None
 
     async def send(self, frame: Frame) -> None:
         """Send a frame."""
@@ -171,8 +172,3 @@ class Child:
         if not self.ended.done():
             self.ended.set_result(code)
         self._loop.call_later(_LAST_WORDS_SECONDS, self.close)
-
-
-def _flags() -> list[str]:
-    """The interpreter's own options, such as -O, -X dev and -W error, so that handlers in a child have them too."""
-    return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]

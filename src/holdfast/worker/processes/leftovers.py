@@ -6,7 +6,9 @@
    again: the environment, the locale, signal handlers, timers and masks, standard streams, limits of the system,
    builtins.
 3. Timers are stopped at once: they could end the child before it answers.
-4. Descriptors and threads may be caches, and are left alone until there are too many.
+4. Threads and processes that outlive the handler can do anything at any later time: end the child, hold a lock, change
+   the folder. They cost the child, too (see `company`).
+5. Descriptors may be caches, and are left alone until there are too many.
 
 Everything is compared with its state when the handler began: its module and the app's lifespan may change anything.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import contextlib
+import faulthandler
 import gc
 import locale
 import logging
@@ -23,10 +26,11 @@ import os
 import signal
 import socket
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Collection
 from typing import Any
+
+from holdfast.worker.processes.company import Company
 
 try:
     import resource
@@ -36,7 +40,7 @@ except ImportError:  # not on every system
 __all__ = ["Leftovers"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-#: How many more descriptors or threads than at its beginning a child may have.
+#: How many more descriptors than at its beginning a child may have.
 _PILE = 100
 _BUILTINS = frozenset(vars(builtins)) - {"_"}
 
@@ -74,14 +78,17 @@ class Leftovers:
         self._heap = self._piled()
         self._settings: list[Any] = []
         self._others: list[object] = []
+        self._company = Company()
 
     def begin(self) -> None:
         """Save the state: a handler is about to begin."""
         self._settings = [read() for read, _ in _RESTORED]
         self._others = self._current()
+        self._company.begin()
 
     def found(self) -> bool:
         """Restore what can be restored after a handler. Returns whether it left anything else."""
+        faulthandler.cancel_dump_traceback_later()
         timers = [signal.setitimer(timer, 0) != (0.0, 0.0) for timer in _TIMERS]
         if not self._settings:
             return any(timers)  # none has begun
@@ -89,6 +96,10 @@ class Leftovers:
             if read() != before:
                 write(before)
         return any(timers) or self._current() != self._others or self._piled() > self._heap + _PILE
+
+    def accompanied(self, ours: Collection[int]) -> bool:
+        """Whether threads or processes of the handler still run, apart from threads with idents in `ours`."""
+        return self._company.left(ours)
 
     def _current(self) -> list[object]:
         return [
@@ -109,7 +120,7 @@ class Leftovers:
     @staticmethod
     def _piled() -> int:
         with contextlib.suppress(OSError):
-            return len(os.listdir("/dev/fd")) + threading.active_count()  # noqa: PTH208 - these are numbers
+            return len(os.listdir("/dev/fd"))  # noqa: PTH208 - these are numbers
         return 0
 
 

@@ -4,13 +4,19 @@
 2. An idle child is kept for the next job of any type, and ends when it has been idle for a while.
 3. A handler that must stop is interrupted by a signal; after a grace period its process is killed. Such a child is
    never used again. Neither is one that did not answer correctly, or still sends frames about an earlier order.
-4. If a handler returned, or raised a signal about its job, that counts, even if it had been told to stop.
+4. A child in which something of an ended handler still lives answers, and is then replaced. Its successor is started at
+   once, so that the next job finds one.
+5. If a handler returned, or raised a signal about its job, that counts, even if it had been told to stop. What it
+   raises after its timeout does not: it has timed out.
+6. A child that dies before its handler began was not ended by its job, which runs in another one, or later, at no cost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import logging
 import time
 from typing import Any, Literal
 
@@ -18,7 +24,9 @@ from holdfast.definitions.job_type import JobType
 from holdfast.errors import HandlerSignal
 from holdfast.worker.claimed import Claimed
 from holdfast.worker.endings import Late, NotBegun, ProcessDied, no_room
+from holdfast.worker.owners import owned_by_worker
 from holdfast.worker.processes.child import Child
+from holdfast.worker.processes.origin import Origin
 from holdfast.worker.processes.talk import ChildService, Talk
 
 __all__ = ["ProcessPool"]
@@ -39,6 +47,12 @@ _KILLED_SECONDS = 2.0
 _SHORTAGES = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 #: A deployment has removed the interpreter; how long its jobs are left to other workers.
 _GONE, _GONE_SECONDS = (errno.ENOENT, errno.EACCES), 30.0
+#: How long a job is put off whose child died before the handler began, at first and at most.
+_DIED_SECONDS, _DIED_MOST_SECONDS = 1.0, 60.0
+
+_log = logging.getLogger("holdfast")
+#: How a wait has ended: by what was waited for, by the clock, or by a cancellation of the waiting task.
+_Wait = Literal["done", "over", "interrupted"]
 
 
 class ProcessPool:
@@ -54,31 +68,34 @@ class ProcessPool:
         self._idle_seconds = IDLE_SECONDS if idle_seconds is None else idle_seconds
         self._start_seconds = START_SECONDS if start_seconds is None else start_seconds
         self._grace_seconds = GRACE_SECONDS if grace_seconds is None else grace_seconds
+        self._origin = Origin()
         self._idle: dict[Child, asyncio.TimerHandle] = {}
         self._busy: set[Child] = set()
         self._children: set[Child] = set()
 
     async def run(self, claimed: Claimed, job_type: JobType, timeout: float | None, service: ChildService) -> Any:
         """Run the handler and return its value; raises its exception, CancelledError, or one of `worker.endings`."""
-        child = self._take_or_not_begun()
+        while True:
+            child = self._take_or_not_begun()
+            used = child.warm
+            try:
+                return await self._run_in(child, Talk(child, claimed, job_type, service), claimed, timeout)
+            except _Unserved as unserved:
+                if not used:
+                    raise unserved.instead(claimed) from None
+                # Something that an earlier job left in this child may be to blame, so another one takes the job.
+                _log.warning("%s runs in another process: %s, after other jobs", job_type.name, unserved)
+
+    async def _run_in(self, child: Child, talk: Talk, claimed: Claimed, timeout: float | None) -> Any:
+        """Run the handler in this child. Raises _Unserved if the child failed before the handler began."""
         self._busy.add(child)
-        talk = Talk(child, claimed, job_type, service)
         task = asyncio.create_task(talk.run(), name=f"child {child.pid}")
-        fit = False
+        fit = answered = False
         try:
-            wait = await _first({task, talk.ready}, self._start_seconds)
-            if wait == "done":
-                # At its last chance, the handler waits until its beginning is recorded, or its lease is over.
-                wait = await _first({task, talk.cleared}, None)
-            if wait == "done":
-                wait = await _first({task, talk.began}, _BEGIN_SECONDS)
+            wait = await self._beginning(talk, task)
             if wait == "over":
                 await self._stop(child, task, grace_seconds=0)
-                if not talk.cleared.done():
-                    raise ProcessDied(f"the handler's process did not begin within {self._start_seconds:g} s")
-                if not talk.began.done():
-                    raise NotBegun(f"the handler's process did not respond for {_BEGIN_SECONDS:g} s")
-                raise ProcessDied(f"the handler's process did not say within {_BEGIN_SECONDS:g} s that it began")
+                raise self._too_slow(talk)
             if wait == "done":
                 wait = await _first({task}, timeout)
             if wait == "over":
@@ -86,25 +103,39 @@ class ProcessPool:
             if wait != "done":
                 await self._stop(child, task, grace_seconds=self._grace_seconds)
                 return _despite(wait, task)
-            fit = talk.in_order
+            fit, answered, child.warm = talk.in_order, talk.answered, True
+            fault = task.exception()
+            if isinstance(fault, ProcessDied) and not talk.began.done():
+                raise _Unserved(str(fault), died=True)
+            return task.result()
         finally:
             self._busy.discard(child)
             self._give_back(child, fit=fit)
-        if child.warm and not talk.began.done() and isinstance(task.exception(), ProcessDied):
-            # The child died before it was given this job, so the job is run in another one.
-            return await self.run(claimed, job_type, timeout, service)
-        child.warm = True
-        try:
-            return task.result()
-        finally:
-            del task  # an error's traceback refers to this frame, and the task to the error
+            if answered and not fit:
+                self._replace()
+            task = fault = None  # type: ignore[assignment] # an error's traceback refers to this frame, they to it
+
+    async def _beginning(self, talk: Talk, task: asyncio.Task[Any]) -> _Wait:
+        """Wait until the handler has begun or the conversation is over; "over" if that takes too long."""
+        wait = await _first({task, talk.ready}, self._start_seconds)
+        if wait == "done":
+            # At its last chance, the handler waits until its beginning is recorded, or its lease is over.
+            wait = await _first({task, talk.cleared}, None)
+        return await _first({task, talk.began}, _BEGIN_SECONDS) if wait == "done" else wait
+
+    def _too_slow(self, talk: Talk) -> Exception:
+        if not talk.cleared.done():
+            return _Unserved(f"the handler's process did not begin within {self._start_seconds:g} s", died=False)
+        if not talk.began.done():
+            return NotBegun(f"the handler's process did not respond for {_BEGIN_SECONDS:g} s")
+        return ProcessDied(f"the handler's process did not say within {_BEGIN_SECONDS:g} s that it began")
 
     def shutdown(self) -> None:
         """End all children: idle ones in good order if they are quick, busy ones at once."""
         end = time.monotonic() + _LEAVE_SECONDS
         for child, timer in self._idle.items():
             timer.cancel()
-            child.leave()
+            self._dismiss(child)
         for child in self._children - self._idle.keys():
             child.kill()
         for child in self._children:
@@ -134,14 +165,27 @@ class ProcessPool:
             timer.cancel()
             if not child.ended.done():
                 return child
-        child = Child()
+        return self._started()
+
+    def _started(self) -> Child:
+        child = Child(self._origin)
         self._children.add(child)
         child.ended.add_done_callback(lambda _: self._forget(child))
         return child
 
+    def _replace(self) -> None:
+        """Start a child in place of one that is not used again. If there is no room, the next job starts its own."""
+        with contextlib.suppress(OSError, RuntimeError, MemoryError), owned_by_worker():
+            child = self._started()
+            child.greeting()
+            self._keep(child)
+
+    def _keep(self, child: Child) -> None:
+        self._idle[child] = asyncio.get_running_loop().call_later(self._idle_seconds, self._retire, child)
+
     def _give_back(self, child: Child, *, fit: bool) -> None:
         if fit and not child.ended.done():
-            self._idle[child] = asyncio.get_running_loop().call_later(self._idle_seconds, self._retire, child)
+            self._keep(child)
         else:
             child.kill()
             child.close()
@@ -149,8 +193,16 @@ class ProcessPool:
     def _retire(self, child: Child) -> None:
         """End a child that has been idle for long."""
         self._idle.pop(child, None)
-        child.leave()
+        self._dismiss(child)
         asyncio.get_running_loop().call_later(self._grace_seconds, child.kill)
+
+    @staticmethod
+    def _dismiss(child: Child) -> None:
+        """Let a child end in good order. One that has not run anything has nothing to put in order."""
+        if child.warm:
+            child.leave()
+        else:
+            child.kill()
 
     def _forget(self, child: Child) -> None:
         self._children.discard(child)
@@ -174,7 +226,24 @@ class ProcessPool:
             task.exception()  # mark it as retrieved
 
 
-async def _first(what: set[asyncio.Future[Any]], seconds: float | None) -> Literal["done", "over", "interrupted"]:
+class _Unserved(Exception):
+    """A child ended, or did not respond, before its handler began."""
+
+    def __init__(self, message: str, *, died: bool) -> None:
+        super().__init__(message)
+        self._died = died
+
+    def instead(self, claimed: Claimed) -> Exception:
+        """What becomes of the job if the child was new: nothing that the job did can have ended it."""
+        if not self._died:
+            return ProcessDied(str(self))
+        free = max(0, claimed.claim.attempt - claimed.claim.failures - 1)
+        delay = min(_DIED_MOST_SECONDS, _DIED_SECONDS * 2 ** min(free, 10))
+        _log.warning("%s is put off by %g s: %s before the handler began", claimed.type, delay, self)
+        return NotBegun(f"its handler could not be started: {self}", delay_seconds=delay)
+
+
+async def _first(what: set[asyncio.Future[Any]], seconds: float | None) -> _Wait:
     """Wait until one of these is done, the time is over, or this task is canceled."""
     try:
         done, _ = await asyncio.wait(what, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -190,12 +259,12 @@ async def _patiently(task: asyncio.Task[Any], seconds: float) -> None:
         await _first({task}, left)
 
 
-def _despite(wait: str, task: asyncio.Task[Any]) -> Any:
-    """The result of a handler that was told to stop: its own, if it reached one."""
+def _despite(wait: _Wait, task: asyncio.Task[Any]) -> Any:
+    """The result of a handler that was told to stop: its own, if it reached one. After its timeout, no error counts."""
     fault = None if task.cancelled() else task.exception()
+    if wait == "over" and (task.cancelled() or fault is not None):
+        raise Late("the handler ran for too long") from fault
     if task.cancelled() or (fault is not None and not isinstance(fault, HandlerSignal)):
-        if wait == "over":
-            raise Late("the handler ran for too long") from fault
         raise asyncio.CancelledError from fault
     try:
         return task.result()

@@ -65,7 +65,7 @@ class Talk:
     def __init__(self, child: Child, claimed: Claimed, job_type: JobType, service: ChildService) -> None:
         self._child, self._claimed, self._job_type, self._service = child, claimed, job_type, service
         self._number = next(child.numbers)
-        self._strays = self._answered = False
+        self._strays = self._answered = self._reusable = False
         #: Done when the handler could begin.
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: Done when it may begin.
@@ -76,14 +76,18 @@ class Talk:
     @property
     def in_order(self) -> bool:
         """Whether the child has answered correctly, and may be given another order."""
-        return self._answered and not self._strays
+        return self._reusable and not self._strays
+
+    @property
+    def answered(self) -> bool:
+        """Whether the child has answered correctly."""
+        return self._answered
 
     async def run(self) -> Any:
         """Run the handler. Returns its value; raises its exception, Misfit, ProcessDied, or LeaseOver."""
         watch = self._guarded()
         try:
-            if not self._child.greeted:
-                await self._child.greet()
+            await self._child.greet()
             await self._child.send(self._order())
             while (answer := await self._next())["kind"] in _ON_THE_WAY:
                 await self._serve(answer)
@@ -188,17 +192,17 @@ class Talk:
         match answer["kind"]:
             case "returned":
                 value = None if answer["value"] is None else json.loads(answer["value"])
-                self._answered = bool(answer["reusable"])
+                self._answered, self._reusable = True, bool(answer["reusable"])
                 return value
             case "misfit":
-                self._answered = bool(answer["reusable"])
+                self._answered, self._reusable = True, bool(answer["reusable"])
                 if answer["of"] == "payload":
                     raise Misfit(InvalidPayload(answer["message"]), "hold")
                 raise Misfit(_misfit(answer), "fatal")
             case "raised":
                 # A failure before the handler began, such as a failed import, is tried again in another child.
-                known = self.began.done() and answer["meaning"] != Interrupted.__name__
-                self._answered = known and bool(answer["reusable"])
+                self._answered = self.began.done() and answer["meaning"] != Interrupted.__name__
+                self._reusable = self._answered and bool(answer["reusable"])
                 raise _rebuilt(answer)
             case kind:
                 raise ValueError(f"there is no answer {kind!r}")
