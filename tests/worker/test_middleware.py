@@ -21,6 +21,8 @@ from holdfast import (
     NewJob,
     Retry,
     RetryPolicy,
+    Snooze,
+    SyncContext,
     events,
 )
 from tests.client.lent import lend
@@ -194,6 +196,88 @@ async def test_a_thread_may_take_its_whole_time_within_middleware(hf: Holdfast) 
 
     async with working(hf):
         assert (await hf.wait(await work.enqueue(), timeout=30)).result == "done"
+
+
+@pytest.mark.parametrize("how", ["task", "wrapped", "inner"])
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_a_handler_never_begins_after_its_attempt_has_ended(hf: Holdfast, executor: str, how: str) -> None:
+    """Middleware starts it in a task, and ends before that task has had its first step."""
+    begun, left = list[int](), list[asyncio.Future[Any]]()
+
+    async def later(call_next: Next) -> Any:
+        await asyncio.sleep(0.05)
+        return await call_next()
+
+    class Hasty(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            if ctx.attempt == 2:
+                return await call_next()
+            left.append(asyncio.ensure_future(later(call_next) if how == "wrapped" else call_next()))
+            raise Snooze(0.01)
+
+    class Slow(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            return await (later(call_next) if how == "inner" else call_next())
+
+    hf.middleware += [Hasty(), Slow()]
+
+    async def coroutine(ctx: Context) -> None:
+        begun.append(ctx.attempt)
+
+    def function(ctx: Context) -> None:
+        begun.append(ctx.attempt)
+
+    hf.job("work")(coroutine if executor == "async" else function)
+    async with working(hf):
+        job = await hf.wait(await hf.enqueue("work"), timeout=30)
+        ends = await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 10)
+    assert (job.state, job.attempt, begun) == ("success", 2, [2])
+    refused = HoldfastError if how == "wrapped" else asyncio.CancelledError
+    assert all(isinstance(end, refused) for end in ends), ends
+
+
+async def test_middleware_that_returns_before_the_handler_began_has_failed(hf: Holdfast) -> None:
+    begun = list[int]()
+
+    class Accepts(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            self.task = asyncio.ensure_future(call_next())
+            return "accepted"
+
+    hf.middleware.append(Accepts())
+
+    @hf.job("work", retry=RetryPolicy(max_attempts=1))
+    async def work(ctx: Context) -> None:
+        begun.append(ctx.attempt)
+
+    async with working(hf):
+        job = await reached(hf, await work.enqueue(), "dead", "success")
+    assert (job.state, begun) == ("dead", [])
+    assert "while the handler was running" in (job.last_error or "")
+
+
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_middleware_cannot_make_a_timeout_free(hf: Holdfast, executor: str) -> None:
+    class Snoozing(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            try:
+                return await call_next()
+            except BaseException as error:
+                raise Snooze(0.01) from error
+
+    hf.middleware.append(Snoozing())
+
+    async def coroutine(ctx: Context) -> None:
+        await asyncio.sleep(60)
+
+    def function(ctx: SyncContext) -> None:
+        while not ctx.canceled:
+            threading.Event().wait(0.01)
+
+    hf.job("work", timeout=0.1, retry=RetryPolicy(max_attempts=1))(coroutine if executor == "async" else function)
+    async with working(hf):
+        job = await reached(hf, await hf.enqueue("work"), "dead")
+    assert (job.attempt, job.last_error) == (1, "the handler ran longer than 0.1 s")
 
 
 async def test_an_enqueue_can_be_refused(hf: Holdfast) -> None:

@@ -9,14 +9,13 @@ then killed (`holdfast.worker.processes`); they are never stuck.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import dataclasses
 import logging
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -30,6 +29,7 @@ from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.store.transactions import Transactions
+from holdfast.worker.calls import Calls
 from holdfast.worker.claimed import Claimed, Interrupt
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.copies import Original
@@ -140,7 +140,8 @@ class Execution:
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
-            return self._raised(claimed, error)
+            # After its timeout, nothing that it raises can make the attempt free.
+            return Outcome.timed_out(timeout or 0) if claimed.timed_out else self._raised(claimed, error)
         finally:
             self._mend_surroundings()
             claimed.leave()
@@ -199,25 +200,14 @@ class Execution:
 
     async def _within_middleware(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
         """Run the handler within all middleware, the first one outermost."""
-        running: set[asyncio.Task[Any]] = set()
-
-        async def handler() -> Any:
-            task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - within a coroutine
-            running.add(task)
-            try:
-                return await self.call(claimed, job_type, timeout)
-            finally:
-                running.discard(task)
-
-        call: Callable[[], Awaitable[Any]] = handler
+        calls = Calls()
+        call = calls.within(partial(self.call, claimed, job_type, timeout))
         for middleware in reversed(self._middleware):
-            call = partial(middleware.run, self._context(claimed), call)
+            call = calls.within(partial(middleware.run, self._context(claimed), call))
         try:
             value = await call()
         finally:
-            left = set(running)
-            await _ended(left)
+            left = await calls.end()
         if left:
             raise HoldfastError("middleware ended while the handler was running; it was canceled")
         return value
@@ -422,18 +412,6 @@ def _fit(convert: Callable[[Any], T], value: Any, failure: FailureKind) -> T:
         raise Misfit(fault, failure) from fault
 
 
-async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel these tasks and wait for their end, however often the current task is canceled: a handler runs there."""
-    for task in tasks:
-        task.cancel()
-    while left := {task for task in tasks if not task.done()}:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait(left)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()
-
-
 def _call_and_tell(function: Callable[[], Any], tell: Callable[[], Any]) -> Any:
     """Call a handler, and announce it right before."""
     tell()
@@ -467,11 +445,23 @@ def _call(
     """
     claimed.called = True
     try:
-        ends.append((_called(claimed, function, encode), None))
+        ends.append((_called(claimed, partial(_untraced, function), encode), None))
     except BaseException as error:  # noqa: BLE001 - raised again where the handler is waited for
         ends.append((None, error))
     finally:
         original.or_end()
+
+
+def _untraced(function: Callable[[], Any]) -> Any:
+    """Call a handler. Trace and profile functions that it leaves behind would meet the next one of this thread."""
+    trace, profile = sys.gettrace(), sys.getprofile()
+    try:
+        return function()
+    finally:
+        try:
+            sys.setprofile(profile)
+        finally:
+            sys.settrace(trace)
 
 
 def _called(claimed: Claimed, function: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
