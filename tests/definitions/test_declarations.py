@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Protocol
 
 import pytest
@@ -31,6 +32,34 @@ def test_contexts_are_taken_however_they_are_annotated(function: Any) -> None:
 def test_a_forgotten_context_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"the first parameter is the context, but 'to' is a str"):
         hf.job("forgotten")(forgotten)  # type: ignore[type-var]
+
+
+class Callable:
+    def __call__(self, ctx: Context) -> None: ...
+
+
+def generator(ctx: Context) -> Any:
+    yield 1
+
+
+async def async_generator(ctx: Context) -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("handler", "fault"),
+    [
+        (functools.partial(anything), "a handler must be a function, not functools.partial"),
+        (Callable(), "a handler must be a function, not <"),
+        (Callable, "a handler must be a function, not <class"),
+        (7, "a handler must be a function, not 7"),
+        (generator, "must not be a generator function"),
+        (async_generator, "must not be a generator function"),
+    ],
+)
+def test_what_is_not_a_function_that_returns_is_refused(handler: Any, fault: str) -> None:
+    with pytest.raises(InvalidInput, match=fault):
+        hf.job("unfit")(handler)
 
 
 def test_forgotten_parentheses_are_refused() -> None:

@@ -154,7 +154,6 @@ class Holdfast(Verbs):
             raise InvalidInput('a job type needs a name: `@hf.job("email.send")`')
 
         def decorate(function: Callable[Concatenate[C, P], R]) -> Handler[P, R]:
-            _refuse_missing_context(name, function)
             job_type = declare(
                 name,
                 function,
@@ -169,6 +168,7 @@ class Holdfast(Verbs):
                 limit=limit,
                 rate=rate,
             )
+            _refuse_missing_context(name, function)
             self.registry.add(job_type)
             return Handler(self, job_type, function)
 

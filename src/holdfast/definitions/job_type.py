@@ -80,6 +80,7 @@ def declare(
     rate: Rate | str | None = None,
 ) -> JobType:
     """Create a job type from its declaration. Raises InvalidInput with all faults at once."""
+    _refuse_unfit(name, handler)
     asynchronous = inspect.iscoroutinefunction(handler)
     executor = executor or ("async" if asynchronous else "thread")
     faults = [
@@ -141,6 +142,20 @@ def declare(
         limit=concurrency,
         rate=starts,
     )
+
+
+def _refuse_unfit(name: str, handler: object) -> None:
+    """Refuse what is not a function, or does not return when it is called."""
+    if not callable(handler) or inspect.isclass(handler) or not hasattr(handler, "__qualname__"):
+        raise InvalidInput(
+            f"job type {shown(name)}: a handler must be a function, not {shown(handler)}; "
+            "write a `def` or an `async def` that calls it"
+        )
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise InvalidInput(
+            f"job type {shown(name)}: a handler must not be a generator function: calling it would run nothing; "
+            "return the result instead of yielding it"
+        )
 
 
 def _is_name(name: object) -> bool:
