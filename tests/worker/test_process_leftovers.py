@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast
+from holdfast.worker.processes.company import Company
 from tests.harness.inprocess import reached, working
 from tests.harness.waiting import until
 from tests.worker import leftovers
@@ -194,3 +196,18 @@ async def test_a_child_that_stands_still_after_other_jobs_costs_the_next_job_not
         second = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
     assert (second.state, second.attempt, second.failures) == ("success", 1, 0)
     assert second.result != first.result
+
+
+def test_a_thread_that_is_about_to_end_is_waited_for_and_another_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    company, end = Company(), threading.Event()
+    company.begin()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    assert company.left(())
+
+    def let_it_end(_seconds: float) -> None:
+        end.set()
+        thread.join()
+
+    monkeypatch.setattr("holdfast.worker.processes.company.time.sleep", let_it_end)
+    assert not company.left(())

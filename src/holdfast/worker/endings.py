@@ -18,6 +18,7 @@ __all__ = [
     "NotBegun",
     "ProcessDied",
     "RemoteFailure",
+    "bare",
     "no_room",
     "signal_of",
 ]
@@ -34,6 +35,16 @@ START_AGAIN_SECONDS = 1.0
 def signal_of(error: BaseException) -> HandlerSignal | None:
     """The signal that a handler raised, if it did. Only the type of the error is checked, not its own code."""
     return cast("HandlerSignal", error) if issubclass(type(error), HandlerSignal) else None
+
+
+def bare(error: BaseException) -> BaseException:
+    """The signal in a group that holds nothing else, as a TaskGroup raises it; otherwise the error itself."""
+    inner = error
+    while issubclass(type(inner), BaseExceptionGroup):
+        inner, *others = BaseExceptionGroup.exceptions.__get__(inner)
+        if others:
+            return error
+    return error if signal_of(inner) is None else inner
 
 
 class Late(HoldfastError):

@@ -35,7 +35,7 @@ from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.copies import Original
 from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.elsewhere import Elsewhere
-from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure, no_room, signal_of
+from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure, bare, no_room, signal_of
 from holdfast.worker.fence import fenced
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.payloads import Payloads
@@ -215,6 +215,8 @@ class Execution:
     def _mend_surroundings(self) -> None:
         """Undo what a handler changed in shared state and the worker cannot work with."""
         self._original.or_end()
+        if asyncio._get_running_loop() is not self._loop:  # `asyncio.run` in a handler that has hidden it
+            asyncio._set_running_loop(self._loop)
         if sys.getrecursionlimit() < self._recursion_limit:
             sys.setrecursionlimit(self._recursion_limit)
         if self._loop.get_task_factory() is not self._task_factory:
@@ -251,6 +253,7 @@ class Execution:
         self._processes.shutdown()
 
     def _raised(self, claimed: Claimed, error: BaseException) -> Outcome:
+        error = bare(error)
         match signal_of(error):
             case Hold():
                 return _failed(claimed, error, failure="hold")
@@ -476,6 +479,7 @@ def _called(claimed: Claimed, function: Callable[[], Any], encode: Callable[[Any
     except (StopIteration, KeyboardInterrupt) as error:
         raise RuntimeError(f"the handler raised {type(error).__name__}") from error
     except BaseException as error:
-        claimed.written = error, Outcome.failed(error)
+        meant = bare(error)
+        claimed.written = meant, Outcome.failed(meant)
         raise
     return value

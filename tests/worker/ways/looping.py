@@ -41,6 +41,12 @@ async def a_task_that_ignores_being_canceled(ctx: Any) -> None:
 
 
 @_in_the_loop
+async def a_loop_of_its_own(ctx: Any) -> None:
+    asyncio._set_running_loop(None)
+    asyncio.run(asyncio.sleep(0))
+
+
+@_in_the_loop
 async def a_cancellation_soon(ctx: Any) -> None:
     asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)  # type: ignore[union-attr]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from holdfast import Fatal, Retry, Snooze
-from tests.worker.ways.table import EVERYWHERE, IN_THE_WORKER, THREAD, Table
+from tests.worker.ways.table import ASYNC, EVERYWHERE, IN_THE_WORKER, THREAD, Table
 
 __all__ = ["ERRORS", "FEW", "RAISING"]
 
@@ -252,6 +252,32 @@ def in_finally(ctx: Any) -> None:
 @RAISING.way(outcome="failed")
 def retry_once(ctx: Any) -> None:
     raise Retry("again", delay=0.0)
+
+
+@RAISING.way(outcome="success")
+def snooze_once_in_a_group(ctx: Any) -> None:
+    if ctx.attempt == 1:
+        raise _Group("a group", [BaseExceptionGroup("another", [Snooze(0.0)])])  # type: ignore[list-item]
+
+
+@RAISING.way(says="two things")
+def snooze_beside_another(ctx: Any) -> None:
+    raise ExceptionGroup("two things", [Snooze(0.0), ValueError("a fault")])
+
+
+@RAISING.way(*ASYNC, outcome="success")
+async def snooze_once_in_a_task_group(ctx: Any) -> None:
+    async def work() -> None:
+        if ctx.attempt == 1:
+            raise Snooze(0.0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work())
+
+
+@RAISING.way(says="enough")
+def fatal_in_a_group(ctx: Any) -> None:
+    raise ExceptionGroup("a group", [Fatal("enough")])
 
 
 @RAISING.way(outcome="success")

@@ -22,7 +22,7 @@ from holdfast.lifecycle.portal import Portal
 from holdfast.model.foreign import message_of, name_of, traceback_of
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.store.transactions import Transactions
-from holdfast.worker.endings import SIGNALS, Misfit, signal_of
+from holdfast.worker.endings import SIGNALS, Misfit, bare, signal_of
 from holdfast.worker.processes.addresses import HandlerAddress, find
 from holdfast.worker.processes.context import (
     ChildAttempt,
@@ -181,6 +181,7 @@ def _misfit(fault: InvalidInput) -> Frame:
 
 def _raised(error: BaseException) -> Frame:
     """What a handler raised, as text. `meaning` says what it means for the job, apart from the name of its type."""
+    error = bare(error)
     signal = signal_of(error)
     meaning = next((kind for kind in (*SIGNALS.values(), Interrupted) if issubclass(type(error), kind)), None)
     return {
