@@ -28,6 +28,8 @@ ONCE = RetryPolicy(max_attempts=1)
 INSERT = "insert into public.effects (job_id) values ($1)"
 
 hf = Holdfast()
+#: A thread of the module, as libraries have them.
+threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 @hf.job("pid", executor="process", retry=ONCE)
@@ -293,6 +295,7 @@ def _an_ended_program(ctx: SyncContext) -> None:
 
 def _a_job_and_a_transaction(ctx: SyncContext) -> None:
     """Their calls run in a thread of the child's own."""
+    hf.sync.find()
     ctx.enqueue("pid")
     ctx.result = os.getpid()
     with ctx.transaction() as conn:

@@ -184,6 +184,16 @@ async def test_a_child_that_is_not_used_again_has_a_successor_at_once(hf: Holdfa
         assert third.result == successor.pid
 
 
+async def test_threads_of_an_app_are_not_those_of_a_handler(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    """A payload that does not fit: no handler has begun, but the module has started a thread."""
+    async with working(hf, lanes=ONE) as worker:
+        await conn.execute("select holdfast.enqueue('leave', '{}')")
+        (child,) = await until(lambda: set(children(worker)), what="a child starts")
+        await until(lambda: hf.find(types=["leave"], states=["error"]), what="it is held")
+        second = await hf.wait((await hf.enqueue("pid")).id, timeout=30)
+    assert second.result == child.pid
+
+
 async def test_a_child_that_stands_still_after_other_jobs_costs_the_next_job_nothing(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,11 +213,12 @@ def test_a_thread_that_is_about_to_end_is_waited_for_and_another_one_is_not(monk
     company.begin()
     thread = threading.Thread(target=end.wait)
     thread.start()
-    assert company.left(())
+    assert company.left(set)
 
     def let_it_end(_seconds: float) -> None:
         end.set()
         thread.join()
 
     monkeypatch.setattr("holdfast.worker.processes.company.time.sleep", let_it_end)
-    assert not company.left(())
+    company._begun = True
+    assert not company.left(set)

@@ -14,15 +14,19 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.loops import run_on
 
-__all__ = ["Portal", "immediately", "in_loop"]
+__all__ = ["Portal", "immediately", "in_loop", "portal_threads"]
 
 T = TypeVar("T")
 #: What a coroutine has returned or raised.
 _End = tuple[T | None, BaseException | None]
+
+
+_portals: WeakSet[Portal] = WeakSet()
 
 
 class Portal:
@@ -34,13 +38,7 @@ class Portal:
         self._thread = threading.Thread(target=self._run, args=(began,), name=name, daemon=True)
         self._thread.start()
         self.loop = began.result()
-
-    @property
-    def threads(self) -> set[int]:
-        """The idents of its thread, and of those in which its loop looks up addresses."""
-        pool = getattr(self.loop, "_default_executor", None)
-        threads = {self._thread, *getattr(pool, "_threads", ())}
-        return {thread.ident for thread in threads if thread.ident is not None}
+        _portals.add(self)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and wait for it. If the wait is interrupted, the coroutine is canceled."""
@@ -89,6 +87,13 @@ class Portal:
             if began.done():
                 raise
             began.set_exception(fault)
+
+
+def portal_threads() -> set[int]:
+    """The idents of the threads of all portals, and of those in which their loops look up addresses."""
+    pools = (getattr(portal.loop, "_default_executor", None) for portal in list(_portals))
+    threads = {*(portal._thread for portal in _portals), *(t for pool in pools for t in getattr(pool, "_threads", ()))}
+    return {thread.ident for thread in threads if thread.ident is not None}
 
 
 def in_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 __all__ = ["Company"]
@@ -34,18 +34,25 @@ class Company:
     def __init__(self) -> None:
         self._threads: set[object] = set()
         self._count = self._tasks = 0
+        self._begun = False
         self._processes: frozenset[int] = frozenset()
 
     def begin(self) -> None:
         """Note who is there: a handler is about to begin."""
         self._threads, self._count, self._processes = _threads(), _thread._count(), _processes()
-        self._tasks = _tasks()
+        self._tasks, self._begun = _tasks(), True
 
-    def left(self, ours: Collection[int]) -> bool:
-        """Whether somebody else is still there after a moment. Threads of `ours`, by their idents, may come and go."""
+    def left(self, ours: Callable[[], Collection[int]]) -> bool:
+        """Whether somebody of the handler is still there after a moment; threads with these idents do not count.
+
+        If no handler has begun since the last time, a module or the app's lifespan has started them.
+        """
+        if not self._begun:
+            return False
+        self._begun = False
         began = time.monotonic()
         while True:
-            found = self._found(ours)
+            found = self._found(ours())
             patience = _MOMENT_SECONDS if found else _FIRST_STEP_SECONDS if _tasks() > self._tasks else 0.0
             if time.monotonic() - began >= patience:
                 return found

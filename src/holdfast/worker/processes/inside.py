@@ -65,7 +65,7 @@ class _Child:
             attempt = ChildAttempt(order, self._interruption, self._line)
             answer = self._run(order, attempt)
             # A transaction that outlives its handler keeps locks and the connection. It ends with the child.
-            is_left = attempt.ended() or attempt.left or self._leftovers.accompanied(self._own_threads())
+            is_left = attempt.ended() or attempt.left or self._leftovers.accompanied()
             self._line.answer(attempt.order, {**answer, "reusable": not is_left})
         if self._portal is not None:
             if self._lifespan is not None:
@@ -73,10 +73,6 @@ class _Child:
             if self._transactions is not None:
                 self._portal.run(self._transactions.close())
             self._portal.stop()
-
-    def _own_threads(self) -> set[int]:
-        """Threads that may begin while a handler runs: those of the event loop that serves it."""
-        return set() if self._portal is None else self._portal.threads
 
     def _run(self, order: Frame, attempt: ChildAttempt) -> Frame:
         """Run one handler. Returns the frame that says how it ended."""

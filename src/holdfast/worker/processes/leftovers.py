@@ -30,6 +30,7 @@ import warnings
 from collections.abc import Callable, Collection
 from typing import Any
 
+from holdfast.lifecycle.portal import portal_threads
 from holdfast.worker.processes.company import Company
 
 try:
@@ -97,9 +98,9 @@ class Leftovers:
                 write(before)
         return any(timers) or self._current() != self._others or self._piled() > self._heap + _PILE
 
-    def accompanied(self, ours: Collection[int]) -> bool:
-        """Whether threads or processes of the handler still run, apart from threads with idents in `ours`."""
-        return self._company.left(ours)
+    def accompanied(self) -> bool:
+        """Whether threads or processes of the handler still run. Those of `hf.sync` and `ctx` are Holdfast's own."""
+        return self._company.left(portal_threads)
 
     def _current(self) -> list[object]:
         return [

@@ -69,6 +69,8 @@ class ProcessPool:
         self._start_seconds = START_SECONDS if start_seconds is None else start_seconds
         self._grace_seconds = GRACE_SECONDS if grace_seconds is None else grace_seconds
         self._origin = Origin()
+        #: Job types about whose leftovers the log has been told.
+        self._told: set[str] = set()
         self._idle: dict[Child, asyncio.TimerHandle] = {}
         self._busy: set[Child] = set()
         self._children: set[Child] = set()
@@ -112,7 +114,7 @@ class ProcessPool:
             self._busy.discard(child)
             self._give_back(child, fit=fit)
             if answered and not fit:
-                self._replace()
+                self._replace(claimed.type)
             task = fault = None  # type: ignore[assignment] # an error's traceback refers to this frame, they to it
 
     async def _beginning(self, talk: Talk, task: asyncio.Task[Any]) -> _Wait:
@@ -173,8 +175,15 @@ class ProcessPool:
         child.ended.add_done_callback(lambda _: self._forget(child))
         return child
 
-    def _replace(self) -> None:
+    def _replace(self, job_type: str) -> None:
         """Start a child in place of one that is not used again. If there is no room, the next job starts its own."""
+        if job_type not in self._told:
+            self._told.add(job_type)
+            _log.warning(
+                "a process is not used again because a handler of %s left something behind in it, such as a thread, "
+                "a program or a changed environment; each time costs the start of a process",
+                job_type,
+            )
         with contextlib.suppress(OSError, RuntimeError, MemoryError), owned_by_worker():
             child = self._started()
             child.greeting()
