@@ -187,6 +187,7 @@ async def test_a_child_that_is_not_used_again_has_a_successor_at_once(hf: Holdfa
 async def test_threads_of_an_app_are_not_those_of_a_handler(hf: Holdfast, conn: asyncpg.Connection) -> None:
     """A payload that does not fit: no handler has begun, but the module has started a thread."""
     async with working(hf, lanes=ONE) as worker:
+        await reached(hf, await hf.enqueue("quick"), "success")
         await conn.execute("select holdfast.enqueue('leave', '{}')")
         (child,) = await until(lambda: set(children(worker)), what="a child starts")
         await until(lambda: hf.find(types=["leave"], states=["error"]), what="it is held")

@@ -6,8 +6,7 @@
    never used again. Neither is one that did not answer correctly, or still sends frames about an earlier order.
 4. A child in which something of an ended handler still lives answers, and is then replaced. Its successor is started at
    once, so that the next job finds one.
-5. If a handler returned, or raised a signal about its job, that counts, even if it had been told to stop. What it
-   raises after its timeout does not: it has timed out.
+5. If a handler returned, or raised a signal about its job, that is its answer, even if it had been told to stop.
 6. A child that dies before its handler began was not ended by its job, which runs in another one, or later, at no cost.
 """
 
@@ -269,11 +268,11 @@ async def _patiently(task: asyncio.Task[Any], seconds: float) -> None:
 
 
 def _despite(wait: _Wait, task: asyncio.Task[Any]) -> Any:
-    """The result of a handler that was told to stop: its own, if it reached one. After its timeout, no error counts."""
+    """The result of a handler that was told to stop: its own, if it reached one."""
     fault = None if task.cancelled() else task.exception()
-    if wait == "over" and (task.cancelled() or fault is not None):
-        raise Late("the handler ran for too long") from fault
     if task.cancelled() or (fault is not None and not isinstance(fault, HandlerSignal)):
+        if wait == "over":
+            raise Late("the handler ran for too long") from fault
         raise asyncio.CancelledError from fault
     try:
         return task.result()
