@@ -57,6 +57,9 @@ DRAINED = "Job was interrupted by user"
 
 #: For a task that was canceled, but not by us, after it had run other handlers.
 STRUCK = Outcome.handed_back("its task was canceled, perhaps by what another job had left behind")
+#: To run an event loop of its own, a handler needs longer than this. Asking for the running loop is a system call, and
+#: would cost too much for shorter handlers.
+_OWN_LOOP_SECONDS = 0.00005
 #: The outcome of most attempts.
 _DONE = Outcome.success(None)
 
@@ -150,6 +153,7 @@ class Execution:
             if claimed.claim.last_chance and self._starts is not None:
                 self._starts.pass_on(claimed)
             claimed.duration = time.monotonic() - claimed.started
+            self._mend_loop(claimed.duration)
 
     async def call(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
         """Run the handler by its executor. Returns its value; raises its exception, Misfit, Late or ProcessDied."""
@@ -215,12 +219,15 @@ class Execution:
     def _mend_surroundings(self) -> None:
         """Undo what a handler changed in shared state and the worker cannot work with."""
         self._original.or_end()
-        if asyncio._get_running_loop() is not self._loop:  # `asyncio.run` in a handler that has hidden it
-            asyncio._set_running_loop(self._loop)
         if sys.getrecursionlimit() < self._recursion_limit:
             sys.setrecursionlimit(self._recursion_limit)
         if self._loop.get_task_factory() is not self._task_factory:
             self._loop.set_task_factory(self._task_factory)
+
+    def _mend_loop(self, seconds: float) -> None:
+        """Restore the running loop, which a handler has to hide before it can call `asyncio.run`."""
+        if seconds > _OWN_LOOP_SECONDS and asyncio._get_running_loop() is not self._loop:
+            asyncio._set_running_loop(self._loop)
 
     def _encode(self, job_type: JobType, value: Any) -> str | None:
         return encode_result(value, job_type.name, self._result_limit())
@@ -479,7 +486,12 @@ def _called(claimed: Claimed, function: Callable[[], Any], encode: Callable[[Any
     except (StopIteration, KeyboardInterrupt) as error:
         raise RuntimeError(f"the handler raised {type(error).__name__}") from error
     except BaseException as error:
-        meant = bare(error)
-        claimed.written = meant, Outcome.failed(meant)
+        claimed.written = _described(error)
         raise
     return value
+
+
+def _described(error: BaseException) -> tuple[BaseException, Outcome]:
+    """What a handler meant by an error, with its outcome. The frames of the error's traceback must not refer to it."""
+    meant = bare(error)
+    return meant, Outcome.failed(meant)

@@ -31,6 +31,8 @@ class Runners:
 
     def __init__(self, attempt: Callable[[Claimed], Awaitable[None]]) -> None:
         self._attempt = attempt
+        # Asking for the running loop is a system call each time.
+        self._loop = asyncio.get_running_loop()
         self._given: deque[Claimed] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._coming = False
@@ -55,13 +57,13 @@ class Runners:
 
     def _another(self) -> None:
         self._coming = True
-        task = asyncio.create_task(self._run(), context=self._context.copy())
+        task = self._loop.create_task(self._run(), context=self._context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
         self._coming = False
-        task, until = asyncio.current_task(), time.monotonic() + _TURN_SECONDS
+        task, until = asyncio.current_task(self._loop), time.monotonic() + _TURN_SECONDS
         owner, shared = own_task(), False
         clean = contextvars.copy_context()
         while self._given:
@@ -76,7 +78,7 @@ class Runners:
             claimed.task = task
             if not self._counting:
                 self._counting = True
-                asyncio.get_running_loop().call_soon(self._count)
+                self._loop.call_soon(self._count)
             began_in = self._rounds
             owner.begins(claimed)
             try:
