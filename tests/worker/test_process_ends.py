@@ -25,7 +25,7 @@ from holdfast.worker import endings
 from holdfast.worker.claimed import Claimed
 from holdfast.worker.processes import pool
 from holdfast.worker.processes.child import Child
-from holdfast.worker.processes.origin import Origin
+from holdfast.worker.processes.launch import Launch
 from holdfast.worker.starts import Starts
 from tests.harness.inprocess import reached, working
 from tests.harness.waiting import until
@@ -255,7 +255,7 @@ ORPHANS = """
 import asyncio, ctypes, os
 from pathlib import Path
 from holdfast.worker.processes.child import Child
-from holdfast.worker.processes.origin import Origin
+from holdfast.worker.processes.launch import Launch
 
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -428,16 +428,16 @@ async def test_a_child_that_dies_before_its_handler_began_costs_no_attempt(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pool, "_DIED_SECONDS", 0.01)
-    greeting, spoiled = Origin.greeting, list[int]()
+    greeting, spoiled = Launch.greeting, list[int]()
 
-    def spoil_twice(origin: Origin) -> dict[str, Any]:
-        told = greeting(origin)
+    def spoil_twice(launch: Launch) -> dict[str, Any]:
+        told = greeting(launch)
         if len(spoiled) < 2:
             spoiled.append(1)
             told["path"] = []  # it does not find Holdfast
         return told
 
-    monkeypatch.setattr(Origin, "greeting", spoil_twice)
+    monkeypatch.setattr(Launch, "greeting", spoil_twice)
     job = await run_through(hf, "tell", max_attempts=1)
     assert (job.state, job.failures) == ("success", 0)
     outcomes = [(attempt.outcome, attempt.error_message) for attempt in await hf.attempts(job.id)]

@@ -20,7 +20,7 @@ import time
 from holdfast.worker.copies import Original
 from holdfast.worker.processes.frames import Frame, packed, read
 from holdfast.worker.processes.guard import Guard
-from holdfast.worker.processes.origin import Origin
+from holdfast.worker.processes.launch import Launch
 
 __all__ = ["Child"]
 
@@ -33,16 +33,16 @@ _ORPHANS_SECONDS = 0.5
 class Child:
     """A process that runs handlers, one at a time."""
 
-    def __init__(self, origin: Origin | None = None) -> None:
+    def __init__(self, launch: Launch | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._original = Original()
-        self._origin = origin or Origin()
+        self._launch = launch or Launch()
         self._sock, theirs = socket.socketpair()
         told, self._stop = os.pipe()
         guarded, guard = os.pipe()
         try:
             # From this very thread: on Linux, children end with the thread that started them.
-            self._process = self._origin.start((theirs.fileno(), told, guarded))
+            self._process = self._launch.start((theirs.fileno(), told, guarded))
         except OSError:
             self._sock.close()
             os.close(self._stop)
@@ -89,7 +89,7 @@ class Child:
 
     async def _greet(self) -> None:
         self._streams = await asyncio.open_connection(sock=self._sock)
-        self._streams[1].write(json.dumps(self._origin.greeting()).encode() + b"\n")
+        self._streams[1].write(json.dumps(self._launch.greeting()).encode() + b"\n")
         await self._streams[1].drain()
         if (first := await self.read())["kind"] != "ready":
             raise ValueError(f"a child began with {first['kind']}")

@@ -25,7 +25,7 @@ from holdfast.worker.claimed import Claimed
 from holdfast.worker.endings import Late, NotBegun, ProcessDied, no_room
 from holdfast.worker.owners import owned_by_worker
 from holdfast.worker.processes.child import Child
-from holdfast.worker.processes.origin import Origin
+from holdfast.worker.processes.launch import Launch
 from holdfast.worker.processes.talk import ChildService, Talk
 
 __all__ = ["ProcessPool"]
@@ -67,7 +67,7 @@ class ProcessPool:
         self._idle_seconds = IDLE_SECONDS if idle_seconds is None else idle_seconds
         self._start_seconds = START_SECONDS if start_seconds is None else start_seconds
         self._grace_seconds = GRACE_SECONDS if grace_seconds is None else grace_seconds
-        self._origin = Origin()
+        self._launch = Launch()
         #: Job types about whose leftovers the log has been told.
         self._told: set[str] = set()
         self._idle: dict[Child, asyncio.TimerHandle] = {}
@@ -169,7 +169,7 @@ class ProcessPool:
         return self._started()
 
     def _started(self) -> Child:
-        child = Child(self._origin)
+        child = Child(self._launch)
         self._children.add(child)
         child.ended.add_done_callback(lambda _: self._forget(child))
         return child

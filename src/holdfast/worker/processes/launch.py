@@ -1,4 +1,4 @@
-"""How a worker was when it started: its children start the same way.
+"""Starts children with the state that their worker had when it started.
 
 Handlers in the worker's own process may change its search path, environment or folder. A child that inherited such a
 change could import a file of somebody else in place of a standard module, and end before it has begun.
@@ -16,11 +16,11 @@ from typing import Any
 
 from holdfast.worker.processes import entry
 
-__all__ = ["Origin"]
+__all__ = ["Launch"]
 
 
-class Origin:
-    """The state of this process at the moment that this object is created."""
+class Launch:
+    """Starts children with the state of this process at the moment that this object is created."""
 
     def __init__(self) -> None:
         self._command = [sys.executable, *_flags(), "-P", str(Path(entry.__file__))]
