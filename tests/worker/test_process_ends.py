@@ -255,7 +255,6 @@ ORPHANS = """
 import asyncio, ctypes, os
 from pathlib import Path
 from holdfast.worker.processes.child import Child
-from holdfast.worker.processes.launch import Launch
 
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
