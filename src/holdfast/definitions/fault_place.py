@@ -26,7 +26,7 @@ from holdfast.definitions.core import (
     find,
 )
 from holdfast.definitions.effort import chosen
-from holdfast.definitions.stopping import UNFIT, Run, Stopped, StoppingValidator, failing_fast
+from holdfast.definitions.stopping import UNFIT, Stopped, StoppingValidator, Validation, failing_fast
 
 __all__ = ["first_fault"]
 
@@ -146,7 +146,7 @@ class _Search:
                 return schema, key, value
         return None
 
-    def _run(self, validator: StoppingValidator, value: Any) -> Run:
+    def _run(self, validator: StoppingValidator, value: Any) -> Validation:
         return validator.run(lambda inner: self._validate(inner, value))
 
     def _validate(self, validator: SchemaValidator, value: Any) -> Any:

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError, PydanticOmit, PydanticUseDefault,
 
 from holdfast.definitions.core import CONTAINERS, CORE_DEPTH, OBJECTS, PARTS, Core, has_default, parts_of
 
-__all__ = ["UNFIT", "Run", "Stop", "Stopped", "StoppingValidator", "failing_fast"]
+__all__ = ["UNFIT", "Stop", "Stopped", "StoppingValidator", "Validation", "failing_fast"]
 
 #: The type and the message of the only fault of a choice, or of a validator within a function.
 UNFIT, _MESSAGE = "unfit", "does not fit"
@@ -40,7 +40,7 @@ class Stopped(NamedTuple):
     name: str
 
 
-class Run:
+class Validation:
     """What happened during one validation."""
 
     __slots__ = ("deferred", "error", "fits", "foreign", "stops", "value")
@@ -58,7 +58,7 @@ class Run:
 
 
 class _Current(threading.local):
-    run: Run | None = None
+    run: Validation | None = None
 
 
 class StoppingValidator:
@@ -82,9 +82,9 @@ class StoppingValidator:
         # By default nested models would use the validators that they already have.
         self._validator = SchemaValidator(whole, cast("Any", config), _use_prebuilt=False)
 
-    def run(self, validate: Callable[[SchemaValidator], Any]) -> Run:
+    def run(self, validate: Callable[[SchemaValidator], Any]) -> Validation:
         """Validate once. Raises only what is not a fault."""
-        before, run = self._current.run, Run()
+        before, run = self._current.run, Validation()
         self._current.run = run  # for this thread only
         try:
             run.value = validate(self._validator)
