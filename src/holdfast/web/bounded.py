@@ -8,7 +8,7 @@
    answered. If there is no room, such a request is answered with 503; smaller ones are always accepted. Of a request
    that was answered, nothing is kept, however long its connection stays.
 4. A body is parsed when the route asks for it, a slice at a time, as a part of the request's own steps: chunks of one
-   byte cost thousands of calls per read. Until then, 16 KiB of it wait as bytes, and nothing more is read.
+   byte cost thousands of calls per read. Until then, up to 24 KiB of it wait as bytes, and nothing more is read.
 5. If a request is answered before the last chunk of its body, the rest is not parsed, and the connection ends, unless
    that rest has arrived and is short. If an answer ends the connection while the body is still being sent, the client
    can still read the answer.
@@ -138,7 +138,8 @@ class Bounded(HttpToolsProtocol):
                 self.flow.pause_reading()
                 return
             if self._in_body and not self.cycle.response_complete:
-                self.flow.pause_reading()
+                if len(self._waiting) > _SLICE:
+                    self.flow.pause_reading()
                 self.cycle.message_event.set()  # whoever waits for the body asks again
                 return
             self._parse_next()
@@ -147,7 +148,8 @@ class Bounded(HttpToolsProtocol):
         """A route asks for its body, or everything was answered: what waits comes first, then more is read."""
         if self._waiting and self._in_body and not (self.pipeline or self._refused or self.cycle.response_complete):
             self._parse_next()
-            self.data_received(b"")
+            if self._waiting:
+                self.data_received(b"")
         if not self._waiting:
             self.flow.read_on()
 
@@ -252,6 +254,10 @@ class Bounded(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if cycle is self.cycle and not self._chunked:
+            super()._start_asgi_task(cycle, app)
+            return
+
         async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             async def sending(message: ASGISendEvent) -> None:
                 if cycle.more_body and self._chunked and message["type"] == "http.response.start":
@@ -292,10 +298,8 @@ class Bounded(HttpToolsProtocol):
 
     def _parse_next(self) -> None:
         waiting = memoryview(self._waiting)
-        self._waiting = b""  # whatever the parser's calls add comes behind
-        self._waiting = bytes(waiting[self._parse(self._next_piece(waiting)) :]) + self._waiting
-        if self._refused:
-            self._waiting = b""
+        taken = self._parse(self._next_piece(waiting))
+        self._waiting = b"" if self._refused or taken == len(waiting) else bytes(waiting[taken:])
 
     def _next_piece(self, rest: memoryview) -> memoryview:
         """The next slice: at most one header section, or a few, end in it."""
