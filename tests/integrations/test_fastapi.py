@@ -195,6 +195,9 @@ async def test_the_control_plane_can_be_mounted_and_opens_the_app_itself(hf: Hol
             assert result["problem"]["type"] == "/jobs-api/problems/invalid"
         described = (await client.get("/jobs-api/openapi.json")).json()
         assert described["servers"] == [{"url": "/jobs-api"}]
+        for method in ("GET", "POST"):  # no redirect to an address of the caller's choice
+            bare = await client.request(method, "/jobs-api", headers={"Host": "evil.example"})
+            assert (bare.status_code, bare.headers.get("location")) == (404, None)
         assert "/jobs" in described["paths"]
     assert begun == ["own"]
 

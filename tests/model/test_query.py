@@ -81,6 +81,7 @@ def test_what_is_understood(text: str, tree: dict[str, Any]) -> None:
         ("created<yesterday", "such as 2026-11-16"),
         ("state:", "needs a value"),
         ("attempt>", "needs a value"),
+        ("payload.a>=", "needs a value"),
         ("(a", "a bracket is not closed"),
         ("a)", "a closing bracket has no opening one"),
         ("()", "something to look for is missing"),

@@ -40,8 +40,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-async def _run(work: Coroutine[Any, Any, Any], steps: Steps, party: str) -> Any:
-    return await Paced(work, steps, party)
+async def _run(work: Coroutine[Any, Any, Any], steps: Steps, party: str, address: str = "") -> Any:
+    return await Paced(work, steps, party, address)
 
 
 async def test_many_requests_of_one_tenant_are_not_before_another(clock: Clock) -> None:
@@ -128,7 +128,7 @@ async def test_beside_a_light_caller_a_crowd_leaves_the_loop_free_at_times(
     assert rested > used
 
 
-@pytest.mark.parametrize("beside", [{}, {"beta": 40}, {" 10.0.0.1": 1}], ids=["alone", "among crowds", "probed"])
+@pytest.mark.parametrize("beside", [{}, {"beta": 40}, {module._PROBES: 1}], ids=["alone", "among crowds", "probed"])
 async def test_without_light_callers_no_time_is_left_unused(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, beside: dict[str, int]
 ) -> None:
@@ -195,20 +195,67 @@ async def test_results_faults_and_timeouts_come_through() -> None:
         await _run(fails(), steps, "acme")
 
 
-async def test_a_request_counts_for_its_address_until_its_key_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def scope(key: bytes = b"", path: str = "/jobs") -> dict[str, Any]:
+    headers = [(b"authorization", key)] if key else []
+    return {"headers": headers, "path": path, "steps": SimpleNamespace(party="", tenant=None)}
+
+
+async def test_a_request_is_a_strangers_until_its_key_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Steps()
-
-    def scope(key: bytes = b"", address: str = "10.0.0.1") -> dict[str, Any]:
-        headers = [(b"authorization", key)] if key else []
-        return {"headers": headers, "client": (address, 1), "steps": SimpleNamespace(party="")}
-
     for unknown in (scope(), scope(b"Bearer x")):
-        assert steps.party(unknown) == steps.party(scope()) != steps.party(scope(address="10.0.0.2"))
+        assert steps.party(unknown) == module._STRANGERS
     known = scope(b"Bearer a")
     steps.remember(known, "acme")
-    assert known["steps"].party == "acme"
-    assert steps.party(scope(b"Bearer a", "10.0.0.2")) == "acme"
+    assert (known["steps"].party, known["steps"].tenant) == ("acme", "acme")
+    assert steps.party(scope(b"Bearer a")) == "acme"
+    steps.forget(scope(b"Bearer a"))
+    assert steps.party(scope(b"Bearer a")) == module._STRANGERS
     monkeypatch.setattr(module, "_REMEMBERED", 10)
     for number in range(100):
         steps.remember(scope(b"Bearer %d" % number), "acme")
     assert len(steps._tenants) <= 10
+
+
+async def test_callers_without_a_key_are_no_strangers_where_they_are_let_in() -> None:
+    steps = Steps()
+    steps.remember(scope(), "acme")  # by a token, say
+    assert steps.party(scope()) == module._STRANGERS
+    steps.remember(scope(), "default", keyless=True)
+    assert steps.party(scope()) == "default"
+    assert steps.party(scope(path="/livez")) == module._PROBES
+    steps.forget(scope())
+    assert steps.party(scope()) == module._STRANGERS
+
+
+@pytest.mark.parametrize("party", [module._STRANGERS, module._PROBES])
+async def test_strangers_from_however_many_addresses_cost_a_tenant_little(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, party: str
+) -> None:
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", clock.time)
+    steps, taken = Steps(), list[str]()
+    strangers = [
+        asyncio.create_task(_run(clock.steps(taken, "", 10_000), steps, party, f"10.0.0.{number}"))
+        for number in range(200)
+    ]
+    while len(taken) < 1000:  # nobody else is about: they have all the time there is
+        await asyncio.sleep(0)
+    began = len(taken)
+    await _run(clock.steps(taken, "acme", 300), steps, "acme")
+    meanwhile = taken[began:].count("")
+    for stranger in strangers:
+        stranger.cancel()
+    await asyncio.gather(*strangers, return_exceptions=True)
+    saved = module._SAVED_SECONDS / STEP_SECONDS
+    assert meanwhile <= saved + 100  # with turns alone as many as the tenant's; without them 200 for each of those
+
+
+async def test_addresses_of_strangers_take_turns(clock: Clock) -> None:
+    steps, taken = Steps(), list[str]()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(40):
+            group.create_task(_run(clock.steps(taken, "many", 10), steps, module._STRANGERS, "10.0.0.1"))
+        while len(taken) < 50:
+            await asyncio.sleep(0)
+        began = len(taken)
+        await group.create_task(_run(clock.steps(taken, "one", 5), steps, module._STRANGERS, "10.0.0.2"))
+        assert taken[began:].count("many") <= 20

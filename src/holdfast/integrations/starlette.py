@@ -17,6 +17,9 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError
@@ -30,6 +33,16 @@ Guard = Callable[..., Awaitable[bool | None] | bool | None]
 
 _STATE = "holdfast"
 _log = logging.getLogger("holdfast")
+
+
+class _NotFound:
+    """Answers every method."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await JSONResponse({"detail": "Not Found"}, 404)(scope, receive, send)
+
+
+_NOT_FOUND = _NotFound()
 
 
 def lifespan(hf: Holdfast, own: Own | None = None, *, worker: bool = False, **options: Any) -> Lifespan:
@@ -80,6 +93,8 @@ def mount_control_plane(
     """
     from holdfast.web.routes import create_app
 
+    if bare := path.rstrip("/"):  # the framework would redirect to an address made from `Host`, which callers choose
+        application.router.routes.append(Route(bare, _NOT_FOUND, include_in_schema=False))
     application.mount(path, create_app(hf, guard=guard, scopes=scopes, keys_only=True))
     application.router.lifespan_context = _opening(hf, application.router.lifespan_context)
 

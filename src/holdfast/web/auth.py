@@ -87,7 +87,7 @@ class Auth:
             request.state.look_again = self.look_again
             if (tell := request.scope["state"].get(LET_IN)) is not None:
                 tell()
-            self.steps.remember(request.scope, caller.tenant)
+            self.steps.remember(request.scope, caller.tenant, keyless=caller.key_id is None)
             speaker.set(caller.tenant)
             address = None if request.client is None else request.client.host
             provenance.set((address, getattr(request.state, "request_id", None)))
@@ -130,6 +130,7 @@ class Auth:
             return caller
         if not self._keys_only and not await keyring.any_key():
             return _local(request)
+        self.steps.forget(request.scope)
         if secret:
             what = "token" if isinstance(secret, EventsToken) else "key"
             raise Problem(401, "bad-key", f"The {what} is unknown, revoked or expired.", headers=_CHALLENGE)

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
+from starlette.types import Message, Receive
 
 from holdfast.web.deadline import Deadline
 from holdfast.web.problems import Problem
 from holdfast.web.rooms import Rooms
 
-__all__ = ["BODY_LIMIT", "problem_of", "read_body", "read_optional_body", "received"]
+__all__ = ["BODY_LIMIT", "problem_of", "read_body", "read_optional_body", "received", "unhurried"]
 
 BODY_LIMIT = 1024 * 1024
 #: From this size on, a body is large.
@@ -32,6 +33,10 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _SLOWEST_SECONDS = 30.0
 #: If a body takes longer than this, the caller is checked again: the key may have been revoked meanwhile.
 _SLOW_SECONDS = 1.0
+#: For how long a body is read before others may have a turn: the chunks in which it comes may be very small.
+_TURN_SECONDS = 0.0005
+#: How often a part of a body is dropped that nobody wants.
+_DROP_SECONDS = 0.2
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
 _CLOSE = {"Connection": "close"}
 
@@ -129,15 +134,31 @@ async def read_optional_body(request: Request, model: type[_MODEL]) -> _MODEL:
 async def _read(request: Request) -> bytes:
     """The whole body, unless it is too large or takes too long: then the rest is not read."""
     body = bytearray()
+    began = time.perf_counter()
     try:
         async with asyncio.timeout(_SLOWEST_SECONDS):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > BODY_LIMIT:
                     raise _too_large()
+                if time.perf_counter() - began > _TURN_SECONDS:
+                    await asyncio.sleep(0)
+                    began = time.perf_counter()
     except TimeoutError:
         raise Problem(408, "too-slow", "The body did not arrive in time.", headers=_CLOSE) from None
     return bytes(body)
+
+
+def unhurried(receive: Receive) -> Receive:
+    """For those who only wait for the caller to go: a body that comes meanwhile is parsed a little at a time."""
+
+    async def receive_slowly() -> Message:
+        message = await receive()
+        if message.get("more_body"):
+            await asyncio.sleep(_DROP_SECONDS)
+        return message
+
+    return receive_slowly
 
 
 def _too_large() -> Problem:

@@ -7,27 +7,12 @@ import re
 
 from fastapi import Request
 
+from holdfast.web.fields import is_forwarded
 from holdfast.web.origins import refuse_other_sites
 from holdfast.web.problems import Problem
 
 __all__ = ["from_this_machine", "is_loopback", "meant_for_loopback"]
 
-#: Headers in which proxies name the original caller.
-_FORWARDED = frozenset(
-    {
-        "forwarded",
-        "via",
-        "x-forwarded",
-        "x-real-ip",
-        "x-client-ip",
-        "x-cluster-client-ip",
-        "x-original-host",
-        "x-envoy-external-address",
-        "true-client-ip",
-        "cf-connecting-ip",
-        "fastly-client-ip",
-    }
-)
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-]+)(?::\d{1,5})?")
 
 
@@ -53,7 +38,7 @@ def from_this_machine(request: Request) -> None:
     What comes through a proxy that says nothing of itself looks as if it came from here.
     """
     meant_for_loopback(request)
-    is_forwarded = any(name in _FORWARDED or name.startswith("x-forwarded-") for name in request.headers)
-    if is_forwarded or request.client is None or not is_loopback(request.client.host):
+    forwarded = any(is_forwarded(name) for name in request.headers)
+    if forwarded or request.client is None or not is_loopback(request.client.host):
         raise Problem(403, "host", "Without keys, these routes answer only callers on this machine.")
     refuse_other_sites(request, own="origin", trusted=frozenset())

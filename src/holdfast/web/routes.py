@@ -73,9 +73,9 @@ def create_app(
     guarded = None if guard is None else Guarded(_name_of(guard), frozenset(scopes))
     auth = Auth(hf, guarded=guarded, keys_only=keys_only)
     state = app.state.holdfast = AppState(hf, auth, metrics, outage)
-    jobs = jobs_router(state)
+    health, jobs = health_router(state), jobs_router(state)
     for router in (
-        health_router(state),
+        health,
         jobs,
         events_router(state),
         items_router(state),
@@ -90,6 +90,7 @@ def create_app(
     ):
         app.include_router(router)
     if guard is None:  # which is a dependency, and those are the framework's
+        answer_directly(app, health, "livez")
         answer_directly(app, jobs, "submit")
     if hf.config.trusted_origins:
         app.add_middleware(

@@ -16,6 +16,7 @@ from holdfast.client.operations import Operations
 from holdfast.lifecycle.service import Outage
 from holdfast.model.key import Caller
 from holdfast.web.auth import Auth
+from holdfast.web.bodies import unhurried
 from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
 
@@ -134,5 +135,6 @@ def _too_many_open(whose: str, most: int) -> Problem:
 
 async def _gone(request: Request) -> None:
     """Returns when the caller has closed the connection; whatever is still sent is dropped."""
-    while (await request.receive())["type"] != "http.disconnect":
+    receive = unhurried(request.receive)
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -8,8 +8,11 @@ in one thread, one after the other, so forty busy callers of one tenant would be
 2. While somebody is about who asks for little, a tenant has at most a share of the loop's time: the rest stays free,
    so that a light caller finds the loop, the connections and the processor idle more often than not. Among tenants
    that all ask for much, and for a tenant alone, no time is left unused.
-3. Until its key is known to be a tenant's, a request counts for the address that it comes from.
-4. Long computations say where others may get a turn: `await asyncio.sleep(0)`.
+3. Until its key is known to be a tenant's, a request is a stranger's. All strangers together are one party, however
+   many addresses they come from; within it, addresses take turns. While a tenant is about, strangers have a smaller
+   share than a tenant.
+4. Probes (`/livez`, `/readyz`) have a line and a small share of their own, so that they do not wait for strangers.
+5. Long computations say where others may get a turn: `await asyncio.sleep(0)`.
 """
 
 from __future__ import annotations
@@ -32,29 +35,32 @@ _ROUND_SECONDS, _LONG_ROUND_SECONDS = 0.00025, 0.002
 _ALONE_SECONDS = 1.0
 #: The share of the loop's time that a tenant's steps may take beside a light caller; how much it can save, and owe.
 _SHARE, _SAVED_SECONDS, _OWED_SECONDS = 0.25, 0.02, 0.005
-#: How long a light caller counts after its latest request.
+#: How long a tenant counts, as a light caller or at all, after its latest request.
 _ABOUT_SECONDS = 1.0
 #: How long a tenant rests that has used its share up; the loop's timers are no finer.
 _REST_SECONDS = 0.001
 #: The weight of the latest step in the average length of a step.
 _WEIGHT = 0.1
 _REMEMBERED = 10_000
-#: What the name of a party begins with that is an address; no tenant's name does.
-_NO_TENANT = " "
+#: No tenant's name begins with a space.
+_STRANGERS, _PROBES = " strangers", " probes"
+#: The share of all of them together while any tenant is about. Probes cost little, and have to be answered in a second.
+_NO_TENANTS = {_STRANGERS: 0.1, _PROBES: 0.2}
+_PROBED = frozenset({"/livez", "/readyz"})
 
 
 class _Account:
-    """The loop's time that a party may still use, beside light callers."""
+    """The loop's time that a party may still use, beside light callers; for strangers, beside tenants."""
 
-    __slots__ = ("_at", "_seconds", "crowded_until")
+    __slots__ = ("_at", "_seconds", "_share", "crowded_until")
 
-    def __init__(self, now: float) -> None:
-        self._seconds, self._at = _SAVED_SECONDS, now
+    def __init__(self, now: float, share: float) -> None:
+        self._seconds, self._at, self._share = _SAVED_SECONDS, now, share
         self.crowded_until = float("-inf")
 
     def left(self, now: float) -> float:
         """How many seconds are left; negative if it has used more than its share."""
-        self._seconds = min(_SAVED_SECONDS, self._seconds + _SHARE * (now - self._at))
+        self._seconds = min(_SAVED_SECONDS, self._seconds + self._share * (now - self._at))
         self._at = now
         return self._seconds
 
@@ -71,30 +77,39 @@ class Steps:
         self._served: set[str] = set()
         self._used = self._usual = 0.0
         self._round: asyncio.Handle | None = None
+        self._resting = False  # whether the next round begins later, because nobody in line may go on now
         self._latest, self._alone_from = "", float("-inf")
         self._accounts: dict[str, _Account] = {}
-        self._light_until = float("-inf")
+        self._light_until = self._tenants_until = float("-inf")
         self._tenants: dict[bytes, str] = {}
+        self._keyless: str | None = None  # the tenant of callers without a key, while those are let in
 
     def party(self, scope: Scope) -> str:
         """The party that a request counts for until its tenant is known."""
+        if scope["path"].removeprefix(scope.get("root_path", "")) in _PROBED:
+            return _PROBES
         key = _key(scope)
-        tenant = self._tenants.get(key) if key else None
-        if tenant is not None:
-            return tenant
-        client = scope.get("client")
-        return f"{_NO_TENANT}{client[0]}" if client else _NO_TENANT
+        return (self._tenants.get(key) if key else self._keyless) or _STRANGERS
 
-    def remember(self, scope: Scope, tenant: str) -> None:
-        """The request belongs to this tenant, and so do later ones with the same key."""
-        scope["steps"].party = tenant
+    def remember(self, scope: Scope, tenant: str, *, keyless: bool = False) -> None:
+        """The request belongs to this tenant, and so do later ones with the same key; or without one (`keyless`)."""
+        scope["steps"].party = scope["steps"].tenant = tenant
         key = _key(scope)
+        if keyless and not key:
+            self._keyless = tenant
         if key and self._tenants.get(key) != tenant:
             if len(self._tenants) >= _REMEMBERED:
                 self._tenants.clear()
             self._tenants[key] = tenant
 
-    def turn(self, party: str) -> asyncio.Future[None] | None:
+    def forget(self, scope: Scope) -> None:
+        """The key of this request, or the lack of one, makes nobody a caller."""
+        if key := _key(scope):
+            self._tenants.pop(key, None)
+        else:
+            self._keyless = None
+
+    def turn(self, party: str, address: str = "") -> asyncio.Future[None] | None:
         """What to wait for before the next step; None if it may be taken at once."""
         loop = asyncio.get_running_loop()
         if self._round is None:
@@ -106,14 +121,21 @@ class Steps:
         if first and (self._used < self._enough or party not in self._served) and self._may(party):
             self._served.add(party)
             return None
-        return self._waiters.join(party)
+        if self._resting and self._may(party):  # the others rest: it does not wait for them
+            self._resting = False
+            self._round.cancel()
+            self._round = loop.call_soon(self._begin_round)
+        return self._waiters.join(party, address if party in _NO_TENANTS else "")
 
     def _look(self, party: str, first: bool, now: float) -> None:
-        """Note who is a crowd, and whether a tenant that is none is about. Probes of `/livez` are nobody's."""
+        """Note whether a tenant is about, who is a crowd, and whether a tenant that is none is about."""
+        if party in _NO_TENANTS:
+            return
+        self._tenants_until = now + _ABOUT_SECONDS
         account = self._account(party, now)
         if not first:
             account.crowded_until = now + _ABOUT_SECONDS
-        elif account.crowded_until < now and not party.startswith(_NO_TENANT):
+        elif account.crowded_until < now:
             self._light_until = now + _ABOUT_SECONDS
 
     def _account(self, party: str, now: float) -> _Account:
@@ -121,13 +143,15 @@ class Steps:
         if account is None:
             if len(self._accounts) >= _REMEMBERED:
                 self._accounts.clear()
-            account = self._accounts[party] = _Account(now)
+            account = self._accounts[party] = _Account(now, _NO_TENANTS.get(party, _SHARE))
         return account
 
     def _may(self, party: str) -> bool:
         """Whether it has not used its share up, or nobody is about to whom that matters."""
         now = asyncio.get_running_loop().time()
         account = self._account(party, now)
+        if party in _NO_TENANTS:
+            return now > self._tenants_until or account.left(now) > 0
         return now > self._light_until or account.crowded_until < now or account.left(now) > 0
 
     @property
@@ -143,6 +167,7 @@ class Steps:
         self._usual += _WEIGHT * (seconds - self._usual)
 
     def _begin_round(self) -> None:
+        self._resting = False
         self._served.clear()
         self._used, ahead = 0.0, 0.0
         parties = len(self._waiters)
@@ -158,26 +183,24 @@ class Steps:
         elif self._served:
             self._round = loop.call_soon(self._begin_round)
         else:
+            self._resting = True
             self._round = loop.call_later(_REST_SECONDS, self._begin_round)
 
 
 class Paced(Generic[T]):
     """Awaits a coroutine, and takes a turn before each of its steps."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], steps: Steps, party: str) -> None:
-        self._work, self._steps, self.party = work, steps, party
-
-    @property
-    def tenant(self) -> str | None:
-        """Whose request it is, as far as that is known."""
-        return None if self.party.startswith(_NO_TENANT) else self.party
+    def __init__(self, work: Coroutine[Any, Any, T], steps: Steps, party: str, address: str = "") -> None:
+        self._work, self._steps, self._address, self.party = work, steps, address, party
+        #: Whose request it is, once that is known.
+        self.tenant: str | None = None
 
     def __await__(self) -> Generator[Any, Any, T]:
         """Step by step, as a task would."""
         fault: BaseException | None = None
         try:
             while True:
-                if fault is None and (turn := self._steps.turn(self.party)):
+                if fault is None and (turn := self._steps.turn(self.party, self._address)):
                     try:
                         yield from turn
                     except BaseException as thrown:  # noqa: BLE001 - canceled while it waited; the request is told
@@ -213,7 +236,9 @@ class StepsMiddleware:
             await self._app(scope, receive, send)
             return
         work = cast("Coroutine[Any, Any, None]", self._app(scope, receive, send))
-        paced = scope["steps"] = Paced(work, self._steps, self._steps.party(scope))
+        client = scope.get("client")
+        address = client[0] if client else ""
+        paced = scope["steps"] = Paced(work, self._steps, self._steps.party(scope), address)
         await paced
 
 

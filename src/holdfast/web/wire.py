@@ -15,21 +15,25 @@ __all__ = ["Wire"]
 
 
 class Wire(asyncio.BufferedProtocol):
-    """One connection, read 16 KiB at a time."""
+    """One connection, read 16 KiB at a time; what is dropped anyway, as much at a time as the kernel has."""
 
     #: The loop fills it, and passes it on before it reads anything else.
     _buffer = memoryview(bytearray(16 * 1024))
+    _rubbish = memoryview(bytearray(128 * 1024))
 
     def __init__(self, **options: Any) -> None:
         self._connection = Impatient(**options)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the loop asks like this
         """Where to put what is read next."""
-        return self._buffer
+        return self._rubbish if self._connection.drops else self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """This number of bytes was read."""
-        self._connection.data_received(bytes(self._buffer[:nbytes]))
+        if self._connection.drops:
+            self._connection.drop(nbytes)
+        else:
+            self._connection.data_received(bytes(self._buffer[:nbytes]))
 
     def connection_made(self, transport: Any) -> None:
         """Somebody has connected."""

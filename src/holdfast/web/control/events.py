@@ -22,7 +22,7 @@ from holdfast.client.control import PublicJob
 from holdfast.errors import HoldfastError
 from holdfast.model.key import Caller
 from holdfast.web.auth import LAST_EVENT_ID, TOKEN, secret_of, secured
-from holdfast.web.bodies import read_optional_body
+from holdfast.web.bodies import read_optional_body, unhurried
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import JobStatus, TokenAnswer, TokenWish
 from holdfast.web.description import body_of
@@ -96,7 +96,7 @@ class _Stream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, unhurried(receive), send)
         finally:
             self._state.end_to_wait(self._caller)
 
