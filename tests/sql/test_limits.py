@@ -437,6 +437,7 @@ async def test_nothing_is_claimed_from_a_forgotten_stream_whose_limits_nobody_kn
     assert await conn.fetchval(from_it, stream) == 2
 
 
+@pytest.mark.fresh_database
 async def test_a_limit_for_each_of_many_tenants_does_not_cost_the_square_of_their_number(
     conn: asyncpg.Connection,
 ) -> None:

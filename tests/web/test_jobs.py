@@ -199,7 +199,7 @@ async def test_of_the_callers_words_little_is_repeated(client: httpx.AsyncClient
     (error,) = problem["errors"]
     assert error["pointer"].startswith("/nnn")
     assert len(error["pointer"]) == 200
-    fault = {"jobType": "strict", "payload": {name: 1}}
+    fault = {"jobType": "strict", "payload": {name[:10_000]: 1}}
     batch = (await client.post("/jobs/batch", json={"jobs": [fault, {"jobType": "x", name: 1}]})).json()["results"]
     pointer = batch[1]["problem"]["errors"][0]["pointer"]
     assert pointer.startswith("/jobs/1/nnn")
@@ -208,6 +208,9 @@ async def test_of_the_callers_words_little_is_repeated(client: httpx.AsyncClient
         assert 200 < len(problem["detail"]) <= 400  # the other fault is said whole, and what is wrong with this one
         assert "number: Field required; nnn" in problem["detail"]
         assert problem["detail"].endswith("n: Extra inputs are not permitted")
+    large = {"jobType": "strict", "payload": {name: 1}}  # the first fault is enough
+    problem = is_problem(await client.post("/jobs", json=large), 422, "invalid-payload")
+    assert problem["detail"] == "strict: number: Field required"
     for path in (f"/jobs/{'p' * 60_000}", f"/ops/targets/{'p' * 60_000}", f"/ops/queues/{'p' * 60_000}"):
         problem = is_problem(await client.get(path), 404, "not-found")
         assert len(problem.get("detail", "")) <= 200
