@@ -143,6 +143,21 @@ async def test_jobs_with_keys_of_their_own_do_not_wait_for_locked_ones(
     assert {ref.outcome for ref in await asyncio.gather(*locked)} == {"existing"}
 
 
+async def test_many_calls_with_one_locked_key_hold_up_nobody_else(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute("select enqueue('other', idempotency_key => 'taken')")
+    calls = [hf.enqueue("other", idempotency_key="taken" if n % 5 else f"own{n}") for n in range(150)]
+    tasks = [asyncio.create_task(call) for call in calls]
+    own = tasks[::5]
+    async with asyncio.timeout(8):  # one try for each of the others would take 12 seconds
+        assert {ref.outcome for ref in await asyncio.gather(*own)} == {"created"}
+    locked = [task for task in tasks if task not in own]
+    assert not any(task.done() for task in locked)
+    await transaction.commit()
+    assert {ref.outcome for ref in await asyncio.gather(*locked)} == {"existing"}
+
+
 async def test_calls_with_locked_keys_are_told_so_at_the_same_time(
     hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, IntEnum, IntFlag, StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 from uuid import UUID
 
 import pytest
@@ -30,6 +30,7 @@ from pydantic import (
     PlainValidator,
     SecretStr,
     Tag,
+    ValidationError,
     WrapValidator,
     field_validator,
     model_validator,
@@ -141,6 +142,7 @@ VALUES = [
     {"day": "2030-01-31"}, {"text": " a "}, {"text": "abc"}, {"depth": "1"}, {"depth": "x"},
     {"number": {"number": "2"}}, {"trees": {"a": {"number": 1}}}, {"trees": [{"value": "1"}, {"number": "x"}]},
     {"op": "every", "next": [{"op": "is", "value": "1"}]}, {"op": "every", "next": [{"op": "no"}]}, {"a": {"day": 1}},
+    [{"x": 1, "y": 2}, {"x": "no"}, {"y": []}, {"x": 3, "y": 4}],
     {"value": 1}, {"value": 1, "children": [{"value": "2"}]}, {"value": 1, "children": [{"value": 2, "parent": {}}]},
 ]  # fmt: skip
 
@@ -167,8 +169,33 @@ def refuse(value: Any) -> Any:
 
 
 #: Types whose code accepts more than the type alone, or less: there a shape accepts whatever they do.
+class Rights(IntFlag):
+    READ = 1
+    WRITE = 4
+
+
+class Shade(StrEnum):
+    RED = "red"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Shade | None:
+        return cls.RED if value == "five" else None
+
+
+def keep_fitting(value: Any, handler: Any) -> Any:
+    """Drop the items that do not fit, by their places in the faults."""
+    try:
+        return handler(value)
+    except ValidationError as fault:
+        unfit = {error["loc"][0] for error in fault.errors()}
+        return handler([one for place, one in enumerate(value) if place not in unfit])
+
+
 OWN_CODE: list[Any] = [
     Lenient,
+    Rights,
+    Shade,
+    Annotated[list[Point], WrapValidator(keep_fitting)],
     Annotated[int, AfterValidator(refuse)],
     Annotated[int, BeforeValidator(lambda value: 0 if value == "five" else value)],
     Annotated[int, PlainValidator(lambda value: value)],
@@ -213,6 +240,27 @@ def test_stopping_at_the_first_fault_accepts_the_same(annotation: Any) -> None:
         else:
             assert plain.faults(text) == stopping.faults(text) == [], text
             assert repr(stopping._validator.validate(text)) == repr(fits), text
+
+
+class Happened(BaseModel):
+    type: Literal["happened"]
+    ref: str = ""
+
+
+class Chained(TypedDict):
+    type: str
+    schema: NotRequired[Chained]
+
+
+@pytest.mark.parametrize("annotation", [Happened, Chained, list[Happened | Strict], dict[str, Chained]])
+def test_a_field_may_be_called_as_a_part_of_pydantics_schemas_is(annotation: Any) -> None:
+    async def handler(ctx: Context, type: str, fields: Any = None) -> None: ...  # noqa: A002 - as callers have it
+
+    handler.__annotations__["fields"] = annotation | None
+    payload = Payload("work", handler)
+    assert payload.faults('{"type": "a"}') == []
+    assert payload.faults('{"type": 1}')
+    assert payload.encode({"type": "a"})
 
 
 @pytest.mark.parametrize("annotation", OWN_CODE)

@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = [
     "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at", "choices_of",
-    "fields_of", "find", "has_default", "has_other_keys", "init_only_fields", "parts_of",
+    "fields_of", "find", "has_default", "has_other_keys", "init_only_fields", "kind_of", "parts_of",
 ]  # fmt: skip
 
 Core = Mapping[str, Any]
@@ -37,11 +37,17 @@ NESTING = frozenset((dict, list))
 CORE_DEPTH = 200
 
 
+def kind_of(part: Core) -> str | None:
+    """The kind of a schema; None for a mapping of parts by name, one of which may be called `type`."""
+    kind = part.get("type")
+    return kind if isinstance(kind, str) else None
+
+
 def parts_of(part: Core) -> Iterator[Any]:
     """The schemas within a schema, or the members of a mapping of them."""
-    if isinstance(part.get("type"), str):
+    if kind_of(part) is not None:
         yield from (value for name, value in part.items() if name in PARTS)
-    else:  # parts by name, one of which may be called `type`
+    else:
         yield from part.values()
 
 
@@ -65,7 +71,7 @@ def has_other_keys(core: Any, depth: int = 0) -> bool:
         return any(has_other_keys(one, depth + 1) for one in core)
     if depth > CORE_DEPTH or not isinstance(core, Mapping):
         return False
-    if core.get("type") in DICTS and core.get("keys_schema", {}).get("type", "any") in ("any", "union"):
+    if kind_of(core) in DICTS and core.get("keys_schema", {}).get("type", "any") in ("any", "union"):
         return True
     return any(has_other_keys(one, depth + 1) for one in parts_of(core))
 
@@ -78,9 +84,9 @@ def init_only_fields(core: Any, depth: int = 0, dataclass: str = "") -> Iterator
         for one in core:
             yield from init_only_fields(one, depth + 1, dataclass)
     elif isinstance(core, Mapping):
-        if core.get("type") == "dataclass-field" and core.get("init_only"):
+        if kind_of(core) == "dataclass-field" and core.get("init_only"):
             yield f"{dataclass}.{core['name']}"
-        dataclass = core["dataclass_name"] if core.get("type") == "dataclass-args" else dataclass
+        dataclass = core["dataclass_name"] if kind_of(core) == "dataclass-args" else dataclass
         for one in parts_of(core):
             yield from init_only_fields(one, depth + 1, dataclass)
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from pydantic_core import SchemaError, SchemaValidator, from_json, to_json
 
-from holdfast.definitions.core import CORE_DEPTH, NESTING, OBJECTS, Core, choices_of, fields_of, parts_of
+from holdfast.definitions.core import CORE_DEPTH, NESTING, OBJECTS, Core, choices_of, fields_of, kind_of, parts_of
 from holdfast.definitions.effort import COPIED, VALUE, Effort, TooMuchEffort, text_size, ways
 from holdfast.definitions.fault_place import first_fault
 from holdfast.definitions.stopping import StoppingValidator, failing_fast
@@ -201,14 +201,14 @@ class _Faults:
             return sum(self._count(one, depth + 1) for one in part)
         if not isinstance(part, Mapping):
             return 0
-        kind = part.get("type")
+        kind = kind_of(part)
         if kind == "definitions":
             self.definitions |= {definition["ref"]: definition for definition in part["definitions"]}
             return self._count(part["schema"], depth + 1)
         if kind == "definition-ref":
             return self._count_definition(part["schema_ref"], depth + 1)
         inner = sum(self._count(one, depth + 1) for one in parts_of(part))
-        if not isinstance(kind, str):
+        if kind is None:
             return inner
         self._message = max(self._message, _message_size(kind, part))
         if kind in OBJECTS:
@@ -233,7 +233,7 @@ def _refers(part: Any, depth: int = 0) -> bool:
         return any(_refers(one, depth + 1) for one in part)
     if not isinstance(part, Mapping):
         return False
-    if depth > CORE_DEPTH or part.get("type") == "definition-ref":
+    if depth > CORE_DEPTH or kind_of(part) == "definition-ref":
         return True
     return any(_refers(one, depth + 1) for one in parts_of(part))
 

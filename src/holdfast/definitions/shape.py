@@ -243,7 +243,7 @@ class _Describer:
 
     def _enum(self, schema: Mapping[str, Any], config: Config, _depth: int) -> Node:
         values = [member.value for member in schema["members"] if isinstance(member, enum.Enum)]
-        if schema.get("missing") is not None or not all(type(value) in (str, int, float) for value in values):
+        if _has_other_values(schema["cls"]) or not all(type(value) in (str, int, float) for value in values):
             return ANYTHING
         return {"is": "enum", "of": values, **_options(schema, config, "enum", ("strict", "sub_type"))}
 
@@ -300,3 +300,8 @@ def _places(name: str, field: Mapping[str, Any], config: Config) -> list[list[st
     if config.get("validate_by_alias", True) is False:
         places = []
     return [*places, [name]] if by_name or not places else places
+
+
+def _has_other_values(cls: type[enum.Enum]) -> bool:
+    """Whether code decides about values that no member has: flags can be combined, and `_missing_` may find a member."""
+    return getattr(cls._missing_, "__func__", None) is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]

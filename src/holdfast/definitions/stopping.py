@@ -8,7 +8,8 @@ ValueError end the validation. Values that fit are the same as before: the added
 A fault ends the whole validation only where nothing can make up for it:
 
 1. Choices of a union. A `custom-error` schema around each of them turns the end into the choice's only fault.
-2. Functions around a validator (`WrapValidator`), which may catch a ValidationError. They get one.
+2. Functions around a validator (`WrapValidator`), which may catch a ValidationError and look at all its faults. What is
+   within them is not changed; if a type that is referred to there ends the validation, they get a ValidationError.
 3. Other exceptions of the author's code would be lost within a union. They are noted, and raised at the end.
 """
 
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from pydantic_core import PydanticCustomError, PydanticOmit, PydanticUseDefault, SchemaValidator, ValidationError
 
-from holdfast.definitions.core import CONTAINERS, CORE_DEPTH, OBJECTS, PARTS, Core, has_default, parts_of
+from holdfast.definitions.core import CONTAINERS, CORE_DEPTH, OBJECTS, PARTS, Core, has_default, kind_of, parts_of
 
 __all__ = ["UNFIT", "Stop", "Stopped", "StoppingValidator", "Validation", "failing_fast"]
 
@@ -107,6 +108,9 @@ class StoppingValidator:
         kind = part.get("type")
         if not isinstance(kind, str):
             return {name: self._stopping(one, depth + 1) for name, one in part.items()}
+        if _is_wrapping(part):
+            watched = self._watching_inner(part["function"]["function"])
+            return {**part, "function": {**part["function"], "function": watched}}
         made = {name: self._stopping(one, depth + 1) if name in PARTS else one for name, one in part.items()}
         if kind in CONTAINERS:
             made["fail_fast"] = True
@@ -115,8 +119,7 @@ class StoppingValidator:
         elif kind == "union":
             made["choices"] = [self._as_choice(choice) for choice in made["choices"]]
         elif kind.startswith("function-") and not _is_of_pydantic(part["function"]["function"]):
-            watch = self._watching_inner if kind == "function-wrap" else self._watching
-            made["function"] = {**part["function"], "function": watch(part["function"]["function"])}
+            made["function"] = {**part["function"], "function": self._watching(part["function"]["function"])}
         return made
 
     def _stop_in_fields(self, core: Core, made: dict[str, Any]) -> None:
@@ -213,8 +216,10 @@ def failing_fast(part: Any, depth: int = 0) -> Any:
         return type(part)(failing_fast(one, depth + 1) for one in part)
     if not isinstance(part, Mapping):
         return part
-    if not isinstance(part.get("type"), str):
+    if kind_of(part) is None:
         return {name: failing_fast(one, depth + 1) for name, one in part.items()}
+    if _is_wrapping(part):
+        return part
     made = {name: failing_fast(one, depth + 1) if name in PARTS else one for name, one in part.items()}
     return {**made, "fail_fast": True} if part["type"] in CONTAINERS else made
 
@@ -229,9 +234,14 @@ def _may_stop(core: Any, depth: int) -> bool:
         return any(_may_stop(one, depth + 1) for one in core)
     if not isinstance(core, Mapping):
         return False
-    if depth > CORE_DEPTH or core.get("type") in OBJECTS or core.get("type") == "definition-ref":
+    if depth > CORE_DEPTH or kind_of(core) in OBJECTS or kind_of(core) == "definition-ref":
         return True
     return any(_may_stop(one, depth + 1) for one in parts_of(core))
+
+
+def _is_wrapping(core: Core) -> bool:
+    """Whether it is a function of the author's around a validator: it may look at all faults."""
+    return core.get("type") == "function-wrap" and not _is_of_pydantic(core["function"]["function"])
 
 
 def _is_of_pydantic(function: Any) -> bool:

@@ -47,6 +47,8 @@ _MOST_JOBS, _MOST_CHARACTERS = 500, 2**20
 _LARGE_CHARACTERS = 2**15
 #: How many patient statements may wait for locks of others besides those in slots.
 _STUCK = 1
+#: The options that an open transaction elsewhere may lock.
+_KEYS = ("idempotency_key", "dedup_key")
 #: Errors that concern every job of a group.
 _OF_ALL = (DatabaseUnavailable, NotOpen, SchemaError)
 
@@ -79,9 +81,10 @@ class _Call:
         return self.intent.tenant, self.intent.created_by or ""
 
     @property
-    def has_key(self) -> bool:
-        """Whether an open transaction elsewhere may hold a key that it needs."""
-        return "idempotency_key" in self.intent.options or "dedup_key" in self.intent.options
+    def keys(self) -> list[tuple[str, str, str]]:
+        """The keys that an open transaction elsewhere may hold."""
+        options = self.intent.options
+        return [(self.intent.tenant, name, options[name]) for name in _KEYS if name in options]
 
 
 class _TaskCall(_Call):
@@ -165,6 +168,8 @@ class Groups:
         self._stuck = asyncio.Semaphore(_STUCK)
         #: Calls with keys, one of which belongs to an open transaction, and until when they are tried.
         self._locked: deque[tuple[list[_Call], float]] = deque()
+        #: By key that is known to be locked: those that wait for the one call that is tried.
+        self._behind: dict[tuple[str, str, str], list[tuple[_Call, float]]] = {}
         self._tries_locked = False
 
     def open(self) -> None:
@@ -173,6 +178,7 @@ class Groups:
         self._under_way.clear()
         self._crowded, self._is_due, self._timer = False, False, None
         self._stuck = asyncio.Semaphore(_STUCK)
+        self._behind.clear()
         self._tries_locked = False
 
     def close(self) -> None:
@@ -180,6 +186,9 @@ class Groups:
         self._loop = None
         while self._locked:
             self._line.extend(self._locked.popleft()[0])
+        for waiting in self._behind.values():
+            self._line.extend(call for call, _ in waiting)
+        self._behind.clear()
         while self._line:
             self._line.popleft().refuse(NotOpen("the app was closed"))
 
@@ -322,40 +331,73 @@ class Groups:
 
     async def _send_apart(self, group: list[_Call]) -> None:
         """Send calls with a key apart: somebody holds a lock that one of the calls needs, most likely that of a key."""
-        keyed, others = [call for call in group if call.has_key], [call for call in group if not call.has_key]
+        keyed, others = [call for call in group if call.keys], [call for call in group if not call.keys]
         if keyed:
             # The newest come first: those among them whose keys are free do not wait for older ones that are locked.
             self._locked.appendleft((keyed, asyncio.get_running_loop().time() + LOCK_SECONDS))
-            if not self._tries_locked:
-                self._tries_locked = True
-                self._start(self._try_locked())
+            self._start_trying()
         if keyed and others:
             await self._record(others)
             return
         for _, calls in groupby(sorted(others, key=attrgetter("names")), key=attrgetter("names")):
             self._start(self._wait_for_lock(list(calls)))
 
+    def _start_trying(self) -> None:
+        if self._locked and not self._tries_locked:
+            self._tries_locked = True
+            self._start(self._try_locked())
+
     async def _try_locked(self) -> None:
-        """Send calls with a key in ever smaller parts, and those that are left alone in turns, over one connection."""
+        """Send calls with a key in ever smaller parts, over one connection. Of each locked key, one call is tried."""
         loop = asyncio.get_running_loop()
         try:
             while self._locked:
                 part, until = self._locked.popleft()
-                part = [call for call in part if not call.over]
+                part = [call for call in part if not call.over and not self._waits_behind(call, until)]
                 if not part:
                     continue
                 try:
                     await self._record(part, tried=True)
                 except DatabaseBusy as fault:
-                    if loop.time() > until:
-                        _refuse(part, fault)
-                    elif len(part) > 1:
+                    if len(part) > 1:
                         middle = len(part) // 2
                         self._locked.extendleft([(part[middle:], until), (part[:middle], until)])
+                    elif loop.time() > until:
+                        _refuse(part, fault)
                     else:
-                        self._locked.append((part, until))
+                        self._try_alone(part[0], until)
         finally:
             self._tries_locked = False
+
+    def _waits_behind(self, call: _Call, until: float) -> bool:
+        """Have a call wait if one of its keys is known to be locked."""
+        for key in call.keys:
+            if key in self._behind:
+                self._behind[key].append((call, until))
+                return True
+        return False
+
+    def _try_alone(self, call: _Call, until: float) -> None:
+        """Try a call whose key is locked, in a task of its own, until it is answered. Others with that key wait."""
+        for key in call.keys:
+            self._behind.setdefault(key, [])
+        self._start(self._try_again(call, until))
+
+    async def _try_again(self, call: _Call, until: float) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while not call.over:
+                async with self._stuck:
+                    try:
+                        await self._record([call], tried=True)
+                    except DatabaseBusy as fault:
+                        if loop.time() > until:
+                            _refuse([call], fault)
+        finally:
+            freed = [waiting for key in call.keys for waiting in self._behind.pop(key, [])]
+            for waiting, its in freed:
+                self._locked.appendleft(([waiting], its))
+            self._start_trying()
 
     async def _wait_for_lock(self, part: list[_Call]) -> None:
         async with self._stuck:
