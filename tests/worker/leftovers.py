@@ -307,6 +307,13 @@ def _a_watchdog(ctx: SyncContext) -> None:
 
 
 #: What can be left behind, and whether the child is used again.
+def _other_privileges(ctx: SyncContext) -> None:
+    if os.geteuid() == 0:
+        os.setegid(65534)
+    else:
+        os.umask(0o77)  # nobody else may give up privileges
+
+
 LEFT: dict[str, Callable[[SyncContext], None]] = {
     "nothing": lambda ctx: None,
     "filter": _a_filter,
@@ -322,6 +329,7 @@ LEFT: dict[str, Callable[[SyncContext], None]] = {
     "ended program": _an_ended_program,
     "job and transaction": _a_job_and_a_transaction,
     "watchdog": _a_watchdog,
+    "privileges": _other_privileges,
 }
 KEPT = (
     *("nothing", "filter", "canceled timer", "closed pool", "ended program"),

@@ -350,3 +350,78 @@ async def test_events_are_told_to_those_who_want_them(hf: Holdfast, conn: asyncp
     assert (started.job_id, started.attempt) == (job.id, 1)
     assert isinstance(ended, events.AttemptEnded)
     assert (ended.job_id, ended.state) == (job.id, "success")
+
+
+class TriesAgain(Middleware):
+    """Calls the handler until it succeeds."""
+
+    async def run(self, ctx: Context, call_next: Next) -> Any:
+        while True:
+            try:
+                return await call_next()
+            except Exception:  # noqa: BLE001 - as such middleware does
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("executor", ["async", "thread"])
+@pytest.mark.parametrize("max_attempts", [1, 2])
+async def test_middleware_that_tries_again_and_again_has_the_attempts_time(
+    database_url: str, executor: str, max_attempts: int
+) -> None:
+    app = Holdfast(database_url, middleware=[TriesAgain()])
+    options: dict[str, Any] = {"timeout": 0.6, "retry": RetryPolicy(max_attempts=max_attempts, base=0)}
+
+    def fail() -> None:
+        raise ConnectionError("not today")
+
+    if executor == "async":
+
+        @app.job("again", **options)
+        async def again(ctx: Context) -> None:
+            fail()
+
+    else:
+
+        @app.job("again", **options)
+        def again_in_thread(ctx: SyncContext) -> None:
+            fail()
+
+    async with app, working(app):
+        ref = await app.enqueue("again")
+        assert (await reached(app, ref.id, "dead", seconds=20)).failures == max_attempts
+        assert {attempt.outcome for attempt in await app.attempts(ref)} == {"timeout"}
+
+
+async def test_middleware_that_tries_again_ends_with_a_cancel(database_url: str) -> None:
+    app, called = Holdfast(database_url, middleware=[TriesAgain()]), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.job("again", timeout=60)
+    def again(ctx: SyncContext) -> None:
+        loop.call_soon_threadsafe(called.set)
+        raise ConnectionError("not today")
+
+    async with app, working(app):
+        ref = await again.enqueue()
+        await called.wait()
+        await app.cancel(ref)
+        await reached(app, ref.id, "canceled", seconds=20)
+
+
+async def test_middleware_that_forgets_to_await_the_handler_is_a_failure(database_url: str) -> None:
+    calls: list[Any] = []
+
+    class Forgets(Middleware):
+        async def run(self, ctx: Context, call_next: Next) -> Any:
+            calls.append(call_next())
+
+    app = Holdfast(database_url, middleware=[Forgets()])
+
+    @app.job("work", retry=RetryPolicy(max_attempts=1))
+    async def work(ctx: Context) -> None: ...
+
+    async with app, working(app):
+        ref = await work.enqueue()
+        assert "without awaiting it" in str((await reached(app, ref.id, "dead", seconds=20)).last_error)
+    for call in calls:
+        call.close()  # Python would warn that nobody has awaited it

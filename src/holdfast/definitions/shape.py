@@ -303,5 +303,5 @@ def _places(name: str, field: Mapping[str, Any], config: Config) -> list[list[st
 
 
 def _has_other_values(cls: type[enum.Enum]) -> bool:
-    """Whether code decides about values that no member has: flags can be combined, and `_missing_` may find a member."""
+    """Whether code decides about values that no member has: flags are combined, and `_missing_` may find a member."""
     return getattr(cls._missing_, "__func__", None) is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]

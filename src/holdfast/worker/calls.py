@@ -47,17 +47,19 @@ class Calls:
 
         return call_next
 
-    async def end(self) -> bool:
-        """Refuse further calls, and cancel and await the tasks of those that were left. Returns whether any was."""
+    async def end(self) -> str | None:
+        """Refuse further calls, and cancel and await the tasks of those that were left. Returns what was wrong."""
         self._over = True
         if not self._open:
-            return False
+            return None
         unbegun = {call.coroutine for call in self._open if call.task is None}
         left = {call.task for call in self._open if call.task is not None and call.task is not asyncio.current_task()}
         if unbegun:
             left |= {task for task in asyncio.all_tasks() if task.get_coro() in unbegun}
         await _ended(left)
-        return bool(left)
+        if left:
+            return "middleware ended while the handler was running; it was canceled"
+        return "middleware called `call_next()` without awaiting it: the handler did not run" if unbegun else None
 
     async def _run(self, call: _Call, inner: Callable[[], Awaitable[Any]]) -> Any:
         if self._over:

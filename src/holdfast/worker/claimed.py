@@ -70,6 +70,8 @@ class Claimed:
     written: tuple[Any, Any] | None = None
     #: Its thread has called the handler.
     called = False
+    #: When middleware called the handler for the first time.
+    first_called: float | None = None
     #: What its thread has returned or raised, until the event loop reads it.
     ends: list[tuple[Any, BaseException | None]] | None = None
     #: The handler has returned a result.

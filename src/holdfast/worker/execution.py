@@ -205,16 +205,31 @@ class Execution:
     async def _within_middleware(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
         """Run the handler within all middleware, the first one outermost."""
         calls = Calls()
-        call = calls.within(partial(self.call, claimed, job_type, timeout))
+        call = calls.within(partial(self._call_within_time, claimed, job_type, timeout))
         for middleware in reversed(self._middleware):
             call = calls.within(partial(middleware.run, self._context(claimed), call))
         try:
             value = await call()
         finally:
-            left = await calls.end()
-        if left:
-            raise HoldfastError("middleware ended while the handler was running; it was canceled")
+            fault = await calls.end()
+        if fault is not None:
+            raise HoldfastError(fault)
         return value
+
+    async def _call_within_time(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
+        """Run the handler. If middleware calls it again, the time since its first call counts towards the timeout.
+
+        An attempt that has timed out or was told to stop is canceled instead, so that no loop of middleware goes on.
+        """
+        now = time.monotonic()
+        if claimed.first_called is None:
+            claimed.first_called = now
+        else:
+            if timeout is not None and (timeout := claimed.first_called + timeout - now) <= 0:
+                claimed.time_out()
+            if claimed.timed_out or claimed.interrupt is not None:
+                raise asyncio.CancelledError
+        return await self.call(claimed, job_type, timeout)
 
     def _mend_surroundings(self) -> None:
         """Undo what a handler changed in shared state and the worker cannot work with."""

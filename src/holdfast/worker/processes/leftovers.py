@@ -4,7 +4,7 @@
    Modules that a handler imports late change some of them, so a child is not given up for that.
 2. Changes that cannot be reliably restored, or could expose another job's secret, cost the child, which is not used
    again: the environment, the locale, signal handlers, timers and masks, standard streams, limits of the system,
-   builtins.
+   privileges, processors, builtins.
 3. Timers are stopped at once: they could end the child before it answers.
 4. Threads and processes that outlive the handler can do anything at any later time: end the child, hold a lock, change
    the folder. They cost the child, too (see `company`).
@@ -115,6 +115,7 @@ class Leftovers:
             [_identity(number) for number in range(3)],
             [] if resource is None else list(map(resource.getrlimit, (resource.RLIMIT_NOFILE, resource.RLIMIT_AS))),
             os.getpriority(os.PRIO_PROCESS, 0),
+            _privileges(),
             {name: vars(builtins).get(name) for name in _BUILTINS},
         ]
 
@@ -123,6 +124,14 @@ class Leftovers:
         with contextlib.suppress(OSError):
             return len(os.listdir("/dev/fd"))  # noqa: PTH208 - these are numbers
         return 0
+
+
+def _privileges() -> list[object]:
+    """Who it is, which files it sees, and on which processors it runs: what was given up cannot be taken back."""
+    root = os.stat("/")  # noqa: PTH116 - for every job
+    processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    ids = (os.getuid(), os.geteuid(), os.getgid(), os.getegid())
+    return [ids, os.getgroups(), (root.st_dev, root.st_ino), processors]
 
 
 def _wake_up() -> int:
