@@ -76,6 +76,9 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
+_KEYS = ("idempotency_key", "dedup_key")
+
+
 class Intent(NamedTuple):
     """One job to be recorded; `options` are those of the engine, `payload` is JSON text.
 
@@ -88,6 +91,11 @@ class Intent(NamedTuple):
     options: Mapping[str, Any] = MappingProxyType({})
     tenant: str = "default"
     created_by: str | None = None
+
+    @property
+    def keys(self) -> list[tuple[str, str, str]]:
+        """The keys that an open transaction elsewhere may hold, with their tenant and kind."""
+        return [(self.tenant, name, self.options[name]) for name in _KEYS if name in self.options]
 
 
 def engine_options(options: Mapping[str, Any]) -> dict[str, Any]:

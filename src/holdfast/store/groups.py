@@ -47,8 +47,6 @@ _MOST_JOBS, _MOST_CHARACTERS = 500, 2**20
 _LARGE_CHARACTERS = 2**15
 #: How many patient statements may wait for locks of others besides those in slots.
 _STUCK = 1
-#: The options that an open transaction elsewhere may lock.
-_KEYS = ("idempotency_key", "dedup_key")
 #: Errors that concern every job of a group.
 _OF_ALL = (DatabaseUnavailable, NotOpen, SchemaError)
 
@@ -79,12 +77,6 @@ class _Call:
     def names(self) -> tuple[str, str]:
         """The tenant and creator for whom the job is recorded."""
         return self.intent.tenant, self.intent.created_by or ""
-
-    @property
-    def keys(self) -> list[tuple[str, str, str]]:
-        """The keys that an open transaction elsewhere may hold."""
-        options = self.intent.options
-        return [(self.intent.tenant, name, options[name]) for name in _KEYS if name in options]
 
 
 class _TaskCall(_Call):
@@ -331,7 +323,7 @@ class Groups:
 
     async def _send_apart(self, group: list[_Call]) -> None:
         """Send calls with a key apart: somebody holds a lock that one of the calls needs, most likely that of a key."""
-        keyed, others = [call for call in group if call.keys], [call for call in group if not call.keys]
+        keyed, others = [call for call in group if call.intent.keys], [call for call in group if not call.intent.keys]
         if keyed:
             # The newest come first: those among them whose keys are free do not wait for older ones that are locked.
             self._locked.appendleft((keyed, asyncio.get_running_loop().time() + LOCK_SECONDS))
@@ -371,7 +363,7 @@ class Groups:
 
     def _waits_behind(self, call: _Call, until: float) -> bool:
         """Have a call wait if one of its keys is known to be locked."""
-        for key in call.keys:
+        for key in call.intent.keys:
             if key in self._behind:
                 self._behind[key].append((call, until))
                 return True
@@ -379,7 +371,7 @@ class Groups:
 
     def _try_alone(self, call: _Call, until: float) -> None:
         """Try a call whose key is locked, in a task of its own, until it is answered. Others with that key wait."""
-        for key in call.keys:
+        for key in call.intent.keys:
             self._behind.setdefault(key, [])
         self._start(self._try_again(call, until))
 
@@ -394,7 +386,7 @@ class Groups:
                         if loop.time() > until:
                             _refuse([call], fault)
         finally:
-            freed = [waiting for key in call.keys for waiting in self._behind.pop(key, [])]
+            freed = [waiting for key in call.intent.keys for waiting in self._behind.pop(key, [])]
             for waiting, its in freed:
                 self._locked.appendleft(([waiting], its))
             self._start_trying()

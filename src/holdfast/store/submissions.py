@@ -68,14 +68,6 @@ class _Waiting:
     #: Whether it was sent, and it is unknown whether it was recorded.
     unclear: bool = False
 
-    @property
-    def keys(self) -> list[tuple[str, str, str]]:
-        """The keys that another transaction may have taken."""
-        options = self.intent.options
-        return [
-            (self.intent.tenant, name, options[name]) for name in ("idempotency_key", "dedup_key") if name in options
-        ]
-
     def answered(self) -> Enqueued | HoldfastError:
         """The answer for a caller that does not wait any longer."""
         if self.answer.cancelled():
@@ -126,7 +118,7 @@ class Submissions(JobStore):
         deadline = time.monotonic() + seconds
         asked = [_Waiting(intent, loop.create_future(), deadline) for intent in intents]
         for waiting in asked:
-            if self._stuck and any(key in self._stuck for key in waiting.keys):
+            if self._stuck and any(key in self._stuck for key in waiting.intent.keys):
                 self._start(self._wait_alone(waiting))
             else:
                 self._lines.add(waiting)
@@ -231,13 +223,13 @@ class Submissions(JobStore):
     def _without_keys(self, batch: list[_Waiting]) -> list[_Waiting]:
         """Those without keys, which nobody can delay; each of the others goes on by itself."""
         for waiting in batch:
-            if waiting.keys:
+            if waiting.intent.keys:
                 self._start(self._wait_alone(waiting))
-        return [waiting for waiting in batch if not waiting.keys]
+        return [waiting for waiting in batch if not waiting.intent.keys]
 
     async def _wait_alone(self, waiting: _Waiting) -> None:
         """Try an intent whose key may be taken, in turn with others of that kind."""
-        self._stuck.update(waiting.keys)
+        self._stuck.update(waiting.intent.keys)
         pause, batch = Backoff(), [waiting]
         try:
             while batch:
@@ -252,7 +244,7 @@ class Submissions(JobStore):
             if not isinstance(fault, HoldfastError):
                 raise
         finally:
-            self._stuck -= Counter(waiting.keys)
+            self._stuck -= Counter(waiting.intent.keys)
 
 
 def _everybodys() -> Context:
