@@ -20,7 +20,8 @@ from pydantic import BaseModel, Field, SecretStr, computed_field, model_validato
 from pydantic_core import to_json
 
 from holdfast import Context, InvalidInput, InvalidPayload
-from holdfast.definitions.payload import Payload, encode_plain, encode_value
+from holdfast.definitions.json_text import encode_plain, encode_value
+from holdfast.definitions.payload import Payload
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -129,17 +130,6 @@ def test_a_dataclass_that_would_lose_an_argument_is_refused(annotation: Any) -> 
     take.__annotations__["order"] = annotation
     with pytest.raises(InvalidInput, match=r"'take': Priced\.tax is an InitVar"):
         Payload("take", take)
-
-
-@pytest.mark.parametrize("lost", [{1: "one", "1": "text"}, {2.5: 1, "2.5": 2}, {"a": [{True: 1, "true": 2}]}])
-def test_keys_that_are_the_same_in_json_are_refused(lost: Any) -> None:
-    async def take(ctx: Context, value: dict[Any, Any]) -> None: ...
-
-    with pytest.raises(InvalidPayload, match="two keys"):
-        encode_plain("work", {"value": lost})
-    with pytest.raises(InvalidPayload, match="two keys"):
-        Payload("take", take).encode({"value": lost})
-    assert encode_plain("work", {"value": {1: "one", "2": "text"}}) == '{"value":{"1":"one","2":"text"}}'
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

@@ -19,6 +19,7 @@ from holdfast import (
     Holdfast,
     HttpClient,
     InvalidInput,
+    InvalidPayload,
     KeyConflict,
     LimitExceeded,
     NotFound,
@@ -292,3 +293,9 @@ async def test_too_many_queues_are_told_at_once(client: HttpClient, conn: asyncp
     async with asyncio.timeout(5):
         with pytest.raises(TooManyQueues, match="STREAMS_PER_TENANT"):
             await client.submit("x", {}, queue="b")
+
+
+async def test_keys_that_are_the_same_in_json_are_refused_before_they_are_sent() -> None:
+    async with HttpClient("http://127.0.0.1:9", key=None, patience=0) as client:
+        with pytest.raises(InvalidPayload, match="both '1' in JSON"):
+            await client.submit("work", {"inner": [{1: "one", "1": "text"}]})

@@ -16,7 +16,7 @@ from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.client.job_ref import JobRef
 from holdfast.client.new_job import EnqueueMiddleware, NewJob, Record
-from holdfast.definitions.payload import JsonText, encode_plain
+from holdfast.definitions.json_text import JsonText, encode_plain
 from holdfast.definitions.registry import Registry
 from holdfast.errors import (
     AlreadyFinal,

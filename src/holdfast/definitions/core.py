@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = [
     "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at", "choices_of",
-    "fields_of", "find", "has_default", "has_other_keys", "init_only_fields", "kind_of", "parts_of",
+    "fields_of", "find", "has_default", "init_only_fields", "kind_of", "parts_of",
 ]  # fmt: skip
 
 Core = Mapping[str, Any]
@@ -63,17 +63,6 @@ def fields_of(core: Core) -> Iterator[tuple[str, Core]]:
         return
     fields = core["fields"]
     yield from fields.items() if isinstance(fields, Mapping) else ((field["name"], field) for field in fields)
-
-
-def has_other_keys(core: Any, depth: int = 0) -> bool:
-    """Whether a dict of this type may have keys of several types, as 1 and "1"."""
-    if isinstance(core, list | tuple):
-        return any(has_other_keys(one, depth + 1) for one in core)
-    if depth > CORE_DEPTH or not isinstance(core, Mapping):
-        return False
-    if kind_of(core) in DICTS and core.get("keys_schema", {}).get("type", "any") in ("any", "union"):
-        return True
-    return any(has_other_keys(one, depth + 1) for one in parts_of(core))
 
 
 def init_only_fields(core: Any, depth: int = 0, dataclass: str = "") -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.definitions.payload import encode_value
+from holdfast.definitions.json_text import encode_value
 from holdfast.errors import InvalidInput
 
 __all__ = ["encode_cursor", "encode_items"]

@@ -19,8 +19,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
-from holdfast.errors import HoldfastError, InvalidInput, ServerUnavailable, WaitTimeout
+from holdfast.errors import HoldfastError, InvalidInput, InvalidPayload, ServerUnavailable, WaitTimeout
 from holdfast.lifecycle.portal import Portal
+from holdfast.model.equal_keys import repeated_key_of
 from holdfast.model.states import Status
 from holdfast.remote.transport import AGAIN, Transport, error_of
 
@@ -324,6 +325,8 @@ class SyncClient:
 def _submission(job_type: str, payload: Mapping[str, Any] | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a submission, with a key that makes it safe to repeat."""
     body: dict[str, Any] = {"jobType": job_type, "payload": {} if payload is None else dict(payload)}
+    if (key := repeated_key_of(body["payload"])) is not None:
+        raise InvalidPayload(f"{job_type}: two keys of the payload are both {key!r} in JSON: one would be lost")
     for name, value in options.items():
         if value is not None:
             first, *rest = ("parent_id" if name == "parent" else name).split("_")

@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 from holdfast.client.client import Client
 from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
-from holdfast.definitions.payload import encode_result
+from holdfast.definitions.json_text import encode_result
 from holdfast.errors import Fatal, Hold, HoldfastError, InvalidInput, Retry, Snooze
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.ctrl_c import is_ctrl_c

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from holdfast.definitions.payload import encode_result
+from holdfast.definitions.json_text import encode_result
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.lifecycle.portal import immediately, in_loop
 from holdfast.store.foreign import is_blocking

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from holdfast.bounds import BOUNDS
 from holdfast.client.control import PublicJob
-from holdfast.definitions.payload import JsonText
+from holdfast.definitions.json_text import JsonText
 from holdfast.model.progress import DoneReason
 from holdfast.model.states import Status
 

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
-from holdfast.definitions.payload import encode_result
+from holdfast.definitions.json_text import encode_result
 from holdfast.errors import Interrupted, InvalidInput
 from holdfast.lifecycle.portal import Portal
 from holdfast.model.foreign import message_of, name_of, traceback_of

@@ -35,6 +35,7 @@ from holdfast.integrations.django.tasks.framework import (
 from holdfast.integrations.django.tasks.naming import NotATask, UnknownTask, find_again, find_task, name_of
 from holdfast.integrations.django.tasks.results import as_asked, priority_of, ready, result_of
 from holdfast.integrations.django.tasks.running import JOB_TYPE, declare
+from holdfast.model.equal_keys import repeated_key
 from holdfast.model.job import Job
 
 __all__ = ["HoldfastBackend"]
@@ -148,7 +149,10 @@ def _wrong(given: Mapping[str, Any]) -> list[str]:
 
 def _plain(value: Any) -> Any:
     """Arguments as a worker will find them; what JSON cannot carry is refused."""
-    return json.loads(json.dumps(normalize_json(value), allow_nan=False))
+    text = json.dumps(normalize_json(value), allow_nan=False)
+    if (key := repeated_key(text)) is not None:
+        raise ValueError(f"Two keys of an argument are both {key!r} in JSON: one of them would be lost.")
+    return json.loads(text)
 
 
 def _aware(moment: Any) -> Any:
