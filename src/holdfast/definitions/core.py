@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = [
     "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at", "choices_of",
-    "fields_of", "find", "has_default", "init_only_fields", "kind_of", "parts_of",
+    "fields_of", "find", "has_default", "init_only_fields", "kind_of", "parts_of", "places_of",
 ]  # fmt: skip
 
 Core = Mapping[str, Any]
@@ -92,6 +92,21 @@ def has_default(core: Core, definitions: Mapping[str, Core]) -> bool:
         else:
             return False
     return True
+
+
+def places_of(name: str, field: Core, config: Core) -> list[list[str | int]]:
+    """The places of a field in the payload, in the order in which they are tried."""
+    alias = field.get("validation_alias")
+    by_name = config.get("validate_by_name") or config.get("populate_by_name")
+    if alias is None:
+        return [[name]]
+    if isinstance(alias, str):
+        places: list[list[str | int]] = [[alias]]
+    else:
+        places = [list(path) for path in alias] if isinstance(alias[0], list) else [list(alias)]
+    if config.get("validate_by_alias", True) is False:
+        places = []
+    return [*places, [name]] if by_name or not places else places
 
 
 def find(name: str, field: Core, value: Core) -> tuple[Sequence[str | int], Any] | None:

@@ -102,7 +102,7 @@ def encode_plain(job_type: str, payload: Any) -> str:
             raise InvalidPayload(f"{job_type}: the payload must be a mapping, not {type(payload).__name__}")
         payload = dict(payload)
     try:
-        if _SIMPLE.issuperset(map(type, payload.values())) and _TEXT.issuperset(map(type, payload)):
+        if _is_simple(payload):
             text = to_json(payload).decode()
         else:
             text = _write(payload)
@@ -110,6 +110,10 @@ def encode_plain(job_type: str, payload: Any) -> str:
     except (TypeError, ValueError, RecursionError) as fault:
         raise InvalidPayload(f"{job_type}: the payload cannot be written as JSON: {unwritable(fault)}") from None
     return storable(text, f"the payload of {job_type}")
+
+
+def _is_simple(members: dict[Any, Any]) -> bool:
+    return _SIMPLE.issuperset(map(type, members.values())) and _TEXT.issuperset(map(type, members))
 
 
 def encode_result(value: Any, job_type: str, most_bytes: int) -> str | None:
@@ -130,7 +134,7 @@ def encode_value(value: Any, what: str) -> str:
             raise InvalidInput(f"{what} cannot be written as JSON: an iterator ({name_of(value)}); return a list")
         written = to_json(value, inf_nan_mode="null")
         text = written.decode()
-        if type(value) not in _SIMPLE:
+        if type(value) not in _SIMPLE and not (type(value) is dict and _is_simple(value)):
             refuse_repeated_keys(written, what)
         if "null" in text:
             refuse_lost_numbers(_ANY.to_python(value, by_alias=True, warnings="none"), text, what)

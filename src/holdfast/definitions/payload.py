@@ -31,6 +31,7 @@ from holdfast.definitions.judge import Fault, faults_of
 from holdfast.definitions.keys import may_repeat_keys
 from holdfast.definitions.paths import fields_instead
 from holdfast.definitions.shape import describe
+from holdfast.definitions.writing import LostField, serializer_of
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.model.foreign import message_of, name_of
 
@@ -80,6 +81,10 @@ class Payload:
                 **fields,
             )
             self._adapter = TypeAdapter(model)
+        try:
+            self._serializer = serializer_of(self._adapter.core_schema, self._adapter.serializer)
+        except LostField as fault:
+            raise InvalidInput(f"job type {job_type!r}: {fault}; the handler would get its default") from None
         self._may_repeat_keys = may_repeat_keys(self._adapter.core_schema, own=self._names is not None)
         if (lost := next(init_only_fields(self._adapter.core_schema), None)) is not None:
             raise InvalidInput(
@@ -123,7 +128,7 @@ class Payload:
         """Check a payload (or the keyword arguments as a mapping) and write it as JSON text."""
         try:
             checked = self._validator.check(from_json(value) if type(value) is JsonText else value)
-            written = self._adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="none")
+            written = self._serializer.to_json(checked, by_alias=True, round_trip=True, warnings="none")
             text = written.decode()
             if self._may_repeat_keys:
                 refuse_repeated_keys(written, self._what)
@@ -149,7 +154,7 @@ class Payload:
 
     def _left(self, checked: Any) -> Any:
         """What is written, as Python values."""
-        return self._adapter.dump_python(checked, by_alias=True, round_trip=True, warnings="none")
+        return self._serializer.to_python(checked, by_alias=True, round_trip=True, warnings="none")
 
     def bind(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """The arguments of `handler.enqueue(...)` as one payload."""

@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from holdfast.definitions.core import places_of
+
 __all__ = ["ANYTHING", "DIALECT", "LIMIT", "describe"]
 
 DIALECT = 1
@@ -184,7 +186,7 @@ class _Describer:
             required = field.get("required", schema.get("total", True))
             if required and not self._has_default(field["schema"], 0):
                 node["fields"][name]["required"] = True
-            if (places := _places(name, field, config)) != [[name]]:
+            if (places := places_of(name, field, config)) != [[name]]:
                 node["fields"][name]["at"] = places
         if extra == "allow" and schema.get("extras_schema") is not None:
             node["extras"] = self.node(schema["extras_schema"], config, depth)
@@ -285,21 +287,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
         return all(type(part) is str for part in value)
     return type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value))
-
-
-def _places(name: str, field: Mapping[str, Any], config: Config) -> list[list[str | int]]:
-    """The places of a field in the payload, in the order in which they are tried."""
-    alias = field.get("validation_alias")
-    by_name = config.get("validate_by_name") or config.get("populate_by_name")
-    if alias is None:
-        return [[name]]
-    if isinstance(alias, str):
-        places: list[list[str | int]] = [[alias]]
-    else:
-        places = [list(path) for path in alias] if isinstance(alias[0], list) else [list(alias)]
-    if config.get("validate_by_alias", True) is False:
-        places = []
-    return [*places, [name]] if by_name or not places else places
 
 
 def _has_other_values(cls: type[enum.Enum]) -> bool:
