@@ -10,7 +10,7 @@ from dataclasses import InitVar, dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired
 from uuid import UUID
 
 import pytest
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, computed_field, model_validator
 from pydantic_core import to_json
+from typing_extensions import TypedDict
 
 from holdfast import Context, InvalidInput, InvalidPayload
 from holdfast.definitions.json_text import encode_plain, encode_value
@@ -53,6 +54,11 @@ class Aliased(BaseModel, extra="forbid"):
     @property
     def double(self) -> int:
         return 2 * self.number
+
+
+class Linked(TypedDict):
+    number: int
+    rest: NotRequired[Linked | None]
 
 
 class Measured(BaseModel):
@@ -184,6 +190,16 @@ def test_a_default_that_does_not_fit_is_refused_at_once() -> None:
 
     with pytest.raises(InvalidPayload, match="name"):
         Payload("greet", greet).encode({})
+
+
+def test_a_typed_dict_may_contain_itself_as_deep_as_json_may_be() -> None:
+    async def take(ctx: Context, value: Linked, number: int = 0) -> None: ...
+
+    value: Any = {"number": 0}
+    for number in range(180):
+        value = {"number": number, "rest": value}
+    payload = Payload("take", take)
+    assert payload.call_arguments(payload.encode({"value": value}))["value"] == value
 
 
 def test_aliases_and_computed_fields_survive() -> None:

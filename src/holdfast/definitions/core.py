@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = [
     "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at", "choices_of",
-    "fields_of", "find", "has_default", "init_only_fields", "kind_of", "parts_of", "places_of",
+    "fields_of", "find", "has_default", "in_trial_order", "init_only_fields", "kind_of", "parts_of", "places_of",
 ]  # fmt: skip
 
 Core = Mapping[str, Any]
@@ -20,6 +20,8 @@ SCALARS = frozenset(
     ("none", "bool", "int", "float", "decimal", "str", "bytes", "date", "time", "datetime", "timedelta", "uuid",
      "url", "literal", "enum")
 )  # fmt: skip
+#: Those of them that never accept a value of Python that is a list or dict, either.
+_SINGLE = SCALARS - {"decimal", "literal", "enum"}
 #: These wrap one other schema and pass the value on unchanged.
 AROUND = dict.fromkeys(("model", "dataclass", "nullable", "default", "custom-error", "function-after"), "schema") | {
     "definitions": "schema",
@@ -54,6 +56,25 @@ def parts_of(part: Core) -> Iterator[Any]:
 def choices_of(core: Core) -> list[Core]:
     """The choices of a union, without their labels."""
     return [choice[0] if isinstance(choice, tuple) else choice for choice in core["choices"]]
+
+
+def in_trial_order(choices: list[Any]) -> list[Any]:
+    """The choices of a union, lists and dicts before texts and numbers.
+
+    No value fits both, so the same choice wins. But no copy of a large value is kept because it is not a text.
+    """
+    ordered: list[Any] = []
+    place = 0  # behind the last choice that must not be passed, and the lists and dicts since
+    for choice in choices:
+        kind = (choice[0] if isinstance(choice, tuple) else choice)["type"]
+        if kind in CONTAINERS:
+            ordered.insert(place, choice)
+            place += 1
+        else:
+            ordered.append(choice)
+            if kind not in _SINGLE:
+                place = len(ordered)
+    return ordered
 
 
 def fields_of(core: Core) -> Iterator[tuple[str, Core]]:

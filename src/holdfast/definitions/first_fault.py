@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from pydantic_core import SchemaError, SchemaValidator, from_json, to_json
 
+from holdfast.definitions.any_json import with_any_json
 from holdfast.definitions.core import CORE_DEPTH, NESTING, OBJECTS, Core, choices_of, fields_of, kind_of, parts_of
 from holdfast.definitions.effort import COPIED, VALUE, Effort, TooMuchEffort, text_size, ways
 from holdfast.definitions.fault_place import first_fault
@@ -61,14 +62,14 @@ class FirstFault:
 
     def __init__(self, core_schema: Core, otherwise: Validator | None = None) -> None:
         """Create it. Raises SchemaError if pydantic cannot build such a validator and there is no other one."""
-        self._core = core_schema
-        self._faults = _Faults(core_schema)
+        self._core = with_any_json(core_schema)
+        self._faults = _Faults(self._core)
         self._listing: Validator
         #: Texts of up to so many characters have few faults, whatever they contain.
         self._short = self._faults.characters
         try:
             # By default nested models would use the validators that they already have.
-            self._listing = SchemaValidator(failing_fast(core_schema), _use_prebuilt=False)
+            self._listing = SchemaValidator(failing_fast(self._core), _use_prebuilt=False)
         except (SchemaError, TypeError, RecursionError):
             if otherwise is None:
                 raise

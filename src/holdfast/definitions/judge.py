@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import SchemaError, from_json
 
+from holdfast.definitions.any_json import with_any_json
 from holdfast.definitions.first_fault import FirstFault, Unfit
 from holdfast.definitions.shape import DIALECT, LIMIT
 
@@ -97,7 +98,8 @@ def judge_of(text: str) -> Judge | None:
         if not isinstance(shape, dict) or shape.get("dialect") != DIALECT:
             return None
         builder = _Builder(shape.get("named"))
-        return Judge(FirstFault(builder.schema(shape.get("shape"))), builder.widest)
+        core = with_any_json(builder.schema(shape.get("shape")), judging=True)
+        return Judge(FirstFault(core), builder.widest)
     except (_Broken, SchemaError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None
 

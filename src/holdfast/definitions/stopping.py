@@ -22,12 +22,24 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from pydantic_core import PydanticCustomError, PydanticOmit, PydanticUseDefault, SchemaValidator, ValidationError
 
-from holdfast.definitions.core import CONTAINERS, CORE_DEPTH, OBJECTS, PARTS, Core, has_default, kind_of, parts_of
+from holdfast.definitions.core import (
+    CONTAINERS,
+    CORE_DEPTH,
+    OBJECTS,
+    PARTS,
+    Core,
+    has_default,
+    in_trial_order,
+    kind_of,
+    parts_of,
+)
 
 __all__ = ["UNFIT", "Stop", "Stopped", "StoppingValidator", "Validation", "failing_fast"]
 
 #: The type and the message of the only fault of a choice, or of a validator within a function.
 UNFIT, _MESSAGE = "unfit", "does not fit"
+#: Accepts every value, and does not count as a conversion.
+_OBJECT: Core = {"type": "is-instance", "cls": object}
 
 
 class Stop(Exception):
@@ -73,11 +85,10 @@ class StoppingValidator:
         `config`: that of the model around it. An open one raises ValidationError for faults that no field has.
         """
         self._definitions = definitions
-        self._shielded: list[Core] = []
         self._current = _Current()
         made = self._stopping(core, 0)
         inner = made["schema"] if made["type"] == "definitions" else made
-        shared = [*(made["definitions"] if made["type"] == "definitions" else ()), *self._shielded]
+        shared = made["definitions"] if made["type"] == "definitions" else ()
         inner = inner if is_open else _stopper(inner, partial(self._stop, Stopped(0, "")))
         whole = {"type": "definitions", "schema": inner, "definitions": shared} if shared else inner
         # By default nested models would use the validators that they already have.
@@ -117,7 +128,7 @@ class StoppingValidator:
         elif kind in OBJECTS:
             self._stop_in_fields(part, made)
         elif kind == "union":
-            made["choices"] = [self._as_choice(choice) for choice in made["choices"]]
+            made["choices"] = [self._as_choice(choice) for choice in in_trial_order(made["choices"])]
         elif kind.startswith("function-") and not _is_of_pydantic(part["function"]["function"]):
             made["function"] = {**part["function"], "function": self._watching(part["function"]["function"])}
         return made
@@ -152,12 +163,10 @@ class StoppingValidator:
             return core
         return {**core, "schema": self._in_default(core["schema"], stop)}
 
-    def _shield(self, core: Core) -> Core:
+    @staticmethod
+    def _shield(core: Core) -> Core:
         """The same schema, but without a default: pydantic must not ask for one where the field is missing."""
-        ref = f"holdfast:{len(self._shielded)}"
-        self._shielded.append({**core, "ref": ref})
-        named = {"type": "definition-ref", "schema_ref": ref}
-        return {"type": "json-or-python", "json_schema": named, "python_schema": named}
+        return {"type": "chain", "steps": [core, _OBJECT]}
 
     @staticmethod
     def _as_choice(choice: Any) -> Any:
