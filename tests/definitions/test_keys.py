@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
@@ -116,3 +119,37 @@ def test_half_a_surrogate_pair_is_refused_not_replaced(annotation: Any, broken: 
 def test_types_whose_keys_are_checked_texts_cost_no_examination(annotation: Any) -> None:
     core = TypeAdapter(annotation if annotation is not Extended else list[dict[str, str]]).core_schema
     assert not may_repeat_keys(core)
+
+
+KEYS = st.sampled_from(
+    [1, "1", True, "true", None, "None", 1.5, "1.5", Sign.TEXT, Sign.NUMBER, b"x", "x", "\ud800", "\ufffd"]
+)
+VALUES = st.recursive(
+    st.integers() | st.text(st.characters(codec="utf-8", exclude_characters="\0")),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(KEYS, inner, max_size=3)
+        | st.builds(Noted, note=inner)
+        | st.builds(Open, member=inner)
+    ),
+    max_leaves=8,
+)
+ANYTHING, EXTENDED = payload_of(Any), payload_of(Extended)
+
+
+@given(value=VALUES)
+def test_whatever_is_given_arrives_with_all_its_members_or_is_refused(value: Any) -> None:
+    for payload, given_value in ((ANYTHING, value), (EXTENDED, {"name": "x", "more": value})):
+        with suppress(InvalidPayload):
+            arrived = payload.call_arguments(payload.encode({"value": given_value}))["value"]
+            assert _members(arrived) == _members(given_value)
+
+
+def _members(value: Any) -> int:
+    if isinstance(value, Open):
+        return _members(value.model_extra)
+    if isinstance(value, Noted):
+        return _members({"note": value.note, "counts": value.counts})
+    if isinstance(value, dict):
+        return 1 + sum(1 + _members(inner) for inner in value.values())
+    return 1 + sum(map(_members, value)) if isinstance(value, list) else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass
@@ -200,6 +201,20 @@ def test_a_typed_dict_may_contain_itself_as_deep_as_json_may_be() -> None:
         value = {"number": number, "rest": value}
     payload = Payload("take", take)
     assert payload.call_arguments(payload.encode({"value": value}))["value"] == value
+
+
+def test_patterns_that_take_long_to_compile_are_refused() -> None:
+    async def search(ctx: Context, patterns: list[re.Pattern[str] | int], number: int = 0) -> None: ...
+
+    payload, costly = Payload("search", search), "[\u0100-\uffff]"
+    given = {"patterns": [f"{costly}+{n}" for n in range(50)]}
+    assert len(payload.call_arguments(json.dumps(given))["patterns"]) == 50
+    for patterns in ([costly * 101], [f"{costly}{n}" for n in range(101)], ["a" * 20_001]):
+        with pytest.raises(InvalidPayload, match="patterns"):
+            payload.call_arguments(json.dumps({"patterns": patterns}))
+        with pytest.raises(InvalidPayload, match="patterns"):
+            payload.encode({"patterns": patterns})
+    assert payload.encode({"patterns": [re.compile("a+"), 1]}) == '{"patterns":["a+",1],"number":0}'
 
 
 def test_aliases_and_computed_fields_survive() -> None:

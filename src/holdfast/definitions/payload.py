@@ -30,6 +30,7 @@ from holdfast.definitions.json_text import (
 from holdfast.definitions.judge import Fault, faults_of
 from holdfast.definitions.keys import may_repeat_keys
 from holdfast.definitions.paths import fields_instead
+from holdfast.definitions.patterns import validator_of
 from holdfast.definitions.shape import describe
 from holdfast.definitions.writing import LostField, serializer_of
 from holdfast.errors import InvalidInput, InvalidPayload
@@ -191,7 +192,7 @@ class Payload:
     @cached_property
     def _validator(self) -> FirstFault:
         """The validator for payloads from outside."""
-        return FirstFault(self._adapter.core_schema, self._adapter.validator)
+        return validator_of(self._adapter.core_schema, self._adapter.validator)
 
 
 def _hints(job_type: str, handler: Callable[..., Any], names: list[str]) -> dict[str, Any]:
