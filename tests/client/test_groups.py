@@ -158,6 +158,21 @@ async def test_many_calls_with_one_locked_key_hold_up_nobody_else(hf: Holdfast, 
     assert {ref.outcome for ref in await asyncio.gather(*locked)} == {"existing"}
 
 
+async def test_many_locked_keys_are_found_together(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute("select enqueue('other', idempotency_key => 'taken' || n) from generate_series(1, 40) n")
+    keys = [f"taken{n}" for n in range(1, 41)] + [f"own{n}" for n in range(15)]
+    tasks = {key: asyncio.create_task(hf.enqueue("other", idempotency_key=key)) for key in keys}
+    own = [task for key, task in tasks.items() if key.startswith("own")]
+    async with asyncio.timeout(3):  # one try after the other would take more than 8 seconds
+        assert {ref.outcome for ref in await asyncio.gather(*own)} == {"created"}
+    locked = [task for task in tasks.values() if task not in own]
+    assert not any(task.done() for task in locked)
+    await transaction.commit()
+    assert {ref.outcome for ref in await asyncio.gather(*locked)} == {"existing"}
+
+
 async def test_calls_with_locked_keys_are_told_so_at_the_same_time(
     hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,8 @@ from tests.sql.factories import TABLES, Lease, dump, enqueue, run_one, settle
 ROLES = ("api", "worker", "operator", "client")
 
 EVERYBODY = {
-    "enqueue", "enqueue_many", "enqueue_plain", "submit", "release_held", "request", "get_jobs", "list_jobs",
+    "enqueue", "enqueue_many", "enqueue_plain", "submit", "submit_free", "release_held", "request", "get_jobs",
+    "list_jobs",
     "get_attempts", "get_events", "get_progress", "get_items", "backlog", "summaries", "listed_ids", "attempts_page",
     "events_page", "items_page", "payload_limit", "accepted_payloads", "answered_key", "other_names",
 }  # fmt: skip
@@ -45,7 +46,8 @@ OPERATORS = EVERYBODY | {
     "list_targets", "show_targets", "explain",
 }  # fmt: skip
 CLIENTS = {
-    "submit", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items", "tenant_items_page",
+    "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",
+    "tenant_items_page",
     "payload_limit", "tenant_request", "waiting_jobs", "accepted_payloads", "answered_key",
     "find_key", "touch_keys", "probe", "as_caller", "issue_events_token", "find_events_token",
 }  # fmt: skip

@@ -15,6 +15,8 @@ from tests.sql.meter import totals
 #: Everything the role may call, with arguments that name a tenant ($1) and a job of another one ($2).
 CALLS = {
     "submit": "submit(array[$1], array['me'], array['x'], array['{}'::jsonb], array[null::jsonb], array[$2::uuid])",
+    "submit_free": "submit_free(array[$1], array['me'], array['x'], array['{}'::jsonb], array[null::jsonb],"
+    " array[$2::uuid])",
     "public_jobs": "public_jobs(array[$1], array[$2::uuid])",
     "job_standings": "job_standings(array[$1], array[$2::uuid])",
     "visible_jobs": "visible_jobs(array[$1], array[$2::uuid])",

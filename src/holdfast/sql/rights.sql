@@ -7,8 +7,8 @@ grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operat
 
 -- Every role records intents, makes requests and reads.
 grant execute on function
-  holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.submit, holdfast.release_held,
-  holdfast.request, holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events,
+  holdfast.enqueue, holdfast.enqueue_many, holdfast.enqueue_plain, holdfast.submit, holdfast.submit_free,
+  holdfast.release_held, holdfast.request, holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events,
   holdfast.get_progress, holdfast.get_items, holdfast.backlog, holdfast.summaries, holdfast.listed_ids,
   holdfast.attempts_page,
   holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
@@ -38,7 +38,8 @@ to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
 grant execute on function
-  holdfast.submit, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs, holdfast.job_result, holdfast.tenant_items,
+  holdfast.submit, holdfast.submit_free, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs,
+  holdfast.job_result, holdfast.tenant_items,
   holdfast.tenant_items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
   holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe,
   holdfast.issue_events_token, holdfast.find_events_token

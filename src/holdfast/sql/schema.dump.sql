@@ -8079,6 +8079,36 @@ end
 $$;
 ALTER FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) IS 'Record the intents of many callers at once: one commit for all of them, each for its own tenant.';
+CREATE FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) RETURNS TABLE(item integer, job_id uuid, state text, outcome text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5ms'
+    AS $$
+#variable_conflict use_column
+begin
+  if array[cardinality(tenants), cardinality(creators), cardinality(payloads), cardinality(options), cardinality(ids)]
+    <> array_fill(coalesce(cardinality(types), 0), array[5]) then
+    raise exception 'all lists must have the same length' using errcode = 'HF002';
+  end if;
+  for position in 1 .. coalesce(cardinality(types), 0) loop
+    perform refuse_no_tenant(tenants[position]);
+    perform check_enqueue(
+      types[position:position], payloads[position:position], options[position:position], tenants[position]);
+    perform check_texts(creators[position], null);
+    begin
+      return query
+      select position, r.job_id, r.state, r.outcome
+      from record_jobs(
+        types[position:position], payloads[position:position], options[position:position], tenants[position],
+        creators[position], ids[position:position]) r;
+    exception
+      when lock_not_available then
+        null;
+    end;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) OWNER TO holdfast_owner;
 CREATE FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS TABLE(id uuid, type text, queue text, lane text, tenant text, state text, reason text, priority integer, attempt integer, failures integer, max_attempts integer, target text, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, retry_of uuid, created_by text, created_at timestamp with time zone, updated_at timestamp with time zone, run_at timestamp with time zone, started_at timestamp with time zone, finished_at timestamp with time zone, last_error text, last_error_at timestamp with time zone, target_count bigint, lease_owner text, lease_expires_at timestamp with time zone, interrupt text, traceparent text, progress_count bigint, result_count bigint, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9708,6 +9738,11 @@ GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types tex
 GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_operator;
 GRANT ALL ON FUNCTION holdfast.submit(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO holdfast_worker;

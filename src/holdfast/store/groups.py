@@ -5,7 +5,8 @@
 2. Each job is recorded for its own tenant and creator.
 3. A refused job does not harm the others: nothing of its group was recorded, so the group is sent again in halves.
 4. A job whose key belongs to an open transaction is tried again and again, beside the others, for as long as a single
-   call would wait. It is found by halves: jobs with keys of their own do not wait for it.
+   call would wait. One statement records the jobs of a group whose keys are free, and leaves out the others: jobs with
+   keys of their own do not wait for them.
 5. Any other failure (a connection that was cut, no answer in time) is reported to each call of a group as to a single
    call. Whether the job was recorded is then unknown, unless the caller looks, or repeats the call with an idempotency
    key.
@@ -17,8 +18,6 @@ Only statements that commit by themselves can be grouped: calls on a caller's co
 from __future__ import annotations
 
 import asyncio
-import copy
-import threading
 from collections import deque
 from collections.abc import Coroutine
 from contextvars import Context
@@ -27,10 +26,10 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
-from holdfast.lifecycle.answers import accept, refuse
 from holdfast.lifecycle.portal import in_loop
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
+from holdfast.store.calls import Call, LoopCall, ThreadCall, late, refuse_all
 from holdfast.store.database import LOCK_SECONDS, STATEMENT_SECONDS, Session
 from holdfast.store.jobs import JobStore, are_alike
 from holdfast.store.tenancy import TenancyStore
@@ -45,102 +44,12 @@ _SLOW_SECONDS = 0.05
 _MOST_JOBS, _MOST_CHARACTERS = 500, 2**20
 #: A larger payload would delay the other calls, so it is sent alone.
 _LARGE_CHARACTERS = 2**15
+#: How many jobs with keys are tried in one statement, which waits a little for each that is locked.
+_MOST_TRIED = 100
 #: How many patient statements may wait for locks of others besides those in slots.
 _STUCK = 1
 #: Errors that concern every job of a group.
 _OF_ALL = (DatabaseUnavailable, NotOpen, SchemaError)
-
-
-class _Call:
-    """A call that waits for the answer about one job."""
-
-    __slots__ = ("intent", "sent")
-
-    def __init__(self, intent: Intent) -> None:
-        self.intent = intent
-        self.sent = False
-
-    @property
-    def over(self) -> bool:
-        """Whether it was answered, or its caller is gone."""
-        raise NotImplementedError
-
-    def accept(self, enqueued: Enqueued) -> None:
-        """Answer that the job is recorded."""
-        raise NotImplementedError
-
-    def refuse(self, fault: BaseException) -> None:
-        """Answer that the job is not recorded, or that this is unknown."""
-        raise NotImplementedError
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """The tenant and creator for whom the job is recorded."""
-        return self.intent.tenant, self.intent.created_by or ""
-
-
-class _TaskCall(_Call):
-    """A call from a task, in the loop in which the job is recorded."""
-
-    __slots__ = ("answer",)
-
-    def __init__(self, intent: Intent, answer: asyncio.Future[Enqueued]) -> None:
-        super().__init__(intent)
-        self.answer = answer
-
-    @property
-    def over(self) -> bool:
-        return self.answer.done()
-
-    def accept(self, enqueued: Enqueued) -> None:
-        accept(self.answer, enqueued)
-
-    def refuse(self, fault: BaseException) -> None:
-        refuse(self.answer, fault)
-
-
-class _ThreadCall(_Call):
-    """A call from a thread. A lock wakes the thread with fewer steps than a future or an event."""
-
-    __slots__ = ("_ended", "_enqueued", "_fault", "_gone")
-
-    def __init__(self, intent: Intent) -> None:
-        super().__init__(intent)
-        self._enqueued: Enqueued | None = None
-        self._fault: BaseException | None = None
-        self._gone = False
-        self._ended = threading.Lock()
-        self._ended.acquire()
-
-    @property
-    def over(self) -> bool:
-        return self._gone or self._enqueued is not None or self._fault is not None
-
-    def accept(self, enqueued: Enqueued) -> None:
-        if not self.over:
-            self._enqueued = enqueued
-            self._ended.release()
-
-    def refuse(self, fault: BaseException) -> None:
-        if not self.over:
-            self._fault = fault if isinstance(fault, Exception) else NotOpen("the app was closed")
-            self._ended.release()
-
-    def wait(self) -> Enqueued:
-        """Block this thread until it is answered."""
-        try:
-            ended = self._ended.acquire(timeout=STATEMENT_SECONDS)
-        except BaseException:
-            self._gone = True
-            raise
-        if self._enqueued is not None:
-            return self._enqueued
-        fault, self._fault = self._fault, None
-        self._gone = True
-        try:
-            raise fault if ended and fault is not None else _late(self)
-        finally:
-            del fault  # its traceback refers to this frame
 
 
 class Groups:
@@ -149,7 +58,7 @@ class Groups:
     def __init__(self, session: Session) -> None:
         self._store, self._tenancy = JobStore(session), TenancyStore(session)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._line: deque[_Call] = deque()
+        self._line: deque[Call] = deque()
         #: When each statement under way began.
         self._under_way: dict[object, float] = {}
         #: Whether the last statement recorded several jobs. Then more calls are expected in this turn of the loop.
@@ -159,9 +68,9 @@ class Groups:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stuck = asyncio.Semaphore(_STUCK)
         #: Calls with keys, one of which belongs to an open transaction, and until when they are tried.
-        self._locked: deque[tuple[list[_Call], float]] = deque()
+        self._locked: deque[tuple[list[Call], float]] = deque()
         #: By key that is known to be locked: those that wait for the one call that is tried.
-        self._behind: dict[tuple[str, str, str], list[tuple[_Call, float]]] = {}
+        self._behind: dict[tuple[str, str, str], list[tuple[Call, float]]] = {}
         self._tries_locked = False
 
     def open(self) -> None:
@@ -197,14 +106,14 @@ class Groups:
                 return await self._store.enqueue_one(intent)
             finally:
                 self._leave_slot(slot, loop)
-        call = _TaskCall(intent, loop.create_future())
+        call = LoopCall(intent, loop.create_future())
         self._line.append(call)
         self._send_soon(loop)
         try:
             async with asyncio.timeout(STATEMENT_SECONDS):
                 return await call.answer
         except TimeoutError:
-            raise _late(call) from None
+            raise late(call) from None
         finally:
             del call  # if its answer is an error, that refers to this frame
 
@@ -214,7 +123,7 @@ class Groups:
             raise NotOpen("the app is not open: use `async with hf:`, or the blocking `hf.sync`")
         if len(intent.payload) > _LARGE_CHARACTERS:
             return in_loop(self._store.enqueue_one(intent), loop)
-        call = _ThreadCall(intent)
+        call = ThreadCall(intent)
         self._line.append(call)
         # The loop clears the mark before it takes calls from the line, so a mark that is set covers this call, too.
         if not self._is_due:
@@ -261,9 +170,9 @@ class Groups:
         self._timer = None
         self._send_on(loop)
 
-    def _next_group(self) -> list[_Call]:
+    def _next_group(self) -> list[Call]:
         """The next calls in line whose callers still wait."""
-        group: list[_Call] = []
+        group: list[Call] = []
         characters = 0
         while self._line and len(group) < _MOST_JOBS and characters < _MOST_CHARACTERS:
             call = self._line.popleft()
@@ -277,14 +186,14 @@ class Groups:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, group: list[_Call], slot: object, loop: asyncio.AbstractEventLoop) -> None:
+    async def _send(self, group: list[Call], slot: object, loop: asyncio.AbstractEventLoop) -> None:
         try:
             await self._record(group)
         finally:
             self._crowded = len(group) > 1
             self._leave_slot(slot, loop)
 
-    async def _record(self, group: list[_Call], *, patient: bool = False, tried: bool = False) -> None:
+    async def _record(self, group: list[Call], *, patient: bool = False, tried: bool = False) -> None:
         """Record these jobs, and answer the calls. A patient statement waits for locks as long as a single call.
 
         DatabaseBusy is raised where they are only tried.
@@ -299,19 +208,19 @@ class Groups:
             if tried:
                 raise
             if patient:
-                _refuse(group, fault)
+                refuse_all(group, fault)
             else:
                 await self._send_apart(group)
             return
         except _OF_ALL as fault:
-            _refuse(group, fault)
+            refuse_all(group, fault)
             return
         except HoldfastError as fault:
             if len(group) == 1:
-                _refuse(group, fault)
+                refuse_all(group, fault)
                 return
         except BaseException as fault:
-            _refuse(group, fault)
+            refuse_all(group, fault)
             raise
         else:
             for call, enqueued in zip(group, answers, strict=True):
@@ -321,7 +230,7 @@ class Groups:
         await self._record(group[:middle], patient=patient, tried=tried)
         await self._record(group[middle:], patient=patient, tried=tried)
 
-    async def _send_apart(self, group: list[_Call]) -> None:
+    async def _send_apart(self, group: list[Call]) -> None:
         """Send calls with a key apart: somebody holds a lock that one of the calls needs, most likely that of a key."""
         keyed, others = [call for call in group if call.intent.keys], [call for call in group if not call.intent.keys]
         if keyed:
@@ -340,28 +249,48 @@ class Groups:
             self._start(self._try_locked())
 
     async def _try_locked(self) -> None:
-        """Send calls with a key in ever smaller parts, over one connection. Of each locked key, one call is tried."""
-        loop = asyncio.get_running_loop()
+        """Record the calls whose keys are free, over one connection. Of each locked key, one call is tried on."""
         try:
             while self._locked:
                 part, until = self._locked.popleft()
                 part = [call for call in part if not call.over and not self._waits_behind(call, until)]
-                if not part:
-                    continue
-                try:
-                    await self._record(part, tried=True)
-                except DatabaseBusy as fault:
-                    if len(part) > 1:
-                        middle = len(part) // 2
-                        self._locked.extendleft([(part[middle:], until), (part[:middle], until)])
-                    elif loop.time() > until:
-                        _refuse(part, fault)
-                    else:
-                        self._try_alone(part[0], until)
+                if len(part) > _MOST_TRIED:
+                    self._locked.appendleft((part[_MOST_TRIED:], until))
+                for call in await self._record_free(part[:_MOST_TRIED]):
+                    if not self._waits_behind(call, until):
+                        self._try_alone(call, until)
         finally:
             self._tries_locked = False
 
-    def _waits_behind(self, call: _Call, until: float) -> bool:
+    async def _record_free(self, part: list[Call]) -> list[Call]:
+        """Record the jobs whose keys are free, and answer their calls. Returns the other calls."""
+        if not part:
+            return []
+        for call in part:
+            call.sent = True
+        try:
+            answers = await self._tenancy.submit_free([call.intent for call in part])
+        except DatabaseBusy:
+            return part
+        except _OF_ALL as fault:
+            refuse_all(part, fault)
+            return []
+        except HoldfastError as fault:
+            if len(part) == 1:
+                refuse_all(part, fault)
+                return []
+        except BaseException as fault:
+            refuse_all(part, fault)
+            raise
+        else:
+            for call, enqueued in zip(part, answers, strict=True):
+                if enqueued is not None:
+                    call.accept(enqueued)
+            return [call for call, enqueued in zip(part, answers, strict=True) if enqueued is None]
+        middle = len(part) // 2
+        return [*await self._record_free(part[:middle]), *await self._record_free(part[middle:])]
+
+    def _waits_behind(self, call: Call, until: float) -> bool:
         """Have a call wait if one of its keys is known to be locked."""
         for key in call.intent.keys:
             if key in self._behind:
@@ -369,13 +298,13 @@ class Groups:
                 return True
         return False
 
-    def _try_alone(self, call: _Call, until: float) -> None:
+    def _try_alone(self, call: Call, until: float) -> None:
         """Try a call whose key is locked, in a task of its own, until it is answered. Others with that key wait."""
         for key in call.intent.keys:
             self._behind.setdefault(key, [])
         self._start(self._try_again(call, until))
 
-    async def _try_again(self, call: _Call, until: float) -> None:
+    async def _try_again(self, call: Call, until: float) -> None:
         loop = asyncio.get_running_loop()
         try:
             while not call.over:
@@ -384,29 +313,14 @@ class Groups:
                         await self._record([call], tried=True)
                     except DatabaseBusy as fault:
                         if loop.time() > until:
-                            _refuse([call], fault)
+                            refuse_all([call], fault)
         finally:
             freed = [waiting for key in call.intent.keys for waiting in self._behind.pop(key, [])]
             for waiting, its in freed:
                 self._locked.appendleft(([waiting], its))
             self._start_trying()
 
-    async def _wait_for_lock(self, part: list[_Call]) -> None:
+    async def _wait_for_lock(self, part: list[Call]) -> None:
         async with self._stuck:
             if left := [call for call in part if not call.over]:
                 await self._record(left, patient=True)
-
-
-def _refuse(group: list[_Call], fault: BaseException) -> None:
-    """Answer each call with its own copy of the error, because raising an error changes it."""
-    for call in group:
-        own = copy.copy(fault) if isinstance(fault, HoldfastError) else fault  # foreign ones may not be copied
-        own.__cause__ = fault.__cause__
-        call.refuse(own)
-
-
-def _late(call: _Call) -> DatabaseUnavailable:
-    if call.sent:
-        return DatabaseUnavailable("PostgreSQL did not answer in time", reason="slow")
-    told = f"all statements under way took longer than {STATEMENT_SECONDS:g} s: nothing was recorded"
-    return DatabaseUnavailable(told, reason="slow")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.model.job import Enqueued
@@ -73,17 +73,16 @@ class TenancyStore:
 
     async def submit(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record the intents of many callers in one transaction; answers come in their order."""
-        rows = await self._session.rows(
-            "submit",
-            [i.tenant for i in intents],
-            [i.created_by for i in intents],
-            [i.type for i in intents],
-            [i.payload for i in intents],
-            [json.dumps(dict(i.options)) if i.options else None for i in intents],
-            [i.id for i in intents],
-        )
+        rows = await self._session.rows("submit", *_columns(intents))
         rows.sort(key=lambda row: row["item"])
         return [Enqueued(row["job_id"], State(row["state"]), row["outcome"]) for row in rows]
+
+    async def submit_free(self, intents: Sequence[Intent]) -> list[Enqueued | None]:
+        """The same, but each intent whose key belongs to an open transaction is left out: its answer is None."""
+        answers: list[Enqueued | None] = [None] * len(intents)
+        for row in await self._session.rows("submit_free", *_columns(intents)):
+            answers[row["item"] - 1] = Enqueued(row["job_id"], State(row["state"]), row["outcome"])
+        return answers
 
     async def jobs(self, asked: Sequence[tuple[str, UUID]]) -> list[PublicJob]:
         """The jobs that exist among (tenant, id), in no order."""
@@ -122,3 +121,14 @@ class TenancyStore:
         """How many jobs wait, counted no further than `up_to`."""
         (row,) = await self._session.rows("waiting_jobs", tenant, up_to)
         return int(row[0])
+
+
+def _columns(intents: Sequence[Intent]) -> tuple[list[Any], ...]:
+    return (
+        [i.tenant for i in intents],
+        [i.created_by for i in intents],
+        [i.type for i in intents],
+        [i.payload for i in intents],
+        [json.dumps(dict(i.options)) if i.options else None for i in intents],
+        [i.id for i in intents],
+    )

@@ -57,6 +57,40 @@ begin
 end
 $$;
 
+-- The same for jobs with keys, some of which other transactions have taken and not committed yet: those are left out,
+-- and have no answer. Each is waited for for a few milliseconds, so that all of them are found in one statement.
+create or replace function submit_free(
+  tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]
+) returns table (item integer, job_id uuid, state text, outcome text)
+language plpgsql security definer
+set search_path from current
+set lock_timeout = '5ms'
+as $$
+#variable_conflict use_column
+begin
+  if array[cardinality(tenants), cardinality(creators), cardinality(payloads), cardinality(options), cardinality(ids)]
+    <> array_fill(coalesce(cardinality(types), 0), array[5]) then
+    raise exception 'all lists must have the same length' using errcode = 'HF002';
+  end if;
+  for position in 1 .. coalesce(cardinality(types), 0) loop
+    perform refuse_no_tenant(tenants[position]);
+    perform check_enqueue(
+      types[position:position], payloads[position:position], options[position:position], tenants[position]);
+    perform check_texts(creators[position], null);
+    begin
+      return query
+      select position, r.job_id, r.state, r.outcome
+      from record_jobs(
+        types[position:position], payloads[position:position], options[position:position], tenants[position],
+        creators[position], ids[position:position]) r;
+    exception
+      when lock_not_available then
+        null;
+    end;
+  end loop;
+end
+$$;
+
 -- The public fields of jobs, each requested for a tenant.
 create or replace function public_jobs(tenants text[], job_ids uuid[])
 returns table (

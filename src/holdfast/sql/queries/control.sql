@@ -4,6 +4,12 @@ select item, job_id, state, outcome
 from holdfast.submit(
   $1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[], $6::uuid[]);
 
+-- name: submit_free
+-- The same, without those whose keys belong to open transactions.
+select item, job_id, state, outcome
+from holdfast.submit_free(
+  $1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[], $6::uuid[]);
+
 -- name: visible_jobs
 -- What clients may know about jobs.
 select id, tenant, type, state, target, holdfast.readable(created_at) as created_at, holdfast.readable(updated_at) as updated_at,
