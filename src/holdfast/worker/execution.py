@@ -204,7 +204,7 @@ class Execution:
 
     async def _within_middleware(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
         """Run the handler within all middleware, the first one outermost."""
-        calls = Calls()
+        calls = Calls(self._loop)
         call = calls.within(partial(self._call_within_time, claimed, job_type, timeout))
         for middleware in reversed(self._middleware):
             call = calls.within(partial(middleware.run, self._context(claimed), call))
