@@ -26,6 +26,7 @@ from holdfast.definitions.job_type import JobType
 from holdfast.definitions.payload import encode_result
 from holdfast.errors import Fatal, Hold, HoldfastError, InvalidInput, Retry, Snooze
 from holdfast.lifecycle.elapsed import elapsed
+from holdfast.lifecycle.limits import SoftLimits
 from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.store.transactions import Transactions
@@ -37,6 +38,7 @@ from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.elsewhere import Elsewhere
 from holdfast.worker.endings import Late, LeaseOver, Misfit, NotBegun, RemoteFailure, bare, no_room, signal_of
 from holdfast.worker.fence import fenced
+from holdfast.worker.garbage import forget_tracebacks
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.pool import ProcessPool
@@ -60,6 +62,8 @@ STRUCK = Outcome.handed_back("its task was canceled, perhaps by what another job
 #: To run an event loop of its own, a handler needs longer than this. Asking for the running loop is a system call, and
 #: would cost too much for shorter handlers.
 _OWN_LOOP_SECONDS = 0.00005
+#: How often the system's limits are looked at.
+_LIMITS_SECONDS = 0.05
 #: The outcome of most attempts.
 _DONE = Outcome.success(None)
 
@@ -100,6 +104,7 @@ class Execution:
         self._on_stuck = on_stuck
         self._loop = asyncio.get_running_loop()
         self._original = Original()
+        self._limits, self._next_look = SoftLimits(), 0.0
         self._recursion_limit, self._task_factory = sys.getrecursionlimit(), self._loop.get_task_factory()
 
     async def run(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Outcome:
@@ -134,17 +139,15 @@ class Execution:
             return await self._misfit(claimed, job_type, misfit)
         except NotBegun as fault:
             return self._interrupted(claimed) or _not_begun(fault)
-        except Late:
-            return self._interrupted(claimed) or Outcome.timed_out(timeout or 0)
         except LeaseOver:
             return self._stopped(claimed, claimed.lapsed())
-        except asyncio.CancelledError as error:
-            return self._interrupted(claimed) or _canceled(claimed, error, timeout)
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
-            # After its timeout, nothing that it raises can make the attempt free.
-            return Outcome.timed_out(timeout or 0) if claimed.timed_out else self._raised(claimed, error)
+            try:
+                return self._unfinished(claimed, error, timeout)
+            finally:
+                forget_tracebacks(error)
         finally:
             self._mend_surroundings()
             claimed.leave()
@@ -154,6 +157,15 @@ class Execution:
                 self._starts.pass_on(claimed)
             claimed.duration = time.monotonic() - claimed.started
             self._mend_loop(claimed.duration)
+
+    def _unfinished(self, claimed: Claimed, error: BaseException, timeout: float | None) -> Outcome:
+        """The outcome of a handler that did not return."""
+        if issubclass(type(error), Late):
+            return self._interrupted(claimed) or Outcome.timed_out(timeout or 0)
+        if issubclass(type(error), asyncio.CancelledError):
+            return self._interrupted(claimed) or _canceled(claimed, error, timeout)
+        # After its timeout, nothing that it raises can make the attempt free.
+        return Outcome.timed_out(timeout or 0) if claimed.timed_out else self._raised(claimed, error)
 
     async def call(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
         """Run the handler by its executor. Returns its value; raises its exception, Misfit, Late or ProcessDied."""
@@ -238,6 +250,9 @@ class Execution:
             sys.setrecursionlimit(self._recursion_limit)
         if self._loop.get_task_factory() is not self._task_factory:
             self._loop.set_task_factory(self._task_factory)
+        if (now := time.monotonic()) > self._next_look:
+            self._next_look = now + _LIMITS_SECONDS
+            self._limits.restore()
 
     def _mend_loop(self, seconds: float) -> None:
         """Restore the running loop, which a handler has to hide before it can call `asyncio.run`."""
@@ -401,7 +416,7 @@ def _not_begun(fault: NotBegun) -> Outcome:
     return Outcome.snoozed(fault.delay_seconds, str(fault))
 
 
-def _canceled(claimed: Claimed, error: asyncio.CancelledError, timeout: float | None) -> Outcome:
+def _canceled(claimed: Claimed, error: BaseException, timeout: float | None) -> Outcome:
     """The outcome of a handler whose task was canceled without a request."""
     if claimed.late:
         return Outcome.timed_out(timeout or 0)
