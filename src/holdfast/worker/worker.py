@@ -295,7 +295,9 @@ class Worker:
             claimed.stop("drain")
         await self._drain.idle(time.monotonic() + CLEAN_UP_SECONDS, or_hurry=False)
         self.stuck = [
-            Settlement(h.job_id, h.attempt, self._execution.given_up(h, self._timeouts[h.type]), h.running_ms, None)
+            Settlement(
+                h.job_id, h.attempt, self._execution.verdicts.given_up(h, self._timeouts[h.type]), h.running_ms, None
+            )
             for h in self._claimed.all()
             if h.running
         ]
