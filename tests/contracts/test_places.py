@@ -77,11 +77,11 @@ async def test_every_outcome_that_a_worker_tells_is_taken(conn: asyncpg.Connecti
 
 
 def test_every_signal_of_a_handler_is_public_obeyed_and_described() -> None:
-    obeyed = set(re.findall(r"case (\w+)\(", _page("src/holdfast/worker/execution.py")))
+    obeyed = set(re.findall(r"case (\w+)\(", _page("src/holdfast/worker/verdicts.py")))
     table = _page("docs/reference.md").partition("## What a handler may raise\n")[2].partition("\n## ")[0]
     for name, kind in SIGNALS.items():
         assert name in holdfast_module.__all__, "src/holdfast/__init__.py: users import it from there"
-        assert name in obeyed, "src/holdfast/worker/execution.py makes an outcome of it"
+        assert name in obeyed, "src/holdfast/worker/verdicts.py makes an outcome of it"
         assert f"| `{name}(" in table, "docs/reference.md tells what becomes of the job"
         assert f"├── {name} " in str(errors.__doc__) or f"└── {name} " in str(errors.__doc__), "the tree in errors.py"
         assert kind.code != HandlerSignal.code

@@ -8,6 +8,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -330,6 +331,8 @@ LEFT: dict[str, Callable[[SyncContext], None]] = {
     "job and transaction": _a_job_and_a_transaction,
     "watchdog": _a_watchdog,
     "privileges": _other_privileges,
+    "limit": lambda ctx: resource.setrlimit(resource.RLIMIT_CPU, (1000, resource.getrlimit(resource.RLIMIT_CPU)[1])),
+    "scheduler": lambda ctx: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),
 }
 KEPT = (
     *("nothing", "filter", "canceled timer", "closed pool", "ended program"),

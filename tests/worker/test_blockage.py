@@ -256,7 +256,8 @@ async def test_handlers_in_a_blocked_loop_are_suspects_only_if_the_blocker_is_un
     def surrender(suspects: Any) -> Surrender:
         pieces: Any = {
             "execution": SimpleNamespace(
-                given_up=lambda _held, _timeout: Outcome.timed_out(1), ended_in_its_thread=lambda _held: None
+                verdicts=SimpleNamespace(given_up=lambda _held, _timeout: Outcome.timed_out(1)),
+                ended_in_its_thread=lambda _held: None,
             ),
             "settlement": SimpleNamespace(unsettled=dict),
             "types": {name: SimpleNamespace(executor=name) for name in ("async", "thread", "process")},

@@ -67,7 +67,7 @@ class Rude(Middleware):
 _MANNERS = {
     "instead": "failed",
     "twice": "success",
-    "at-once": "success",
+    "at-once": "failed",
     "left": "failed",
     "never": "success",
 }

@@ -51,6 +51,17 @@ def _raise(large: Large) -> None:
     raise Fatal("no")
 
 
+def _raise_kept(large: Large, *, chained: bool) -> None:
+    """The error's traceback refers to this frame, and this frame to the error."""
+    try:
+        _raise(large)
+    except Fatal as error:
+        kept = error
+    if chained:
+        raise Fatal("no") from kept
+    raise kept
+
+
 def _give_up(ctx: SyncContext, large: Large) -> None:
     ctx.progress(-1)
 
@@ -64,7 +75,7 @@ async def _ends(hf: Holdfast, kept: Kept, state: str) -> None:
         await until(kept.nothing, seconds=5, what="nothing of the handlers is left in memory")
 
 
-@pytest.mark.parametrize("way", ["raise", "refused", "unstorable", "return", "timeout"])
+@pytest.mark.parametrize("way", ["raise", "refused", "unstorable", "return", "timeout", "group", "kept", "chain"])
 async def test_nothing_is_left_of_a_handler_in_the_loop(hf: Holdfast, kept: Kept, way: str) -> None:
     @hf.job("hold", timeout=0.3, retry=ONCE)
     async def hold(ctx: Context) -> Any:
@@ -75,12 +86,17 @@ async def test_nothing_is_left_of_a_handler_in_the_loop(hf: Holdfast, kept: Kept
             await ctx.progress(-1)
         elif way == "timeout":
             await asyncio.sleep(60)
+        elif way == "group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.to_thread(_raise, large))
+        elif way in ("kept", "chain"):
+            _raise_kept(large, chained=way == "chain")
         return [large] if way == "unstorable" else 1
 
     await _ends(hf, kept, "success" if way == "return" else "dead")
 
 
-@pytest.mark.parametrize("way", ["raise", "refused", "unstorable", "return", "timeout", "raise late"])
+@pytest.mark.parametrize("way", ["raise", "refused", "unstorable", "return", "timeout", "raise late", "kept", "chain"])
 async def test_nothing_is_left_of_a_handler_in_a_thread(hf: Holdfast, kept: Kept, way: str) -> None:
     @hf.job("hold", timeout=0.3, retry=ONCE)
     def hold(ctx: SyncContext) -> Any:
@@ -91,6 +107,8 @@ async def test_nothing_is_left_of_a_handler_in_a_thread(hf: Holdfast, kept: Kept
             _raise(large)
         elif way == "refused":
             _give_up(ctx, large)
+        elif way in ("kept", "chain"):
+            _raise_kept(large, chained=way == "chain")
         return [large] if way == "unstorable" else 1
 
     await _ends(hf, kept, "success" if way == "return" else "dead")

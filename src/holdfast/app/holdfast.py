@@ -330,11 +330,16 @@ class Holdfast(Verbs):
     ) -> Worker:
         """Run a worker until it is drained or, with `burst`, until nothing is left to do.
 
-        With `signals`, SIGTERM and SIGINT drain it, and a second signal interrupts running handlers.
+        With `signals`, SIGTERM and SIGINT drain it, and a second signal interrupts running handlers. That is refused
+        inside a handler: the signals of its process belong to the worker that runs it.
         """
         from holdfast.maintenance.leader import Maintenance
+        from holdfast.worker.owners import in_handler
         from holdfast.worker.slots import parse_lanes
         from holdfast.worker.worker import Worker
+
+        if signals and in_handler():
+            raise InvalidInput("signals belong to the worker that runs this handler: run another without `signals`")
 
         async with self:
             # One for claims, one for beginnings, one for settlements, and two for settlements beside slow ones.

@@ -35,6 +35,8 @@ from holdfast.app import Holdfast
 from holdfast.cli.shutdown import SIGNALS, in_time, note_early
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.lifecycle.importing import forget_variable
+from holdfast.lifecycle.limits import SoftLimits
 from holdfast.lifecycle.loops import run
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Backoff, Database
@@ -44,16 +46,10 @@ from holdfast.telemetry.events import AttemptEnded
 from holdfast.telemetry.narrator import flush_log, narrate, set_up_logging
 from holdfast.worker.worker import Worker
 
-try:
-    import resource
-except ModuleNotFoundError:  # Windows, where no process replaces itself
-    resource = None  # type: ignore[assignment]
-
 __all__ = ["Origin", "Remains", "become_anew", "settle", "take_over"]
 
 _VARIABLE = "HOLDFAST_REMAINS"
 _PATIENCE_SECONDS = 60.0
-_LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_STACK", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CPU")
 #: Descriptors beyond are not looked for.
 _DESCRIPTORS = 65_536
 _log = logging.getLogger("holdfast")
@@ -79,7 +75,7 @@ class Origin:
         self.environment = dict(os.environ)
         # Windows has neither, and is refused later with advice.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if hasattr(signal, "pthread_sigmask") else set()
-        self._limits = {} if resource is None else {name: _limit(name)[0] for name in _LIMITS}
+        self.limits = SoftLimits()
         self._inherited = {number for number in range(3, 256) if _is_inherited(number)}
         #: What the app said about its database.
         self.database: dict[str, str | None] = {}
@@ -102,17 +98,10 @@ class Origin:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, {*self._mask, *SIGNALS})
 
-    def restore_limits(self) -> None:
-        """Of memory, files and time, as far as they may be raised again."""
-        for name, soft in self._limits.items():
-            hard = _limit(name)[1]
-            within = soft if hard == resource.RLIM_INFINITY or 0 <= soft <= hard else hard
-            with contextlib.suppress(ValueError, OSError):
-                resource.setrlimit(getattr(resource, name), (within, hard))
-
     def keep_descriptors(self) -> None:
         """Descriptors that handlers have made inheritable end with this program."""
-        for number in range(3, min(_DESCRIPTORS, _limit("RLIMIT_NOFILE")[0] if self._limits else _DESCRIPTORS)):
+        most = os.sysconf("SC_OPEN_MAX")
+        for number in range(3, min(_DESCRIPTORS, most) if most > 0 else _DESCRIPTORS):
             if number not in self._inherited:
                 with contextlib.suppress(OSError):
                     os.set_inheritable(number, False)
@@ -131,7 +120,7 @@ def become_anew(worker: Worker, origin: Origin, *, stopping: Callable[[], bool])
     ]
     # The main thread may be blocked forever in a write to one of them.
     in_time(_flush, flush_log)
-    origin.restore_limits()
+    origin.limits.restore()
     origin.keep_descriptors()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -153,6 +142,7 @@ def take_over() -> Remains | None:
     number = os.environ.pop(_VARIABLE, None)
     if number is None:
         return None
+    forget_variable(_VARIABLE)
     note_early()
     with os.fdopen(int(number), "rb") as file:
         found = json.load(file)
@@ -176,10 +166,6 @@ def _is_inherited(number: int) -> bool:
         return os.get_inheritable(number)
     except OSError:
         return False
-
-
-def _limit(name: str) -> tuple[int, int]:
-    return resource.getrlimit(getattr(resource, name))
 
 
 def _flush() -> None:

@@ -11,7 +11,8 @@ from holdfast.model.outcome import Outcome
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptStarted, LeaseLost
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
-from holdfast.worker.execution import STRUCK, Execution
+from holdfast.worker.execution import Execution
+from holdfast.worker.verdicts import STRUCK
 
 __all__ = ["Attempts"]
 

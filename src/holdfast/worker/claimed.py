@@ -66,7 +66,7 @@ class Claimed:
     reports = 0
     #: The result that the handler has set, besides its return value.
     result: Any = None
-    #: A result or an error, with the text or outcome that its own thread made of it (see holdfast.worker.execution).
+    #: A result or an error, with the text or outcome that its own thread made of it (see holdfast.worker.threads).
     written: tuple[Any, Any] | None = None
     #: Its thread has called the handler.
     called = False

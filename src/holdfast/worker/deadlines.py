@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 from holdfast.worker.claimed import Claimed
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "time_over"]
 
 
 class Deadlines:
@@ -54,3 +55,13 @@ class Deadlines:
         if claimed.task is not None:
             claimed.time_out()
             claimed.task.cancel()
+
+
+def time_over(timeouts: Mapping[str, float], stuck_after_seconds: float, claimed: Claimed | None) -> float:
+    """When an unfinished attempt counts as stuck; for None, how long after its start at most."""
+    if claimed is None:
+        return max(timeouts.values(), default=0.0) + stuck_after_seconds
+    stuck_at, started = claimed.stuck_at, claimed.started
+    if stuck_at is not None:
+        return stuck_at
+    return (time.monotonic() if started is None else started) + timeouts[claimed.type] + stuck_after_seconds

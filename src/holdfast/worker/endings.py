@@ -5,7 +5,8 @@ Middleware sees these exceptions; `Execution` turns them into outcomes.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from holdfast.errors import HandlerSignal, HoldfastError, InvalidInput
 from holdfast.model.outcome import FailureKind
@@ -19,6 +20,7 @@ __all__ = [
     "ProcessDied",
     "RemoteFailure",
     "bare",
+    "fit",
     "no_room",
     "signal_of",
 ]
@@ -27,6 +29,8 @@ __all__ = [
 SIGNALS = {
     kind.__name__: kind for kind in HandlerSignal.__subclasses__() if kind.__module__ == HandlerSignal.__module__
 }
+
+T = TypeVar("T")
 
 #: After this long, a thread or a process may be available again.
 START_AGAIN_SECONDS = 1.0
@@ -70,6 +74,14 @@ class Misfit(HoldfastError):
     def __init__(self, fault: InvalidInput, failure: FailureKind) -> None:
         super().__init__(str(fault))
         self.fault, self.failure = fault, failure
+
+
+def fit(convert: Callable[[Any], T], value: Any, failure: FailureKind) -> T:
+    """Convert a payload or a result. Exceptions of the handler itself do not pass through here."""
+    try:
+        return convert(value)
+    except InvalidInput as fault:
+        raise Misfit(fault, failure) from fault
 
 
 class NotBegun(HoldfastError):

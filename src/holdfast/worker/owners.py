@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.worker.claimed import Claimed
 
-__all__ = ["Owner", "own_task", "owned_by_worker", "owner_of"]
+__all__ = ["Owner", "in_handler", "own_task", "owned_by_worker", "owner_of"]
 
 
 class Owner:
@@ -57,6 +57,12 @@ def owned_by_worker() -> Iterator[None]:
         yield
     finally:
         _owner.reset(before)
+
+
+def in_handler() -> bool:
+    """Whether this code is called by a handler or middleware of a worker in this process, or by tasks of theirs."""
+    owner = _owner.get()
+    return owner is not None and owner.attempt is not None
 
 
 def owner_of(task: asyncio.Task[Any]) -> Owner | None:

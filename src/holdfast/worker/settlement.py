@@ -110,7 +110,7 @@ class SettlementService(Service):
             heapq.heappush(self._again, _Batch(time.monotonic(), [(claimed, outcome)]))
         else:
             self._waiting.append((claimed, outcome))
-        claimed.settling = True  # not before: if there was no memory for this, the lease watch finds the attempt
+        claimed.settling = True  # not before: if there was no memory for this, the lookout finds the attempt
         self.empty.clear()
         self.wake()
         if self._slow:

@@ -105,7 +105,7 @@ class Surrender:
             claimed.stuck = True
         elif claimed.interrupt is None:
             return Outcome.handed_back(_BLOCKED)
-        return self._execution.given_up(claimed, self._timeouts[claimed.type])
+        return self._execution.verdicts.given_up(claimed, self._timeouts[claimed.type])
 
     def _is_to_blame(self, claimed: Claimed, blocker: Blocker) -> bool:
         """Whether the attempt has used up its own time, not only the loop's."""

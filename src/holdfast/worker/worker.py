@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +35,7 @@ from holdfast.worker.attempts import Attempts
 from holdfast.worker.blockage import Blockage, Blocker
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.copies import alone_in_its_loop
+from holdfast.worker.deadlines import time_over
 from holdfast.worker.drain import CLEAN_UP_SECONDS, Drain, drain_pauses
 from holdfast.worker.elsewhere import Elsewhere
 from holdfast.worker.enlistment import Enlistment, chosen, lane_timeout, new_worker_id
@@ -42,6 +44,7 @@ from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
 from holdfast.worker.lifespan import StoppedEarly, inside
 from holdfast.worker.lifespan_watch import LifespanWatch
+from holdfast.worker.lookout import Lookout
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.owners import owned_by_worker
 from holdfast.worker.payloads import Payloads
@@ -62,7 +65,6 @@ _GOODBYE_SECONDS = 1.0
 _STUCK_AFTER_SECONDS = 30.0
 #: How long observers of a replacement may take.
 _TELL_SECONDS = 1.0
-_ADRIFT = Outcome.handed_back("the worker lost track of it")
 
 
 class Worker:
@@ -105,6 +107,7 @@ class Worker:
         self._burst = burst
         self._services, self._on_duty = list(services), on_duty
         self._stuck_after = _STUCK_AFTER_SECONDS if stuck_after_seconds is None else stuck_after_seconds
+        self._time_over = partial(time_over, self._timeouts, self._stuck_after)
         self._middleware = middleware
         self._claimed = ClaimedAttempts()
         self._store = LeaseStore(database, self.id)
@@ -206,6 +209,14 @@ class Worker:
                 on_settled=self._intake.settled,
                 on_refused=self._keeper.look,
             )
+            self._lookout = Lookout(
+                self._claimed,
+                self._keeper,
+                self._blockage,
+                on_stuck=self._on_stuck,
+                on_adrift=self._on_adrift,
+                on_keeper_lost=self._on_keeper_lost,
+            )
             self._surrender = Surrender(
                 self._config,
                 self.id,
@@ -251,7 +262,7 @@ class Worker:
         intake = asyncio.create_task(self._intake.run(), name="intake")
         beginnings = asyncio.create_task(self._intake.beginnings.run(), name="beginnings")
         services = [asyncio.create_task(s.run(), name=s.name) for s in self._services]
-        watch = asyncio.create_task(self._watch_leases(), name="lease watch")
+        watch = asyncio.create_task(self._lookout.run(), name="lookout")
         try:
             drained = asyncio.create_task(self._drain.begun.wait(), name="drain")
             await asyncio.wait(
@@ -295,7 +306,9 @@ class Worker:
             claimed.stop("drain")
         await self._drain.idle(time.monotonic() + CLEAN_UP_SECONDS, or_hurry=False)
         self.stuck = [
-            Settlement(h.job_id, h.attempt, self._execution.given_up(h, self._timeouts[h.type]), h.running_ms, None)
+            Settlement(
+                h.job_id, h.attempt, self._execution.verdicts.given_up(h, self._timeouts[h.type]), h.running_ms, None
+            )
             for h in self._claimed.all()
             if h.running
         ]
@@ -348,15 +361,6 @@ class Worker:
         self.to_be_replaced = True
         self._drain.begun.set()
 
-    def _time_over(self, claimed: Claimed | None) -> float:
-        """When an unfinished attempt counts as stuck; for None, how long after its start at most."""
-        if claimed is None:
-            return max(self._timeouts.values(), default=0.0) + self._stuck_after
-        stuck_at, started = claimed.stuck_at, claimed.started
-        if stuck_at is not None:
-            return stuck_at
-        return (time.monotonic() if started is None else started) + self._timeouts[claimed.type] + self._stuck_after
-
     async def _give_loop_up(self, blocker: Blocker, drained: bool) -> None:
         """In the lease keeper's thread: give up an event loop that has been blocked for too long."""
         if self.replace is None:
@@ -381,34 +385,13 @@ class Worker:
                 if self.fail is not None:
                     self.fail(fault)
 
-    async def _watch_leases(self) -> None:
-        """End handlers with a target when their lease is over by our own clock, because it could not be renewed.
+    def _on_adrift(self, claimed: Claimed, outcome: Outcome) -> None:
+        self._tell("found an attempt without a handler", _name(claimed))
+        self._settle(claimed, outcome)
 
-        A handler that runs long after its timeout is stuck, wherever it runs. And an attempt without a handler and
-        without an outcome would stay claimed for ever.
-        """
-        adrift: set[Claimed] = set()
-        while True:
-            await asyncio.sleep(0.25 if len(self._claimed) else 0.5)
-            self._blockage.answer()
-            with contextlib.suppress(MemoryError):  # a handler may use all of it for the moment
-                adrift = self._look_at_leases(adrift)
-
-    def _look_at_leases(self, adrift_before: set[Claimed]) -> set[Claimed]:
-        for claimed in self._claimed.overdue():
-            claimed.stop("lease")
-        for claimed in self._claimed.all():
-            if claimed.stuck_at is not None and time.monotonic() > claimed.stuck_at and not claimed.stuck:
-                claimed.stuck = True
-                self._on_stuck(claimed)
-        adrift = self._claimed.adrift()
-        for claimed in adrift & adrift_before:
-            self._tell("found an attempt without a handler", _name(claimed))
-            self._settlement.add(claimed, _ADRIFT)
-        if not self._keeper.alive:
-            self._tell("lost its lease keeper and drains")
-            self._drain.begun.set()
-        return adrift
+    def _on_keeper_lost(self) -> None:
+        self._tell("lost its lease keeper and drains")
+        self._drain.begun.set()
 
     def _pauses_drained(self, claimed: Claimed) -> bool:
         on_failure = self._types[claimed.type].on_failure

@@ -54,7 +54,7 @@ def main() -> None:
     sys.argv[:] = worker["argv"]
     from holdfast.worker.processes.inside import serve
 
-    serve(sock, stop)
+    serve(sock, stop, worker["taken"])
 
 
 def _die_with_parent() -> None:

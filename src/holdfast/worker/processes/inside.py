@@ -12,12 +12,14 @@ import dataclasses
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.definitions.json_text import encode_result
 from holdfast.errors import Interrupted, InvalidInput
+from holdfast.lifecycle.importing import variables_for_a_while
 from holdfast.lifecycle.portal import Portal
 from holdfast.model.foreign import message_of, name_of, traceback_of
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, clean
@@ -41,15 +43,18 @@ from holdfast.worker.transaction import refuse_open
 __all__ = ["serve"]
 
 
-def serve(sock: socket.socket, stop: int) -> None:
-    """Run handlers until the worker says that this child may leave."""
+def serve(sock: socket.socket, stop: int, taken: Mapping[str, str]) -> None:
+    """Run handlers until the worker says that this child may leave.
+
+    `taken` are variables that the app has taken out of the worker's environment, and may look for in this one.
+    """
     interruption = Interruption(stop)
-    _Child(Line(sock, interruption), interruption).serve()
+    _Child(Line(sock, interruption), interruption, taken).serve()
 
 
 class _Child:
-    def __init__(self, line: Line, interruption: Interruption) -> None:
-        self._line, self._interruption = line, interruption
+    def __init__(self, line: Line, interruption: Interruption, taken: Mapping[str, str]) -> None:
+        self._line, self._interruption, self._taken = line, interruption, taken
         # By descriptor, not by name: the directory may be renamed or removed meanwhile.
         self._folder = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))
         self._leftovers = Leftovers(Interruption.SIGNALS)
@@ -80,8 +85,9 @@ class _Child:
         try:
             self._interruption.arm()
             os.fchdir(self._folder)
-            handler = find(HandlerAddress(**order["address"]))
-            self._enter(order, handler)
+            with variables_for_a_while(self._taken):
+                handler = find(HandlerAddress(**order["address"]))
+                self._enter(order, handler)
             try:
                 arguments = handler.job_type.payload.call_arguments(order["payload"])
             except InvalidInput as fault:

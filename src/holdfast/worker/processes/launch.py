@@ -2,6 +2,8 @@
 
 Handlers in the worker's own process may change its search path, environment or folder. A child that inherited such a
 change could import a file of somebody else in place of a standard module, and end before it has begun.
+
+The app's modules may have taken variables out of the environment. A child is told about those, for its own import.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast.lifecycle.importing import variables_taken
 from holdfast.worker.processes import entry
 
 __all__ = ["Launch"]
@@ -25,7 +28,11 @@ class Launch:
     def __init__(self) -> None:
         self._command = [sys.executable, *_flags(), "-P", str(Path(entry.__file__))]
         self._environment = dict(os.environ)
-        self._greeting = {"path": [p for p in sys.path if isinstance(p, str)], "argv": list(sys.argv)}
+        self._greeting = {
+            "path": [p for p in sys.path if isinstance(p, str)],
+            "argv": list(sys.argv),
+            "taken": variables_taken(),
+        }
         self._folder: str | None = None
         with suppress(OSError):  # it was removed
             self._folder, self._place = os.getcwd(), _place(".")  # noqa: PTH109 - as the system names it

@@ -30,13 +30,9 @@ import warnings
 from collections.abc import Callable, Collection
 from typing import Any
 
+from holdfast.lifecycle.limits import current_limits
 from holdfast.lifecycle.portal import portal_threads
 from holdfast.worker.processes.company import Company
-
-try:
-    import resource
-except ImportError:  # not on every system
-    resource = None  # type: ignore[assignment]
 
 __all__ = ["Leftovers"]
 
@@ -113,7 +109,7 @@ class Leftovers:
             [sys.stdin, sys.stdout, sys.stderr],
             [stream is None or stream.closed for stream in (sys.stdin, sys.stdout, sys.stderr)],
             [_identity(number) for number in range(3)],
-            [] if resource is None else list(map(resource.getrlimit, (resource.RLIMIT_NOFILE, resource.RLIMIT_AS))),
+            current_limits(),
             os.getpriority(os.PRIO_PROCESS, 0),
             _privileges(),
             {name: vars(builtins).get(name) for name in _BUILTINS},
@@ -129,9 +125,10 @@ class Leftovers:
 def _privileges() -> list[object]:
     """Who it is, which files it sees, and on which processors it runs: what was given up cannot be taken back."""
     root = os.stat("/")  # noqa: PTH116 - for every job
-    processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    turns = (os.sched_getaffinity(0), os.sched_getscheduler(0)) if hasattr(os, "sched_getaffinity") else None
     ids = (os.getuid(), os.geteuid(), os.getgid(), os.getegid())
-    return [ids, os.getgroups(), (root.st_dev, root.st_ino), processors]
+    saved = (os.getresuid(), os.getresgid()) if hasattr(os, "getresuid") else None
+    return [ids, saved, os.getgroups(), (root.st_dev, root.st_ino), turns]
 
 
 def _wake_up() -> int:

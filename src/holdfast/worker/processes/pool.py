@@ -38,6 +38,8 @@ GRACE_SECONDS = 5.0
 
 #: How long a handler that may begin can take to say that it does. Meanwhile no other job at its last chance begins.
 _BEGIN_SECONDS = 10.0
+#: Into how many parts the time for a beginning is divided. A part counts as one, however long it took.
+_NAPS = 50
 #: How long idle children may take to leave their lifespans at the end, all together.
 _LEAVE_SECONDS = 2.0
 _KILLED_SECONDS = 2.0
@@ -118,11 +120,11 @@ class ProcessPool:
 
     async def _beginning(self, talk: Talk, task: asyncio.Task[Any]) -> _Wait:
         """Wait until the handler has begun or the conversation is over; "over" if that takes too long."""
-        wait = await _first({task, talk.ready}, self._start_seconds)
+        wait = await _first_awake({task, talk.ready}, self._start_seconds)
         if wait == "done":
             # At its last chance, the handler waits until its beginning is recorded, or its lease is over.
             wait = await _first({task, talk.cleared}, None)
-        return await _first({task, talk.began}, _BEGIN_SECONDS) if wait == "done" else wait
+        return await _first_awake({task, talk.began}, _BEGIN_SECONDS) if wait == "done" else wait
 
     def _too_slow(self, talk: Talk) -> Exception:
         if not talk.cleared.done():
@@ -258,6 +260,15 @@ async def _first(what: set[asyncio.Future[Any]], seconds: float | None) -> _Wait
     except asyncio.CancelledError:
         return "interrupted"
     return "done" if done else "over"
+
+
+async def _first_awake(what: set[asyncio.Future[Any]], seconds: float) -> _Wait:
+    """Wait in the same way, by a clock that stands still while the worker is stopped: its children may be, too."""
+    for _ in range(_NAPS):
+        wait = await _first(what, seconds / _NAPS)
+        if wait != "over":
+            return wait
+    return "over"
 
 
 async def _patiently(task: asyncio.Task[Any], seconds: float) -> None:

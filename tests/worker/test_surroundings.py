@@ -1,0 +1,97 @@
+"""What a worker's process has around handlers (environment, limits, signals, clock) serves all jobs alike."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import Context, Holdfast, InvalidInput, RetryPolicy, SyncContext
+from holdfast.lifecycle import importing
+from holdfast.worker.processes import pool
+from tests.harness.inprocess import reached, working
+from tests.worker.children import opened
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+async def test_children_find_the_variables_that_the_app_has_taken_away(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While they import it and enter its lifespan, and no longer."""
+    for name in ("APP_SECRET", "APP_PASSWORD"):
+        monkeypatch.setitem(importing._variables, name, name.lower())
+    monkeypatch.setenv("APP_SECRET", "app_secret")
+    monkeypatch.delitem(sys.modules, "tests.worker.secretive", raising=False)
+    secretive = importlib.import_module("tests.worker.secretive")
+    async with opened(database_url, secretive.hf) as hf, working(hf):
+        job = await hf.wait(await hf.enqueue("whisper"), timeout=30)
+    assert job.result == ["app_secret", "app_password", None, None], job.last_error
+
+
+@pytest.fixture
+def limited() -> Iterator[int]:
+    """A limit that a handler may lower; it is given back."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield before[0]
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_a_limit_that_a_handler_lowers_is_raised_again(hf: Holdfast, limited: int, executor: str) -> None:
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**30, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+    async def coroutine(ctx: Context) -> None:
+        lower()
+
+    def function(ctx: SyncContext) -> None:
+        lower()
+
+    hf.job("lower")(coroutine if executor == "async" else function)
+
+    @hf.job("look")
+    async def look(ctx: Context) -> int:
+        await asyncio.sleep(0.06)  # limits are looked at some times a second
+        return resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+
+    async with working(hf):
+        await reached(hf, await hf.enqueue("lower"), "success")
+        await hf.wait(await look.enqueue(), timeout=10)
+        assert (await hf.wait(await look.enqueue(), timeout=10)).result == limited
+
+
+async def test_a_handler_cannot_take_the_signals_of_its_worker(hf: Holdfast) -> None:
+    @hf.job("nest", retry=ONCE)
+    async def nest(ctx: Context) -> None:
+        await hf.run_worker(burst=True, signals=True, types=["none"])
+
+    @hf.job("none")
+    async def none(ctx: Context) -> None: ...
+
+    before = signal.getsignal(signal.SIGTERM)
+    async with working(hf, types=["nest"]):
+        job = await reached(hf, await nest.enqueue(), "dead", "success", seconds=20)
+    assert "signals belong to the worker" in (job.last_error or "")
+    assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(InvalidInput, match="main thread"):
+        await asyncio.to_thread(lambda: hf.sync.run_worker(signals=True))
+
+
+async def test_time_in_which_the_worker_was_stopped_does_not_count_for_a_child() -> None:
+    loop = asyncio.get_running_loop()
+    begun = loop.create_future()
+
+    def stop() -> None:
+        time.sleep(0.4)
+        loop.call_later(0.02, begun.set_result, None)
+
+    loop.call_soon(stop)
+    assert await pool._first_awake({begun}, 0.3) == "done"
+    assert await pool._first_awake({loop.create_future()}, 0.1) == "over"
