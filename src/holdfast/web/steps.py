@@ -29,6 +29,7 @@ from typing import Any, Generic, TypeVar, cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.lifecycle.waiters import Waiters
+from holdfast.model.provenance import speaker
 from holdfast.web.standing import Standing, standing_of
 
 __all__ = ["Paced", "Steps", "StepsMiddleware"]
@@ -128,7 +129,7 @@ class Steps:
         loop = asyncio.get_running_loop()
         if self._round is None:
             self._round = loop.call_soon(self._begin_round)
-        if party != self._latest:
+        if party != self._latest or party in _NO_TENANTS:  # whom strangers keep waiting may not even be accepted yet
             self._latest, self._alone_from = party, loop.time() + _ALONE_SECONDS
         first = party not in self._waiters
         self._look(party, first, loop.time())
@@ -216,18 +217,23 @@ class Paced(Generic[T]):
         self._work, self._steps, self._address, self.party = work, steps, address, party
         self._turn: asyncio.Future[None] | None = None
         self._begun = self._given_up = False
+        self._task: asyncio.Task[Any] | None = None
         #: Whose request it is, once that is known.
         self.tenant: str | None = None
 
     def give_up(self) -> None:
-        """Its connection has ended: a stranger's request ends before its next step, and does not wait for that one."""
-        if self.tenant is None:
-            self._given_up = True
-            if self._turn is not None:
-                self._steps.leave(self._turn, self.party, self._address)
+        """Its connection has ended: a stranger's request waits no longer, for its turn or for anything else."""
+        if self.tenant is not None or self._given_up:
+            return
+        self._given_up = True
+        if self._turn is not None:
+            self._steps.leave(self._turn, self.party, self._address)
+        elif self._task is not None:
+            self._task.cancel()
 
     def __await__(self) -> Generator[Any, Any, T | None]:
         """Step by step, as a task would."""
+        self._task = asyncio.current_task()
         fault: BaseException | None = None
         try:
             while True:
@@ -251,7 +257,7 @@ class Paced(Generic[T]):
                 except BaseException as thrown:  # noqa: BLE001 - it is the request's
                     fault = thrown
         finally:
-            fault = None  # its traceback refers to this frame
+            fault = self._task = None  # its traceback refers to this frame
 
     def _wait(self) -> Generator[Any, Any, BaseException | None]:
         """Until it is its turn; returns what was thrown meanwhile, which is the request's."""
@@ -293,6 +299,7 @@ class StepsMiddleware:
             standing.apply()
         elif party not in _NO_TENANTS:
             standing.know()
+            speaker.set(party)  # to look its key up again, it does not wait for those who are unknown
         if self._is_over(standing):  # too many apply
             return
         if party == _PROBES and standing.may_probe():
