@@ -18,7 +18,7 @@ from holdfast.model.key import Caller, EventsToken, digest_of, new_secret
 from holdfast.web import places
 from holdfast.web import steps as pacing
 from holdfast.web.bounded import Bounded
-from holdfast.web.crowd import Crowd
+from holdfast.web.throng import Throng
 from holdfast.web.impatient import Impatient
 from holdfast.web.ration import Ration
 from holdfast.web.server import Server, listen
@@ -48,30 +48,30 @@ class Connection:
 
 
 def test_whoever_was_quiet_for_longest_gives_way_first() -> None:
-    crowd = Crowd[int](16)
+    throng = Throng[int](16)
     for number in range(16):
-        crowd.put(number, f"10.0.0.{number}")
-    crowd.put(0, "10.0.0.0")
-    assert crowd.first() == 1
-    assert crowd.leave(1)
-    assert not crowd.leave(1)
-    assert crowd.first() == 2
-    assert (len(crowd), 0 in crowd, 1 in crowd) == (15, True, False)
+        throng.put(number, f"10.0.0.{number}")
+    throng.put(0, "10.0.0.0")
+    assert throng.first() == 1
+    assert throng.leave(1)
+    assert not throng.leave(1)
+    assert throng.first() == 2
+    assert (len(throng), 0 in throng, 1 in throng) == (15, True, False)
 
 
 def test_an_address_with_very_many_gives_way_to_others() -> None:
-    crowd = Crowd[int](16)
-    crowd.put(0, "10.0.0.1")
+    throng = Throng[int](16)
+    throng.put(0, "10.0.0.1")
     for number in (1, 2):
-        crowd.put(number, "10.0.0.2")
-    assert crowd.first() == 0  # two are an eighth, and no more
-    crowd.put(3, "10.0.0.2")
-    assert crowd.first() == 1
-    crowd.leave(1)
-    assert crowd.first() == 0
+        throng.put(number, "10.0.0.2")
+    assert throng.first() == 0  # two are an eighth, and no more
+    throng.put(3, "10.0.0.2")
+    assert throng.first() == 1
+    throng.leave(1)
+    assert throng.first() == 0
     for number in (0, 2, 3):
-        crowd.leave(number)
-    assert crowd.first() is None
+        throng.leave(number)
+    assert throng.first() is None
 
 
 def test_strangers_have_few_of_the_places_and_those_with_a_key_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 1. There are 10,000 places, or 256 fewer than descriptors if that is less, but at least half as many as descriptors.
 2. A connection is a stranger's until a caller is let in on it. Strangers have 1,024 of the places together, so that all
    that they can cost is bounded: memory, and how long they are in line. One more closes another one (see
-   holdfast.web.crowd), even if a request is under way on it.
+   holdfast.web.throng), even if a request is under way on it.
 3. Strangers whose request has something that looks like a key have 256 places of their own while it is looked up: those
    without one cannot push them out.
 4. If all places are taken, a stranger's connection is closed for a new one; if there is none, the connection that has
@@ -19,7 +19,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.web.crowd import Crowd
+from holdfast.web.throng import Throng
 
 if TYPE_CHECKING:
     from holdfast.web.impatient import Impatient
@@ -76,8 +76,8 @@ class Places:
         self.most = _MOST
         self._taken: dict[Impatient, str] = {}  # with their addresses
         self._callers: set[Impatient] = set()
-        self._strangers = Crowd["Impatient"](_MOST_STRANGERS)
-        self._applicants = Crowd["Impatient"](_MOST_APPLICANTS)
+        self._strangers = Throng["Impatient"](_MOST_STRANGERS)
+        self._applicants = Throng["Impatient"](_MOST_APPLICANTS)
         #: Each in the order in which they came to be that.
         self._idle_callers: OrderedDict[Impatient, None] = OrderedDict()
         self._unread: OrderedDict[Impatient, None] = OrderedDict()
@@ -106,8 +106,9 @@ class Places:
     def begin(self, connection: Impatient) -> None:
         """A request is under way."""
         self._idle_callers.pop(connection, None)
-        if connection in self._strangers:
-            self._strangers.put(connection, self._taken[connection])
+        for throng in (self._strangers, self._applicants):
+            if connection in throng:
+                throng.put(connection, self._taken[connection])
 
     def apply(self, connection: Impatient) -> None:
         """The request under way has what may be a key."""
@@ -153,11 +154,11 @@ class Places:
         self._idle_callers.pop(connection, None)
         self._unread.pop(connection, None)
 
-    def _join(self, crowd: Crowd[Impatient], connection: Impatient) -> None:
-        crowd.put(connection, self._taken[connection])
-        if len(crowd) > crowd.most and (oldest := crowd.first()) is not None:
+    def _join(self, throng: Throng[Impatient], connection: Impatient) -> None:
+        throng.put(connection, self._taken[connection])
+        if len(throng) > throng.most and (oldest := throng.first()) is not None:
             self._close(oldest)
-            self._tell("%s connections without a key are open: older ones of them are closed for new ones", crowd.most)
+            self._tell("%s connections without a key are open: older ones of them are closed for new ones", throng.most)
 
     def _close(self, connection: Impatient) -> None:
         self.leave(connection)

@@ -305,10 +305,15 @@ class StepsMiddleware:
         if party == _PROBES and standing.may_probe():
             await self._app(scope, receive, send)
             return
-        work = cast("Coroutine[Any, Any, None]", self._app(scope, receive, send))
+        app = self._begin if party == _APPLICANTS else self._app
+        work = cast("Coroutine[Any, Any, None]", app(scope, receive, send))
         client = scope.get("client")
         paced = scope["steps"] = Paced(work, self._steps, party, client[0] if client else "")
         await paced
+
+    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        standing_of(scope).begin()
+        await self._app(scope, receive, send)
 
     @staticmethod
     def _is_over(standing: Standing) -> bool:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-__all__ = ["Crowd"]
+__all__ = ["Throng"]
 
 T = TypeVar("T")
 #: Behind a proxy's address there are many callers, so an address may have some more than others.
 _PART = 8
 
 
-class Crowd(Generic[T]):
+class Throng(Generic[T]):
     """Every operation takes the same time, however many there are."""
 
     def __init__(self, most: int) -> None:
