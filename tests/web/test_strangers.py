@@ -18,11 +18,12 @@ from holdfast.model.key import Caller, EventsToken, digest_of, new_secret
 from holdfast.web import places
 from holdfast.web import steps as pacing
 from holdfast.web.bounded import Bounded
-from holdfast.web.throng import Throng
 from holdfast.web.impatient import Impatient
 from holdfast.web.ration import Ration
 from holdfast.web.server import Server, listen
+from holdfast.web.standing import Standing
 from holdfast.web.steps import Paced, Steps
+from holdfast.web.throng import Throng
 from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
 from tests.web.test_bounded import BODY, CHUNKED, GET, send, serving
@@ -207,6 +208,17 @@ async def test_a_connection_is_a_callers_as_soon_as_its_key_is_known(
             writer.close()
             await until(lambda: not Impatient.places._taken, seconds=10, what="it is gone")
         assert len(applied) == (1 if known else 2)
+
+
+async def test_a_key_that_has_ended_makes_its_connection_a_strangers_again() -> None:
+    taken, connection = places.Places(), cast("Any", Connection([]))
+    scope: dict[str, Any] = {"headers": [(b"authorization", b"Bearer ended")]}
+    Standing(taken, connection).attach(scope)
+    taken.take(connection)
+    taken.know(connection)
+    assert connection not in taken._strangers
+    Steps().forget(scope)
+    assert connection in taken._strangers
 
 
 async def test_what_may_be_a_key_has_a_line_of_its_own() -> None:
