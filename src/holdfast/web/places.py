@@ -117,7 +117,7 @@ class Places:
 
     def know(self, connection: Impatient) -> None:
         """Its caller was let in: it is no longer a stranger."""
-        if connection in self._taken:
+        if connection in self._taken and connection not in self._callers:
             self._callers.add(connection)
             self._strangers.leave(connection)
             self._applicants.leave(connection)
