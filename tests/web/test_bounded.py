@@ -20,8 +20,8 @@ import httpx
 import pytest
 
 from holdfast import Holdfast
-from holdfast.web import bounded, places, unread
-from holdfast.web.bounded import FIELD_LIMIT, HEAD_LIMIT
+from holdfast.web import bounded, heads, places, unread
+from holdfast.web.heads import FIELD_LIMIT, HEAD_LIMIT
 from holdfast.web.impatient import Impatient
 from holdfast.web.server import Server, listen
 from tests.harness.waiting import until
@@ -204,7 +204,7 @@ async def test_requests_sent_ahead_are_answered_in_order_and_take_no_memory(
     writer.close()
     assert answers.count(b"HTTP/1.1 200 OK") == count
     assert most <= 2
-    assert waiting <= 4 * bounded._SLICE
+    assert waiting <= 4 * heads.SLICE
 
 
 async def test_a_request_that_is_too_large_lets_the_one_before_it_be_answered(
@@ -329,7 +329,7 @@ async def test_requests_without_end_of_those_without_a_key_keep_nobody_out(
 
     async with serving(hf) as port, asyncio.timeout(60), asyncio.TaskGroup() as group:
         strangers = [group.create_task(send_and_read(port)) for _ in range(4)]
-        await until(lambda: len(Impatient.places._busy_strangers) == 4, seconds=10, what="all places are taken")
+        await until(lambda: len(Impatient.places._strangers) == 4, seconds=10, what="all places are taken")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(5):
             writer.write(asks + b"\r\n")
@@ -609,6 +609,6 @@ async def test_strangers_who_do_not_read_one_answer_have_a_limit_together(
 
 
 async def test_many_fields_take_room_even_if_they_are_short(bare: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "_HEADS_LIMIT", 16 * 1024)
+    monkeypatch.setattr(heads, "_HEADS_LIMIT", 16 * 1024)
     assert (await send(bare, [GET + b"a: b\r\n" * 20, b"\r\n"]))[0] == 200
     assert (await send(bare, [GET + b"a: b\r\n" * 200]))[0] == 503  # it has not ended yet

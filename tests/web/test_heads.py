@@ -13,7 +13,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from holdfast import Holdfast
-from holdfast.web import bounded, fields
+from holdfast.web import fields, heads
 from holdfast.web.bounded import Bounded
 from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
@@ -74,7 +74,7 @@ async def test_a_head_under_way_stays_counted_when_the_request_before_it_is_answ
 async def test_fields_that_are_kept_count_even_if_they_come_in_one_piece(
     bare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded, "_HEADS_LIMIT", 16 * 1024)
+    monkeypatch.setattr(heads, "_HEADS_LIMIT", 16 * 1024)
     assert (await send(bare, [GET + b"prefer: b\r\n" * 20 + b"\r\n"]))[0] == 200
     assert (await send(bare, [GET + b"prefer: b\r\n" * 200 + b"\r\n"]))[0] == 503
     assert (await send(bare, [GET + b"a: b\r\n" * 200 + b"\r\n"]))[0] == 200  # nobody reads them: they are not kept

@@ -111,7 +111,7 @@ async def test_a_body_that_has_no_room_is_not_read(port: int, key: KeyMaker, mon
 async def test_large_headers_of_all_connections_are_bounded_and_small_ones_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.web.bounded._HEADS_LIMIT", 200_000)
+    monkeypatch.setattr("holdfast.web.heads._HEADS_LIMIT", 200_000)
     async with serving(Holdfast("postgresql://127.0.0.1:1/nothing")) as port, asyncio.timeout(20):
         opened = []
         for _ in range(4):

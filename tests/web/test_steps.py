@@ -197,7 +197,7 @@ async def test_results_faults_and_timeouts_come_through() -> None:
 
 def scope(key: bytes = b"", path: str = "/jobs") -> dict[str, Any]:
     headers = [(b"authorization", key)] if key else []
-    return {"headers": headers, "path": path, "steps": SimpleNamespace(party="", tenant=None)}
+    return {"headers": headers, "path": path, "query_string": b"", "steps": SimpleNamespace(party="", tenant=None)}
 
 
 async def test_a_request_is_a_strangers_until_its_key_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,4 +258,4 @@ async def test_addresses_of_strangers_take_turns(clock: Clock) -> None:
             await asyncio.sleep(0)
         began = len(taken)
         await group.create_task(_run(clock.steps(taken, "one", 5), steps, module._STRANGERS, "10.0.0.2"))
-        assert taken[began:].count("many") <= 20
+        assert taken[began:].count("many") <= 30  # of 350

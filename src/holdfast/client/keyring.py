@@ -23,6 +23,8 @@ __all__ = ["Keyring", "Keys"]
 
 _REMEMBER_SECONDS = 1.0
 _REMEMBERED, _STRANGERS = 10_000, 1_000
+#: How many unknown secrets are looked up at once: whoever invents them must not keep the database from the others.
+_AT_ONCE = 4
 #: For how long a key that was good counts as good for `lately`: a revoked key may be taken for good for that long.
 _LATELY_SECONDS = 600.0
 #: A key about to expire is remembered for no time at all: it is not asked for more often than this.
@@ -51,6 +53,7 @@ class Keyring:
         self._good: dict[_Proof, _Found] = {}
         self._bad: dict[_Proof, _Found] = {}
         self._asked: dict[_Proof, asyncio.Task[_Found]] = {}
+        self._unknown = asyncio.Semaphore(_AT_ONCE)
         self._ends: dict[_Proof, asyncio.Task[None]] = {}
         self._waiting: Counter[_Proof] = Counter()
         self._used: dict[UUID, float] = {}
@@ -113,7 +116,13 @@ class Keyring:
         found = self._good.get(proof) or self._bad.get(proof)
         if found is not None and time.monotonic() < found.until:
             return found
-        # Those who come meanwhile share the question.
+        if proof in self._good or proof == _NOBODY or proof in self._asked:
+            return await self._share(proof)
+        async with self._unknown:
+            return await self._share(proof)
+
+    async def _share(self, proof: _Proof) -> _Found:
+        """Ask, or wait for the answer with those who have asked."""
         task = self._asked.get(proof)
         if task is None:
             task = self._asked[proof] = asyncio.get_running_loop().create_task(self._ask(proof))

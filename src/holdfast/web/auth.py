@@ -30,7 +30,7 @@ from holdfast.web.problems import Problem
 from holdfast.web.rooms import Rooms
 from holdfast.web.steps import Steps
 
-__all__ = ["LAST_EVENT_ID", "LET_IN", "PREFER", "TOKEN", "TRACEPARENT", "Auth", "Guarded", "secret_of", "secured"]
+__all__ = ["LAST_EVENT_ID", "PREFER", "TOKEN", "TRACEPARENT", "Auth", "Guarded", "secret_of", "secured"]
 
 
 def _header(name: str, text: str) -> dict[str, Any]:
@@ -45,8 +45,6 @@ TOKEN = {
     "in": "query",
 }
 
-#: In the state of a request, where our own server has it: called once its caller is known.
-LET_IN = "let_in"
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _EVERYTHING = frozenset(SCOPES)
 #: How long to wait for the database if the caller may be admitted without it.
@@ -85,8 +83,6 @@ class Auth:
             caller = await (self._caller_now_or_lately(request) if lately else self._caller(request))
             request.state.caller, request.state.rooms = caller, self._rooms
             request.state.look_again = self.look_again
-            if (tell := request.scope["state"].get(LET_IN)) is not None:
-                tell()
             self.steps.remember(request.scope, caller.tenant, keyless=caller.key_id is None)
             speaker.set(caller.tenant)
             address = None if request.client is None else request.client.host

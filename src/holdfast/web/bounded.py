@@ -1,23 +1,20 @@
 """Connections that cannot fill the server's memory: data is bounded before the HTTP parser stores it.
 
-1. The request target and the header fields may have 64 KiB together, and at most 256 fields. More is answered with 431,
-   and the connection ends. The same limit applies to empty lines, chunk extensions and trailers.
-2. Of the fields, those that no route reads are dropped as they arrive (see holdfast.web.fields). Trailers are dropped,
-   too: a field that follows the body never counts as a header.
-3. All connections together have 16 MiB for headers that take more than 8 KiB of memory, until their requests are
-   answered. If there is no room, such a request is answered with 503; smaller ones are always accepted. Of a request
-   that was answered, nothing is kept, however long its connection stays.
-4. A body is parsed when the route asks for it, a slice at a time, as a part of the request's own steps: chunks of one
+1. Heads are counted as they arrive (see holdfast.web.heads); so are empty lines, chunk extensions and trailers.
+2. A body is parsed when the route asks for it, a slice at a time, as a part of the request's own steps: chunks of one
    byte cost thousands of calls per read. Until then, up to 24 KiB of it wait as bytes, and nothing more is read.
-5. If a request is answered before the last chunk of its body, the rest is not parsed, and the connection ends, unless
+3. If a request is answered before the last chunk of its body, the rest is not parsed, and the connection ends, unless
    that rest has arrived and is short. If an answer ends the connection while the body is still being sent, the client
    can still read the answer.
-6. Of pipelined requests, one or two are parsed; the rest waits as bytes, and nothing more is read. A parsed request
+4. Of pipelined requests, one or two are parsed; the rest waits as bytes, and nothing more is read. A parsed request
    takes thirty times as much memory as its bytes. Clients that go away meanwhile are noticed (see
    holdfast.web.hangups).
-7. An upgrade to another protocol is not made: the request is answered as if the upgrade had not been offered.
-8. Answers that are not read are not kept forever (see holdfast.web.unread).
-9. Two fields with a host, or with a key, are refused; so is any transfer coding but `chunked`.
+5. Of heads with very many fields, and of connections whose data is dropped, a few have their turn in each round of the
+   loop: a thousand at once do not stop it.
+6. A client that sends no more (it has closed its side) gets the answers to what it has sent, if that is soon. A wait
+   or a stream ends then: most such clients are gone.
+7. Answers that are not read are not kept forever (see holdfast.web.unread).
+8. An upgrade to another protocol is not made (see holdfast.web.upgrades).
 
 The parser does not report a field until it is complete, so it gets data in slices. A slice without a report belongs to
 the current field: such slices are counted, and then replaced by the size of the field. The parser cannot be stopped
@@ -31,84 +28,64 @@ import contextlib
 import re
 import socket
 import struct
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import httptools
 from pydantic_core import to_json
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from holdfast.web.fields import is_read
 from holdfast.web.flow import Flow, GentleTransport
 from holdfast.web.hangups import HangUps
+from holdfast.web.heads import CROWDED, EXCESS, FIELD_MEMORY, HEAD_LIMIT, SLICE, Heads
 from holdfast.web.problems import Problem
+from holdfast.web.ration import Ration
 from holdfast.web.unread import Unread
 
 __all__ = ["Bounded"]
 
-HEAD_LIMIT = 64 * 1024
-FIELD_LIMIT = 256
-_SLICE = 8 * 1024
 #: Of a body in chunks: how much is parsed before others may have a turn.
 _CHUNKED_SLICE = 1024
 #: A header section ends with an empty line. Those before a request do not count, so they do not make slices short.
 _HEAD_END = re.compile(rb"[^\r\n]\r\n\r\n")
 #: In a body an empty line has no meaning, so slices are at least this long.
 _SLIVER = 256
-#: How much all connections of the process may store in heads that are larger than a slice.
-_HEADS_LIMIT = 16 * 1024 * 1024
 #: After a refusal the client may still be sending. If the connection were closed at once, it would be reset before the
 #: client has read the answer. So it is closed this much later, and up to this much is read until then.
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 1024 * 1024
+#: How long an answer may take once the client sends no more.
+_HALF_CLOSED_SECONDS = 10.0
+#: A head with more lines waits for its turn, so does whoever sends on in vain. A turn takes about 0.2 ms.
+_FEW_LINES = 64
+_HEADS_IN_A_ROUND, _DROPS_IN_A_ROUND, _DROPS_SECONDS = 2, 4, 0.001
 #: With more than this beyond what the kernel takes, an answer counts as unread.
 _UNSENT = 8 * 1024
 #: For SO_LINGER: the connection is reset when it is closed.
 _RESET = struct.pack("ii", 1, 0)
 
-#: What a field takes beside its name and value: colon, space, end of line; and how much memory it takes.
-_FIELD_BYTES, _FIELD_MEMORY = 4, 160
-#: Proxies and servers that each choose another one of two would be led astray.
-_ONCE = frozenset({b"host", b"authorization"})
-
-_EXCESS = Problem(
-    431,
-    "headers-too-large",
-    f"Headers may have {HEAD_LIMIT} bytes with the address, and {FIELD_LIMIT} fields; so may trailers.",
-)
-
-
-_CROWDED = Problem(503, "unavailable", "Too many large headers are being sent at once.")
 #: In place of a request that was answered.
 _NOTHING = cast("Any", {})
 
 
-class _Stop(Exception):
-    """Ends the parsing."""
-
-
-class Bounded(HttpToolsProtocol):
+class Bounded(Heads):
     """One connection. It has to be wrapped in a `Wire`, or the event loop hands over more at once than it should."""
 
     flow: Flow
-    _heads = 0  # of all connections
     unread = Unread()
     hangups = HangUps()
+    _large_heads = Ration(_HEADS_IN_A_ROUND)
+    _drops = Ration(_DROPS_IN_A_ROUND, _DROPS_SECONDS)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._in_head, self._in_body = True, False
-        self._bytes = self._fields = 0  # of the header section under way, or of the trailers
-        self._unheard = 0  # bytes of the whole slices since the parser last reported something
-        self._heard = False
+        self._in_body = False
         self._waiting = b""
-        self._problem: Problem | None = None
         self._lingering: asyncio.TimerHandle | None = None
         self._refused, self._dropped = False, 0
-        self._kept = 0  # memory of the head under way, as far as it is kept once it is complete
-        self._charged = 0  # of `_heads`, for the head under way
         self._unanswered: dict[RequestResponseCycle, int] = {}  # with what they are charged of `_heads`
-        self._chunked, self._unwanted = False, False
+        self._unwanted, self._has_turn = False, False
+        self._half_closed: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Somebody has connected."""
@@ -124,7 +101,7 @@ class Bounded(HttpToolsProtocol):
     def drop(self, size: int) -> None:
         """This much was read for nothing."""
         self._dropped += size
-        if self._dropped > _LINGER_BYTES:
+        if self._dropped > _LINGER_BYTES or not self._drops.take(self, self.flow.read_on):
             self.flow.pause_reading()
 
     def data_received(self, data: bytes) -> None:
@@ -138,9 +115,12 @@ class Bounded(HttpToolsProtocol):
                 self.flow.pause_reading()
                 return
             if self._in_body and not self.cycle.response_complete:
-                if len(self._waiting) > _SLICE:
+                if len(self._waiting) > SLICE:
                     self.flow.pause_reading()
                 self.cycle.message_event.set()  # whoever waits for the body asks again
+                return
+            if not self._may_parse():
+                self.flow.pause_reading()
                 return
             self._parse_next()
 
@@ -150,39 +130,32 @@ class Bounded(HttpToolsProtocol):
             self._parse_next()
             if self._waiting:
                 self.data_received(b"")
-        if not self._waiting:
+        if self._waiting:
+            return
+        if self._half_closed is not None and self._in_body and self.cycle.more_body:
+            self.transport.close()  # the rest will not come
+        else:
             self.flow.read_on()
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._heard, self._in_head = True, True
-        self._bytes = self._fields = self._unheard = self._kept = 0
-        self._chunked = False
-        super().on_message_begin()
+    def end_of_data(self) -> bool:
+        """The client sends no more. Returns whether the connection stays until that is answered."""
+        cycle = self.cycle
+        if self.drops or cycle is None or cycle.response_complete or cycle.response_started or self._in_a_wait():
+            return False
+        self._half_closed = self.loop.call_later(_HALF_CLOSED_SECONDS, self.transport.abort)
+        cycle.message_event.set()  # whoever waits for the body asks again
+        return True
 
-    def on_url(self, url: bytes) -> None:
-        """A part of the request target."""
-        self._count(len(url))
-        self._kept += len(url)
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A whole field: a header or a trailer."""
-        self._fields += 1
-        self._count(max(self._unheard, len(name) + len(value) + _FIELD_BYTES))
-        name = name.lower()
-        if self._in_head and is_read(name):
-            self._check(name, value)
-            self._kept += len(name) + len(value) + _FIELD_MEMORY
-            super().on_header(name, value)
+    def _in_a_wait(self) -> bool:
+        return any(name == b"prefer" for name, _ in self.cycle.scope["headers"])
 
     def on_headers_complete(self) -> None:
         """What follows is the body; fields behind it are trailers."""
-        if self._offers_upgrade():
+        if self.offers_upgrade():
             return  # the parser stops here, and the request begins anew without the offer
         self._charge(0)  # what was dropped counts no longer
         if not self._make_room(self._kept):
-            self.stop(_CROWDED)
+            self.stop(CROWDED)
         self._heard, self._in_head, self._in_body = True, False, True
         self._bytes = self._fields = self._unheard = 0
         before = self.cycle
@@ -200,7 +173,7 @@ class Bounded(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is complete; another one may follow."""
         self._in_body = False
-        if not self._offers_upgrade():
+        if not self.offers_upgrade():
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -211,15 +184,12 @@ class Bounded(HttpToolsProtocol):
         if self._waiting:
             self.data_received(b"")
             self.ask()
+        if self._half_closed is not None and self.cycle.response_complete and not self._waiting:
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """The parser failed, or has to stop."""
         self._refuse(self._problem or Problem(400, "bad-request", msg))
-
-    def stop(self, problem: Problem) -> NoReturn:
-        """While something is parsed: answer with this, and parse no more."""
-        self._problem = problem
-        raise _Stop  # the parser stops, and `send_400_response` is called
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is answered."""
@@ -242,31 +212,38 @@ class Bounded(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone."""
-        if self._lingering is not None:
-            self._lingering.cancel()
+        for timer in (self._lingering, self._half_closed):
+            if timer is not None:
+                timer.cancel()
+        self._large_heads.leave(self)
+        self._drops.leave(self)
         self._waiting = b""
         self._charge(0)
         self.unread.end(self.transport)
         self.hangups.leave(self.transport)
         self._give_answers_up()
-        Bounded._heads -= sum(self._unanswered.values())
+        Heads._heads -= sum(self._unanswered.values())
         self._unanswered.clear()
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        if cycle is self.cycle and not self._chunked:
+        if cycle is self.cycle and not self._chunked and not cycle.waiting_for_100_continue:
             super()._start_asgi_task(cycle, app)
             return
 
         async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             async def sending(message: ASGISendEvent) -> None:
-                if cycle.more_body and self._chunked and message["type"] == "http.response.start":
+                if message["type"] == "http.response.start" and cycle.more_body and self._may_lack_rest(cycle):
                     self._leave_rest(cycle)
                 await send(message)
 
             await app(scope, receive, sending)
 
         super()._start_asgi_task(cycle, answer)
+
+    def _may_lack_rest(self, cycle: RequestResponseCycle) -> bool:
+        """Whether it is unknown what follows: a client that was to be told to go on with the body need not send it."""
+        return self._chunked or cycle.waiting_for_100_continue
 
     def _leave_rest(self, cycle: RequestResponseCycle) -> None:
         """The request is answered without the rest of its body, so the connection cannot serve another one.
@@ -283,18 +260,22 @@ class Bounded(HttpToolsProtocol):
 
     def _forget(self, cycle: RequestResponseCycle) -> None:
         """Keep nothing of a request that was answered: its connection may stay, and the next head may be under way."""
-        Bounded._heads -= self._unanswered.pop(cycle)
+        Heads._heads -= self._unanswered.pop(cycle)
         if self.scope is cycle.scope:
             self.scope, self.headers = _NOTHING, []
         cycle.scope, cycle.body = _NOTHING, bytearray()
 
-    def _check(self, name: bytes, value: bytes) -> None:
-        if name in _ONCE and any(name == other for other, _ in self.headers):
-            self.stop(Problem(400, "bad-request", f"A request may have one {name.decode()} field."))
-        if name == b"transfer-encoding":
-            if self._chunked or value.strip().lower() != b"chunked":
-                self.stop(Problem(400, "bad-request", "The only transfer coding that is understood is chunked."))
-            self._chunked = True
+    def _may_parse(self) -> bool:
+        """Whether the next piece is small, or it is its turn."""
+        if self._has_turn or self._in_body or self._waiting.count(b"\n", 0, SLICE) <= _FEW_LINES:
+            self._has_turn = False
+            return True
+        return self._large_heads.take(self, self._go_on)
+
+    def _go_on(self) -> None:
+        self._has_turn = True
+        self.data_received(b"")
+        self.ask()
 
     def _parse_next(self) -> None:
         waiting = memoryview(self._waiting)
@@ -303,7 +284,7 @@ class Bounded(HttpToolsProtocol):
 
     def _next_piece(self, rest: memoryview) -> memoryview:
         """The next slice: at most one header section, or a few, end in it."""
-        piece = rest[: _CHUNKED_SLICE if self._in_body and self._chunked else _SLICE]
+        piece = rest[: _CHUNKED_SLICE if self._in_body and self._chunked else SLICE]
         end = _HEAD_END.search(piece)
         if end is None:
             return piece
@@ -314,7 +295,7 @@ class Bounded(HttpToolsProtocol):
         self._heard = False
         self._unset_keepalive_if_required()
         try:
-            taken = self._feed(piece)
+            taken = self.feed(piece)
         except httptools.HttpParserError:
             fault = "Invalid HTTP request received."
             if self._problem is None:
@@ -324,54 +305,12 @@ class Bounded(HttpToolsProtocol):
         if not self._heard:
             self._unheard += len(piece)
             if self._bytes + self._unheard > HEAD_LIMIT and not self._refused:
-                self._refuse(_EXCESS)
+                self._refuse(EXCESS)
         if self._in_head and not self._refused:
-            size = self._bytes + self._unheard + self._fields * _FIELD_MEMORY
+            size = self._bytes + self._unheard + self._fields * FIELD_MEMORY
             if not self._make_room(size):
-                self._refuse(_CROWDED)
+                self._refuse(CROWDED)
         return taken
-
-    def _feed(self, piece: memoryview) -> int:
-        try:
-            self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as stop:
-            if self._offers_upgrade():
-                self._decline_upgrade()
-            return int(stop.args[0])
-        return len(piece)
-
-    def _offers_upgrade(self) -> bool:
-        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
-
-    def _decline_upgrade(self) -> None:
-        """Have the header section read again without the offer, by a parser that has not taken it for the last one.
-
-        The parser believes that another protocol begins behind such a section, even if there is a body.
-        """
-        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-        fields = b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade")
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, fields)
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.parser.feed_data(head)
-
-    def _make_room(self, size: int) -> bool:
-        """Room for the head under way; whether there is any."""
-        if size > max(_SLICE, self._charged):
-            if Bounded._heads + size - self._charged > _HEADS_LIMIT:
-                return False
-            self._charge(size)
-        return True
-
-    def _charge(self, size: int) -> None:
-        Bounded._heads += size - self._charged
-        self._charged = size
-
-    def _count(self, size: int) -> None:
-        self._heard, self._unheard = True, 0
-        self._bytes += size
-        if self._bytes > HEAD_LIMIT or self._fields > FIELD_LIMIT:
-            self.stop(_EXCESS)
 
     def _refuse(self, problem: Problem) -> None:
         """Answer directly: there is no request yet, or none that can be served."""
@@ -414,6 +353,8 @@ class Bounded(HttpToolsProtocol):
         for cycle in self._unanswered:
             cycle.disconnected = True
             cycle.message_event.set()
+            if (steps := cast("Any", cycle.scope).get("steps")) is not None:
+                steps.give_up()
 
     def linger(self) -> None:
         """End the connection once the client, which may still be sending, can have read the answer."""

@@ -9,13 +9,12 @@ request to the end of its headers. Bodies are timed where they are read, idle co
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from holdfast.web.auth import LET_IN
 from holdfast.web.bounded import Bounded
 from holdfast.web.places import Places
 from holdfast.web.problems import Problem
+from holdfast.web.standing import Standing
 
 __all__ = ["Impatient"]
 
@@ -27,13 +26,15 @@ class Impatient(Bounded):
 
     places = Places()
     _has_place = True
+    _standing: Standing
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Somebody has connected."""
         super().connection_made(transport)
         self._begin()
-        self._has_place = self.places.take(self)
+        self._standing = Standing(self.places, self)
+        self._has_place = self.places.take(self, self.client[0] if self.client else "")
 
     def data_received(self, data: bytes) -> None:
         """Data arrived. Once the headers are complete, a request is under way."""
@@ -48,7 +49,7 @@ class Impatient(Bounded):
         if not self._has_place and self.places.crowded:
             self.stop(Problem(503, "unavailable", "Too many connections are open at once."))
         super().on_headers_complete()
-        self.scope.setdefault("state", {})[LET_IN] = partial(self.places.know, self)
+        self._standing.attach(cast("Any", self.scope))
         self.places.begin(self)
 
     def pause_writing(self) -> None:
@@ -70,12 +71,14 @@ class Impatient(Bounded):
 
     def give_way(self) -> None:
         """Another connection gets the place."""
+        self._standing.gone = True
         self.connections.discard(self)  # uvicorn must not count it any longer
         self.reset()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone."""
         self._end()
+        self._standing.gone = True
         self.places.leave(self)
         super().connection_lost(exc)
 

@@ -1,12 +1,14 @@
 """Places for connections: fewer than the process has descriptors, so that the database can always be reached.
 
 1. There are 10,000 places, or 256 fewer than descriptors if that is less, but at least half as many as descriptors.
-2. If all places are taken, a stranger's connection is closed for a new one: one on which no caller was ever let in.
-   First an idle one, then one with requests under way; the oldest of its kind first. So a caller without a key cannot
-   keep others out, even by sending requests without end.
-3. If there is no stranger, the connection that has been idle longest is closed, and then the one whose client has not
-   read its answer for longest.
-4. If requests of known callers are under way on all of them, a new connection is answered with 503 and closed.
+2. A connection is a stranger's until a caller is let in on it. Strangers have 1,024 of the places together, so that all
+   that they can cost is bounded: memory, and how long they are in line. One more closes another one (see
+   holdfast.web.throng), even if a request is under way on it.
+3. Strangers whose request has something that looks like a key have 256 places of their own while it is looked up: those
+   without one cannot push them out.
+4. If all places are taken, a stranger's connection is closed for a new one; if there is none, the connection that has
+   been idle longest, and then the one whose client has not read its answer for longest.
+5. If requests of known callers are under way on all of them, a new connection is answered with 503 and closed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
+
+from holdfast.web.throng import Throng
 
 if TYPE_CHECKING:
     from holdfast.web.impatient import Impatient
@@ -29,6 +34,7 @@ __all__ = ["Places", "backlog", "most_connections", "raise_descriptors"]
 #: None on systems without such limits.
 resource: Any = posix
 _MOST = 10_000
+_MOST_STRANGERS, _MOST_APPLICANTS = 1024, 256
 #: Descriptors for the database, for files, and for connections that were accepted but have no place yet.
 _RESERVE = 256
 _BACKLOG = 1024
@@ -68,26 +74,28 @@ class Places:
 
     def __init__(self) -> None:
         self.most = _MOST
-        self._taken: set[Impatient] = set()
+        self._taken: dict[Impatient, str] = {}  # with their addresses
         self._callers: set[Impatient] = set()
+        self._strangers = Throng["Impatient"](_MOST_STRANGERS)
+        self._applicants = Throng["Impatient"](_MOST_APPLICANTS)
         #: Each in the order in which they came to be that.
-        self._idle_strangers: dict[Impatient, None] = {}
-        self._busy_strangers: dict[Impatient, None] = {}
-        self._idle_callers: dict[Impatient, None] = {}
-        self._unread: dict[Impatient, None] = {}
-        self._told_at = -_TOLD_EVERY_SECONDS
+        self._idle_callers: OrderedDict[Impatient, None] = OrderedDict()
+        self._unread: OrderedDict[Impatient, None] = OrderedDict()
+        self._told_at: dict[str, float] = {}
 
-    def take(self, connection: Impatient) -> bool:
+    def take(self, connection: Impatient, address: str = "") -> bool:
         """A new connection; another one may be closed for it. Returns whether there is a place."""
-        self._taken.add(connection)
-        if len(self._taken) > self.most:
-            kinds = (self._idle_strangers, self._busy_strangers, self._idle_callers, self._unread)
-            oldest = next((next(iter(kind)) for kind in kinds if kind), None)
+        if len(self._taken) >= self.most:
+            oldest = self._strangers.first() or self._applicants.first() or _first(self._idle_callers, self._unread)
             if oldest is not None:
-                self.leave(oldest)
-                oldest.give_way()
-            self._tell()
-        self._idle_strangers[connection] = None
+                self._close(oldest)
+            self._tell(
+                "all %s connections are in use: those without a key, idle ones, and ones that nobody reads from are "
+                "closed for new ones",
+                self.most,
+            )
+        self._taken[connection] = address
+        self._join(self._strangers, connection)
         return not self.crowded
 
     @property
@@ -98,21 +106,35 @@ class Places:
     def begin(self, connection: Impatient) -> None:
         """A request is under way."""
         self._idle_callers.pop(connection, None)
-        if self._idle_strangers.pop(connection, self) is None:
-            self._busy_strangers[connection] = None
+        for throng in (self._strangers, self._applicants):
+            if connection in throng:
+                throng.put(connection, self._taken[connection])
+
+    def apply(self, connection: Impatient) -> None:
+        """The request under way has what may be a key."""
+        if self._strangers.leave(connection):
+            self._join(self._applicants, connection)
 
     def know(self, connection: Impatient) -> None:
         """Its caller was let in: it is no longer a stranger."""
-        if connection in self._taken:
+        if connection in self._taken and connection not in self._callers:
             self._callers.add(connection)
-            self._busy_strangers.pop(connection, None)
+            self._strangers.leave(connection)
+            self._applicants.leave(connection)
+
+    def doubt(self, connection: Impatient) -> None:
+        """What was taken for the key of a caller is none: it is a stranger again."""
+        if connection in self._taken and connection not in self._strangers:
+            self._callers.discard(connection)
+            self._applicants.leave(connection)
+            self._join(self._strangers, connection)
 
     def end(self, connection: Impatient) -> None:
         """It was answered, and no other one is under way."""
-        if connection in self._taken:
-            self._busy_strangers.pop(connection, None)
-            idle = self._idle_callers if connection in self._callers else self._idle_strangers
-            idle[connection] = None
+        if connection in self._callers:
+            self._idle_callers[connection] = None
+        else:
+            self.doubt(connection)
 
     def stall(self, connection: Impatient) -> None:
         """Its client does not read the answer."""
@@ -125,17 +147,29 @@ class Places:
 
     def leave(self, connection: Impatient) -> None:
         """The connection ends."""
-        self._taken.discard(connection)
+        self._taken.pop(connection, None)
         self._callers.discard(connection)
-        for kind in (self._idle_strangers, self._busy_strangers, self._idle_callers, self._unread):
-            kind.pop(connection, None)
+        self._strangers.leave(connection)
+        self._applicants.leave(connection)
+        self._idle_callers.pop(connection, None)
+        self._unread.pop(connection, None)
 
-    def _tell(self) -> None:
+    def _join(self, throng: Throng[Impatient], connection: Impatient) -> None:
+        throng.put(connection, self._taken[connection])
+        if len(throng) > throng.most and (oldest := throng.first()) is not None:
+            self._close(oldest)
+            self._tell("%s connections without a key are open: older ones of them are closed for new ones", throng.most)
+
+    def _close(self, connection: Impatient) -> None:
+        self.leave(connection)
+        connection.give_way()
+
+    def _tell(self, text: str, number: int) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _TOLD_EVERY_SECONDS:
-            self._told_at = now
-            _log.warning(
-                "all %s connections are in use: those without a key, idle ones, and ones that nobody reads from are "
-                "closed for new ones",
-                self.most,
-            )
+        if now - self._told_at.get(text, float("-inf")) >= _TOLD_EVERY_SECONDS:
+            self._told_at[text] = now
+            _log.warning(text, number)
+
+
+def _first(*kinds: OrderedDict[Impatient, None]) -> Impatient | None:
+    return next((next(iter(kind)) for kind in kinds if kind), None)

@@ -25,7 +25,7 @@ from holdfast.web.control.requests import requests_router
 from holdfast.web.description import describe
 from holdfast.web.direct import answer_directly
 from holdfast.web.figures import metrics_router
-from holdfast.web.health import health_router
+from holdfast.web.health import Probes, Readiness, health_router
 from holdfast.web.metrics import Metrics
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
@@ -73,7 +73,8 @@ def create_app(
     guarded = None if guard is None else Guarded(_name_of(guard), frozenset(scopes))
     auth = Auth(hf, guarded=guarded, keys_only=keys_only)
     state = app.state.holdfast = AppState(hf, auth, metrics, outage)
-    health, jobs = health_router(state), jobs_router(state)
+    readiness = Readiness(state)
+    health, jobs = health_router(readiness), jobs_router(state)
     for router in (
         health,
         jobs,
@@ -90,7 +91,7 @@ def create_app(
     ):
         app.include_router(router)
     if guard is None:  # which is a dependency, and those are the framework's
-        answer_directly(app, health, "livez")
+        app.add_middleware(Probes, router=health, readiness=readiness)
         answer_directly(app, jobs, "submit")
     if hf.config.trusted_origins:
         app.add_middleware(

@@ -33,6 +33,9 @@ __all__ = ["Server", "address", "admit", "create_app", "listen", "raise_descript
 _GRACE_SECONDS = 10
 #: How many bytes the kernel may buffer for each connection, each way, and how long it keeps unsent ones.
 _BUFFER_BYTES, _UNSENT_SECONDS = 64 * 1024, 30
+#: How many connections are accepted in a round of the loop: others would wait for a thousand rounds of a thousand who
+#: connect at once.
+_ACCEPTS = 16
 #: For browsers: they must trust an answer's type, and pages of other sites must not load it or show it in a frame.
 _HEADERS = [
     ("X-Content-Type-Options", "nosniff"),
@@ -131,6 +134,12 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
         )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. uvloop accepts one connection per socket and round of the loop, so there are several for each."""
+        self.server_state.default_headers = self.config.encoded_headers  # until uvicorn adds the date to them
+        copies = [sock.dup() for sock in sockets or () for _ in range(_ACCEPTS - 1)]
+        await super().startup([*(sockets or ()), *copies] if sockets else None)
 
     def stop(self) -> None:
         """After the delay, finish the requests under way. A second call skips both."""

@@ -9,15 +9,19 @@ in one thread, one after the other, so forty busy callers of one tenant would be
    so that a light caller finds the loop, the connections and the processor idle more often than not. Among tenants
    that all ask for much, and for a tenant alone, no time is left unused.
 3. Until its key is known to be a tenant's, a request is a stranger's. All strangers together are one party, however
-   many addresses they come from; within it, addresses take turns. While a tenant is about, strangers have a smaller
-   share than a tenant.
-4. Probes (`/livez`, `/readyz`) have a line and a small share of their own, so that they do not wait for strangers.
-5. Long computations say where others may get a turn: `await asyncio.sleep(0)`.
+   many addresses they come from; within it, addresses take turns, and whoever has begun goes before most who have not.
+   While a tenant is about, strangers have a smaller share than a tenant.
+4. Requests with what may be a key (applicants) and probes (`/livez`, `/readyz`) each have a line and a small share of
+   their own, so that they do not wait for strangers. The first probe of a connection does not wait at all: it costs
+   less than to accept the connection.
+5. A stranger whose connection has ended leaves its line at once.
+6. Long computations say where others may get a turn: `await asyncio.sleep(0)`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
@@ -25,6 +29,8 @@ from typing import Any, Generic, TypeVar, cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.lifecycle.waiters import Waiters
+from holdfast.model.provenance import speaker
+from holdfast.web.standing import Standing, standing_of
 
 __all__ = ["Paced", "Steps", "StepsMiddleware"]
 
@@ -43,10 +49,14 @@ _REST_SECONDS = 0.001
 _WEIGHT = 0.1
 _REMEMBERED = 10_000
 #: No tenant's name begins with a space.
-_STRANGERS, _PROBES = " strangers", " probes"
-#: The share of all of them together while any tenant is about. Probes cost little, and have to be answered in a second.
-_NO_TENANTS = {_STRANGERS: 0.1, _PROBES: 0.2}
+_STRANGERS, _APPLICANTS, _PROBES = " strangers", " applicants", " probes"
+#: The share of all of them together while any tenant is about. Probes cost little, and have to be answered in a second;
+#: so does somebody with a key that is new here.
+_NO_TENANTS = {_STRANGERS: 0.1, _APPLICANTS: 0.2, _PROBES: 0.2}
 _PROBED = frozenset({"/livez", "/readyz"})
+#: What may be a key (see holdfast.model.key), or a token in its place.
+_LIKE_A_KEY = re.compile(rb"(?i:bearer) +hf_[A-Za-z0-9_-]{43}")
+_TOKEN = b"token="
 
 
 class _Account:
@@ -89,11 +99,15 @@ class Steps:
         if scope["path"].removeprefix(scope.get("root_path", "")) in _PROBED:
             return _PROBES
         key = _key(scope)
-        return (self._tenants.get(key) if key else self._keyless) or _STRANGERS
+        tenant = self._tenants.get(key) if key else self._keyless
+        if tenant is not None:
+            return tenant
+        return _APPLICANTS if _LIKE_A_KEY.fullmatch(key) or _TOKEN in scope["query_string"] else _STRANGERS
 
     def remember(self, scope: Scope, tenant: str, *, keyless: bool = False) -> None:
         """The request belongs to this tenant, and so do later ones with the same key; or without one (`keyless`)."""
         scope["steps"].party = scope["steps"].tenant = tenant
+        standing_of(scope).know()
         key = _key(scope)
         if keyless and not key:
             self._keyless = tenant
@@ -104,17 +118,18 @@ class Steps:
 
     def forget(self, scope: Scope) -> None:
         """The key of this request, or the lack of one, makes nobody a caller."""
+        standing_of(scope).doubt()
         if key := _key(scope):
             self._tenants.pop(key, None)
         else:
             self._keyless = None
 
-    def turn(self, party: str, address: str = "") -> asyncio.Future[None] | None:
-        """What to wait for before the next step; None if it may be taken at once."""
+    def turn(self, party: str, address: str = "", *, begun: bool = False) -> asyncio.Future[None] | None:
+        """What to wait for before the first step, or (`begun`) a later one; None if it may be taken at once."""
         loop = asyncio.get_running_loop()
         if self._round is None:
             self._round = loop.call_soon(self._begin_round)
-        if party != self._latest:
+        if party != self._latest or party in _NO_TENANTS:  # whom strangers keep waiting may not even be accepted yet
             self._latest, self._alone_from = party, loop.time() + _ALONE_SECONDS
         first = party not in self._waiters
         self._look(party, first, loop.time())
@@ -125,7 +140,15 @@ class Steps:
             self._resting = False
             self._round.cancel()
             self._round = loop.call_soon(self._begin_round)
-        return self._waiters.join(party, address if party in _NO_TENANTS else "")
+        if party in _NO_TENANTS:
+            return self._waiters.join(party, address, again=begun)
+        return self._waiters.join(party)
+
+    def leave(self, turn: asyncio.Future[None], party: str, address: str) -> None:
+        """Somebody in line has given up."""
+        self._waiters.leave(turn, party, address if party in _NO_TENANTS else "")
+        if not turn.done():
+            turn.set_result(None)
 
     def _look(self, party: str, first: bool, now: float) -> None:
         """Note whether a tenant is about, who is a crowd, and whether a tenant that is none is about."""
@@ -188,36 +211,69 @@ class Steps:
 
 
 class Paced(Generic[T]):
-    """Awaits a coroutine, and takes a turn before each of its steps."""
+    """Awaits a coroutine, and takes a turn before each of its steps. The result is None if it was given up."""
 
     def __init__(self, work: Coroutine[Any, Any, T], steps: Steps, party: str, address: str = "") -> None:
         self._work, self._steps, self._address, self.party = work, steps, address, party
+        self._turn: asyncio.Future[None] | None = None
+        self._begun = self._given_up = False
+        self._task: asyncio.Task[Any] | None = None
         #: Whose request it is, once that is known.
         self.tenant: str | None = None
 
-    def __await__(self) -> Generator[Any, Any, T]:
+    def give_up(self) -> None:
+        """Its connection has ended: a stranger's request waits no longer, for its turn or for anything else."""
+        if self.tenant is not None or self._given_up:
+            return
+        self._given_up = True
+        if self._turn is not None:
+            self._steps.leave(self._turn, self.party, self._address)
+        elif self._task is not None:
+            self._task.cancel()
+
+    def __await__(self) -> Generator[Any, Any, T | None]:
         """Step by step, as a task would."""
+        self._task = asyncio.current_task()
         fault: BaseException | None = None
         try:
             while True:
-                if fault is None and (turn := self._steps.turn(self.party, self._address)):
-                    try:
-                        yield from turn
-                    except BaseException as thrown:  # noqa: BLE001 - canceled while it waited; the request is told
-                        fault = thrown
+                if fault is None and not self._given_up:
+                    fault = yield from self._wait()
+                if fault is None and self._given_up:
+                    if not self._begun:
+                        self._work.close()
+                        return None
+                    fault = asyncio.CancelledError()
                 try:
                     awaited = self._step(fault)
                 except StopIteration as end:
                     return end.value  # type: ignore[no-any-return]
+                except asyncio.CancelledError:
+                    if self._given_up:
+                        return None
+                    raise
                 try:
                     fault = yield awaited
                 except BaseException as thrown:  # noqa: BLE001 - it is the request's
                     fault = thrown
         finally:
-            fault = None  # its traceback refers to this frame
+            fault = self._task = None  # its traceback refers to this frame
+
+    def _wait(self) -> Generator[Any, Any, BaseException | None]:
+        """Until it is its turn; returns what was thrown meanwhile, which is the request's."""
+        self._turn = self._steps.turn(self.party, self._address, begun=self._begun)
+        if self._turn is not None:
+            try:
+                yield from self._turn
+            except BaseException as thrown:  # noqa: BLE001 - canceled while it waited; the request is told
+                return thrown
+            finally:
+                self._turn = None
+        return None
 
     def _step(self, fault: BaseException | None) -> Any:
         began = time.perf_counter()
+        self._begun = True
         try:
             return self._work.send(None) if fault is None else self._work.throw(fault)
         finally:
@@ -235,11 +291,33 @@ class StepsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        work = cast("Coroutine[Any, Any, None]", self._app(scope, receive, send))
+        standing = standing_of(scope)
+        if self._is_over(standing):
+            return
+        party = self._steps.party(scope)
+        if party == _APPLICANTS:
+            standing.apply()
+        elif party not in _NO_TENANTS:
+            standing.know()
+            speaker.set(party)  # to look its key up again, it does not wait for those who are unknown
+        if self._is_over(standing):  # too many apply
+            return
+        if party == _PROBES and standing.may_probe():
+            await self._app(scope, receive, send)
+            return
+        app = self._begin if party == _APPLICANTS else self._app
+        work = cast("Coroutine[Any, Any, None]", app(scope, receive, send))
         client = scope.get("client")
-        address = client[0] if client else ""
-        paced = scope["steps"] = Paced(work, self._steps, self._steps.party(scope), address)
+        paced = scope["steps"] = Paced(work, self._steps, party, client[0] if client else "")
         await paced
+
+    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        standing_of(scope).begin()
+        await self._app(scope, receive, send)
+
+    @staticmethod
+    def _is_over(standing: Standing) -> bool:
+        return standing.gone
 
 
 def _key(scope: Scope) -> bytes:

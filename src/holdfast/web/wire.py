@@ -43,9 +43,9 @@ class Wire(asyncio.BufferedProtocol):
         """Gone."""
         self._connection.connection_lost(exc)
 
-    def eof_received(self) -> None:
-        """The client sends no more."""
-        self._connection.eof_received()
+    def eof_received(self) -> bool:
+        """The client sends no more. Returns whether the connection stays open."""
+        return self._connection.end_of_data()
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is answered."""

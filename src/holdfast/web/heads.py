@@ -1,0 +1,116 @@
+"""Heads of requests, counted as they arrive: the parser itself stores headers of any size.
+
+1. The request target and the header fields may have 64 KiB together, and at most 256 fields. More is answered with 431,
+   and the connection ends. The same limit applies to empty lines, chunk extensions and trailers.
+2. Of the fields, those that no route reads are dropped as they arrive (see holdfast.web.fields). Trailers are dropped,
+   too: a field that follows the body never counts as a header.
+3. All connections together have 16 MiB for headers that take more than 8 KiB of memory, until their requests are
+   answered. If there is no room, such a request is answered with 503; smaller ones are always accepted. Of a request
+   that was answered, nothing is kept, however long its connection stays.
+4. Two fields with a host, or with a key, are refused; so is any transfer coding but `chunked`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from holdfast.web.fields import is_read
+from holdfast.web.problems import Problem
+from holdfast.web.upgrades import NeverUpgraded
+
+__all__ = ["CROWDED", "EXCESS", "FIELD_LIMIT", "FIELD_MEMORY", "HEAD_LIMIT", "SLICE", "Heads"]
+
+HEAD_LIMIT = 64 * 1024
+FIELD_LIMIT = 256
+SLICE = 8 * 1024
+#: How much all connections of the process may store in heads that are larger than a slice.
+_HEADS_LIMIT = 16 * 1024 * 1024
+
+#: What a field takes beside its name and value: colon, space, end of line; and how much memory it takes.
+_FIELD_BYTES, FIELD_MEMORY = 4, 160
+#: Proxies and servers that each choose another one of two would be led astray.
+_ONCE = frozenset({b"host", b"authorization"})
+
+EXCESS = Problem(
+    431,
+    "headers-too-large",
+    f"Headers may have {HEAD_LIMIT} bytes with the address, and {FIELD_LIMIT} fields; so may trailers.",
+)
+
+
+CROWDED = Problem(503, "unavailable", "Too many large headers are being sent at once.")
+
+
+class _Stop(Exception):
+    """Ends the parsing."""
+
+
+class Heads(NeverUpgraded):
+    """One connection's heads."""
+
+    _heads = 0  # of all connections
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._in_head = True
+        self._bytes = self._fields = 0  # of the header section under way, or of the trailers
+        self._unheard = 0  # bytes of the whole slices since the parser last reported something
+        self._heard = False
+        self._kept = 0  # memory of the head under way, as far as it is kept once it is complete
+        self._charged = 0  # of `_heads`, for the head under way
+        self._chunked = False
+        self._problem: Problem | None = None
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._heard, self._in_head = True, True
+        self._bytes = self._fields = self._unheard = self._kept = 0
+        self._chunked = False
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request target."""
+        self._count(len(url))
+        self._kept += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A whole field: a header or a trailer."""
+        self._fields += 1
+        self._count(max(self._unheard, len(name) + len(value) + _FIELD_BYTES))
+        name = name.lower()
+        if self._in_head and is_read(name):
+            self._check(name, value)
+            self._kept += len(name) + len(value) + FIELD_MEMORY
+            super().on_header(name, value)
+
+    def stop(self, problem: Problem) -> NoReturn:
+        """While something is parsed: answer with this, and parse no more."""
+        self._problem = problem
+        raise _Stop  # the parser stops, and `send_400_response` is called
+
+    def _check(self, name: bytes, value: bytes) -> None:
+        if name in _ONCE and any(name == other for other, _ in self.headers):
+            self.stop(Problem(400, "bad-request", f"A request may have one {name.decode()} field."))
+        if name == b"transfer-encoding":
+            if self._chunked or value.strip().lower() != b"chunked":
+                self.stop(Problem(400, "bad-request", "The only transfer coding that is understood is chunked."))
+            self._chunked = True
+
+    def _make_room(self, size: int) -> bool:
+        """Room for the head under way; whether there is any."""
+        if size > max(SLICE, self._charged):
+            if Heads._heads + size - self._charged > _HEADS_LIMIT:
+                return False
+            self._charge(size)
+        return True
+
+    def _charge(self, size: int) -> None:
+        Heads._heads += size - self._charged
+        self._charged = size
+
+    def _count(self, size: int) -> None:
+        self._heard, self._unheard = True, 0
+        self._bytes += size
+        if self._bytes > HEAD_LIMIT or self._fields > FIELD_LIMIT:
+            self.stop(EXCESS)
