@@ -1,0 +1,47 @@
+-- What operators see of failures, and what they decide: letters that are acknowledged and requeued, failures by
+-- fingerprint, verdicts on running jobs (docs/decisions/030-failures.md).
+
+alter table dead_letters
+  add column fingerprint text collate "C",
+  add column note text,
+  add column requeued_as uuid;
+create index dead_letters_died on dead_letters (died_at, job_id);
+create index dead_letters_open on dead_letters (tenant, died_at, job_id) where acknowledged_at is null;
+create index dead_letters_fingerprint on dead_letters (fingerprint, died_at) where acknowledged_at is null;
+
+-- One row for each failure, until the duty `fingerprints` has added it up.
+create table failures (
+  id          bigint generated always as identity primary key,
+  at          timestamptz not null default now(),
+  job_id      uuid not null,
+  attempt     integer not null,
+  fingerprint text collate "C" not null
+);
+
+-- Failures by fingerprint. Only the leader writes here.
+create table fingerprints (
+  tenant        text collate "C" not null,
+  fingerprint   text collate "C" not null,
+  type          text collate "C" not null,
+  error_type    text,
+  message       text,
+  count         bigint not null,
+  first_seen    timestamptz not null,
+  last_seen     timestamptz not null,
+  sample_job_id uuid not null,
+  primary key (tenant, fingerprint)
+);
+create index fingerprints_seen on fingerprints (last_seen, fingerprint);
+create index fingerprints_of_tenant on fingerprints (tenant, last_seen, fingerprint);
+
+-- Open jobs whose last attempt failed, with the fingerprint of that failure. Only the leader writes here.
+create table failing (
+  job_id      uuid primary key,
+  tenant      text collate "C" not null,
+  fingerprint text collate "C" not null
+);
+create index failing_fingerprint on failing (fingerprint, tenant);
+
+-- What an operator has decided about the attempt that runs.
+alter table leases add column verdict text;
+alter table leases add constraint leases_verdict_check check (verdict in ('retry', 'fail', 'kill')) not valid;
