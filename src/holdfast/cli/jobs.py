@@ -15,6 +15,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import Exit, report
+from holdfast.cli.lineage import tree
 from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
@@ -43,6 +44,9 @@ _TOLD = ("cancel", "pause", "resolve")
 @click.group()
 def jobs() -> None:
     """Show jobs, and cancel, pause, resume, retry or release them."""
+
+
+jobs.add_command(tree)
 
 
 @jobs.command("list")

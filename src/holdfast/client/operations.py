@@ -17,11 +17,11 @@ from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.query import parse_query
-from holdfast.store.browse import BrowseStore, Page
+from holdfast.store.browse import BrowseStore, Family, Page
 from holdfast.store.database import Database
 from holdfast.store.keys import KeyStore
 
-__all__ = ["Operations", "Page"]
+__all__ = ["Family", "Operations", "Page"]
 
 #: How many jobs one page looks at before it ends early.
 VISITED = 100_000
@@ -42,10 +42,26 @@ class Operations(Steering):
     ) -> Page:
         """Jobs that fit a query (see holdfast.model.query), newest first."""
         tree = parse_query(query)
-        if not BOUNDS["page"].holds(limit):
-            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
+        _refuse_size(limit)
         async with self._searching.one(tenant):
             return await self._found.search(tree, tenant=tenant, before=before, limit=limit, visit=VISITED)
+
+    async def correlated(
+        self, correlation_id: str, *, tenant: str | None = None, after: UUID | None = None, limit: int = 50
+    ) -> Sequence[ListedJob]:
+        """Jobs of one correlation id, oldest first, after the given one."""
+        _refuse_size(limit)
+        async with self._listing.one(tenant):
+            return await self._found.correlated(correlation_id, tenant=tenant, after=after, limit=limit)
+
+    async def tree(self, job_id: UUID, *, tenant: str | None = None, limit: int = 500) -> Family:
+        """A job with its parents and theirs, and its children and theirs."""
+        _refuse_size(limit)
+        async with self._listing.one(tenant):
+            family = await self._found.family(job_id, tenant=tenant, limit=limit)
+        if family is None:
+            raise NotFound(f"there is no job {job_id}")
+        return family
 
     async def job(self, job_id: UUID, *, tenant: str | None = None) -> Job:
         """Everything about a job."""
@@ -83,3 +99,8 @@ class Operations(Steering):
     async def _refuse_unknown(self, job_id: UUID, tenant: str | None) -> None:
         if not await self._store.exists(job_id, tenant):
             raise NotFound(f"there is no job {job_id}")
+
+
+def _refuse_size(limit: int) -> None:
+    if not BOUNDS["page"].holds(limit):
+        raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")

@@ -1982,6 +1982,68 @@ end
 $_$;
 ALTER FUNCTION holdfast.condition_at(tree jsonb, place text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) IS 'The condition of the part of a tree that is at `place` in the whole tree.';
+CREATE FUNCTION holdfast.correlated_ids(correlation text, only_tenant text, after uuid, max_jobs integer) RETURNS uuid[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $_$
+#variable_conflict use_column
+declare
+  origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
+  root    uuid := case when correlation ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then correlation::uuid end;
+  tenants text[] := case when only_tenant is not null then array[only_tenant] else correlated_tenants(correlation) end;
+begin
+  return array(
+    select found.id
+    from (
+      select page.id
+      from unnest(tenants) as own (tenant)
+      cross join lateral (
+        select j.id
+        from jobs j
+        where j.correlation_id = correlation and j.tenant = own.tenant and j.id > origin
+        order by j.id
+        limit max_jobs) page
+      union all
+      select j.id
+      from jobs j
+      where j.id = root and j.correlation_id is null and j.id > origin
+        and (only_tenant is null or j.tenant = only_tenant)) found
+    order by found.id
+    limit max_jobs);
+end
+$_$;
+ALTER FUNCTION holdfast.correlated_ids(correlation text, only_tenant text, after uuid, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.correlated_ids(correlation text, only_tenant text, after uuid, max_jobs integer) IS 'The jobs of one correlation id, oldest first, after the given one.';
+CREATE FUNCTION holdfast.correlated_tenants(correlation text) RETURNS text[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  found_one text := '';
+  tenants   text[] := '{}';
+begin
+  while cardinality(tenants) < 1000 loop
+    select j.tenant into found_one
+    from jobs j
+    where j.correlation_id = correlation and j.tenant > found_one
+    order by j.tenant
+    limit 1;
+    exit when not found;
+    tenants := tenants || found_one;
+  end loop;
+  return tenants;
+end
+$$;
+ALTER FUNCTION holdfast.correlated_tenants(correlation text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.correlated_tenants(correlation text) IS 'The tenants that have jobs of this correlation id, at most a thousand.';
 CREATE FUNCTION holdfast.costs_attempt(outcome text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3535,6 +3597,7 @@ CREATE TABLE holdfast.leases (
     interrupt_note text,
     number bigint,
     interrupt_message text,
+    verdict text,
     CONSTRAINT leases_bounds_check CHECK ((((lease_seconds >= (0)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((expires_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9999-12-30 00:00:00+00'::timestamp with time zone)))),
     CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text, 'resolve'::text])))
 )
@@ -3883,6 +3946,69 @@ end
 $$;
 ALTER FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) IS 'The items of a job, in the order in which it stored them, after the item with that id.';
+CREATE FUNCTION holdfast.job_family(id uuid, only_tenant text, max_jobs integer DEFAULT 500, max_depth integer DEFAULT 50) RETURNS TABLE(job_id uuid, depth integer, complete boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  own     jobs;
+  parent  uuid;
+  members uuid[];
+  depths  integer[] := '{0}';
+  level   uuid[];
+  whole   boolean := true;
+begin
+  select j.* into own from jobs j where j.id = job_family.id and (only_tenant is null or j.tenant = only_tenant);
+  if not found then
+    return;
+  end if;
+  members := array[own.id];
+  parent := own.parent_id;
+  for number in 1..max_depth loop
+    select j.parent_id, j.id into parent, own.id from jobs j where j.id = parent and j.tenant = own.tenant;
+    exit when not found or own.id = any (members);
+    if cardinality(members) = max_jobs or number = max_depth and parent is not null then
+      whole := false;
+    end if;
+    exit when cardinality(members) = max_jobs;
+    members := own.id || members;
+    depths := -number || depths;
+  end loop;
+  level := array[job_family.id];
+  for number in 1..max_depth loop
+    level := array(
+      select child.id
+      from unnest(level) with ordinality as elder (id, place)
+      cross join lateral (
+        select j.id
+        from jobs j
+        where j.parent_id = elder.id and j.tenant = own.tenant
+        order by j.id
+        limit max_jobs + 1) child
+      limit max_jobs - cardinality(members) + 1);
+    exit when cardinality(level) = 0;
+    if number = max_depth or cardinality(members) + cardinality(level) > max_jobs then
+      whole := false;
+      level := level[: max_jobs - cardinality(members)];
+    end if;
+    members := members || level;
+    depths := depths || array_fill(number, array[cardinality(level)]);
+    exit when not whole and cardinality(members) >= max_jobs;
+  end loop;
+  return query
+  select m.id, m.depth, whole
+  from unnest(members, depths) with ordinality as m (id, depth, place)
+  order by m.place;
+end
+$$;
+ALTER FUNCTION holdfast.job_family(id uuid, only_tenant text, max_jobs integer, max_depth integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.job_family(id uuid, only_tenant text, max_jobs integer, max_depth integer) IS 'The family of a job: its ancestors (negative depths, the oldest first), the job itself (0), and its descendants, level by level.';
 CREATE FUNCTION holdfast.job_fingerprint(type text, payload jsonb) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -8914,7 +9040,10 @@ CREATE TABLE holdfast.dead_letters (
     error_type text,
     error_message text,
     acknowledged_at timestamp with time zone,
-    acknowledged_by text
+    acknowledged_by text,
+    fingerprint text COLLATE pg_catalog."C",
+    note text,
+    requeued_as uuid
 );
 ALTER TABLE holdfast.dead_letters OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.dead_letters IS 'A row for each dead job, until somebody has acknowledged it and retention deletes it.';
@@ -8941,6 +9070,40 @@ CREATE TABLE holdfast.erasures (
 );
 ALTER TABLE holdfast.erasures OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.erasures IS 'How far jobs are erased whose rows are too many for one call.';
+CREATE TABLE holdfast.failing (
+    job_id uuid NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    fingerprint text NOT NULL COLLATE pg_catalog."C"
+);
+ALTER TABLE holdfast.failing OWNER TO holdfast_owner;
+CREATE TABLE holdfast.failures (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    fingerprint text NOT NULL COLLATE pg_catalog."C"
+);
+ALTER TABLE holdfast.failures OWNER TO holdfast_owner;
+ALTER TABLE holdfast.failures ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.failures_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE holdfast.fingerprints (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    fingerprint text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    error_type text,
+    message text,
+    count bigint NOT NULL,
+    first_seen timestamp with time zone NOT NULL,
+    last_seen timestamp with time zone NOT NULL,
+    sample_job_id uuid NOT NULL
+);
+ALTER TABLE holdfast.fingerprints OWNER TO holdfast_owner;
 CREATE TABLE holdfast.heads (
     tenant text NOT NULL COLLATE pg_catalog."C",
     target text NOT NULL COLLATE pg_catalog."C",
@@ -9110,6 +9273,12 @@ ALTER TABLE ONLY holdfast.due
     ADD CONSTRAINT due_pkey PRIMARY KEY (run_at, job_id);
 ALTER TABLE ONLY holdfast.erasures
     ADD CONSTRAINT erasures_pkey PRIMARY KEY (job_id);
+ALTER TABLE ONLY holdfast.failing
+    ADD CONSTRAINT failing_pkey PRIMARY KEY (job_id);
+ALTER TABLE ONLY holdfast.failures
+    ADD CONSTRAINT failures_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.fingerprints
+    ADD CONSTRAINT fingerprints_pkey PRIMARY KEY (tenant, fingerprint);
 ALTER TABLE ONLY holdfast.heads
     ADD CONSTRAINT heads_pkey PRIMARY KEY (tenant, target);
 ALTER TABLE ONLY holdfast.idempotency_keys
@@ -9134,6 +9303,8 @@ ALTER TABLE ONLY holdfast.leaders
     ADD CONSTRAINT leaders_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY holdfast.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (job_id);
+ALTER TABLE holdfast.leases
+    ADD CONSTRAINT leases_verdict_check CHECK ((verdict = ANY (ARRAY['retry'::text, 'fail'::text, 'kill'::text]))) NOT VALID;
 ALTER TABLE ONLY holdfast.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY (stream, rank, seq);
 ALTER TABLE ONLY holdfast.payload_shapes
@@ -9156,14 +9327,20 @@ ALTER TABLE ONLY holdfast.waiting
     ADD CONSTRAINT waiting_pkey PRIMARY KEY (tenant, target, turn, place);
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+CREATE INDEX dead_letters_died ON holdfast.dead_letters USING btree (died_at, job_id);
+CREATE INDEX dead_letters_fingerprint ON holdfast.dead_letters USING btree (fingerprint, died_at) WHERE (acknowledged_at IS NULL);
+CREATE INDEX dead_letters_open ON holdfast.dead_letters USING btree (tenant, died_at, job_id) WHERE (acknowledged_at IS NULL);
+CREATE INDEX failing_fingerprint ON holdfast.failing USING btree (fingerprint, tenant);
+CREATE INDEX fingerprints_of_tenant ON holdfast.fingerprints USING btree (tenant, last_seen, fingerprint);
+CREATE INDEX fingerprints_seen ON holdfast.fingerprints USING btree (last_seen, fingerprint);
 CREATE INDEX idempotency_keys_job ON holdfast.idempotency_keys USING btree (job_id);
 CREATE INDEX job_events_erased ON holdfast.job_events USING btree (job_id) WHERE (event = 'erased'::text);
 CREATE INDEX job_events_of_job ON holdfast.job_events USING btree (job_id, id);
 CREATE INDEX job_types_limited ON holdfast.job_types USING btree (name) WHERE ((limit_count IS NOT NULL) OR (rate_count IS NOT NULL));
-CREATE INDEX jobs_correlation ON holdfast.jobs USING btree (correlation_id) WHERE (correlation_id IS NOT NULL);
+CREATE INDEX jobs_children ON holdfast.jobs USING btree (parent_id, id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX jobs_correlated ON holdfast.jobs USING btree (correlation_id, tenant, id) WHERE (correlation_id IS NOT NULL);
 CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup_key) WHERE (dedup_key IS NOT NULL);
 CREATE INDEX jobs_of_tenant ON holdfast.jobs USING btree (tenant, id) WHERE (tenant <> 'default'::text);
-CREATE INDEX jobs_parent ON holdfast.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
 CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, stream, rank, seq);
 CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id) WHERE (closed_in IS NULL);
@@ -9342,6 +9519,9 @@ GRANT ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key 
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.correlated_ids(correlation text, only_tenant text, after uuid, max_jobs integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.correlated_ids(correlation text, only_tenant text, after uuid, max_jobs integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.correlated_tenants(correlation text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.costs_attempt(outcome text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) FROM PUBLIC;
@@ -9481,6 +9661,8 @@ REVOKE ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after 
 GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.job_family(id uuid, only_tenant text, max_jobs integer, max_depth integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.job_family(id uuid, only_tenant text, max_jobs integer, max_depth integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.job_fingerprint(type text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.job_result(tenant text, job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_result(tenant text, job_id uuid) TO holdfast_client;

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
@@ -14,7 +14,7 @@ from holdfast.model.query import Tree
 from holdfast.store.database import Session
 from holdfast.store.rows import attempt_of, event_of, job_of, listed_job_of
 
-__all__ = ["BrowseStore", "Page"]
+__all__ = ["BrowseStore", "Family", "Page", "Relative"]
 
 
 #: A tenant may have ten thousand; each takes up to 2 KB of an answer.
@@ -33,6 +33,24 @@ class Page:
     reached_at: datetime | None
 
 
+class Relative(NamedTuple):
+    """A job of a family; its parents and their parents have negative depths, its children and theirs positive ones."""
+
+    job: ListedJob
+    depth: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A job with its ancestors, the oldest first, and its descendants, level by level.
+
+    It is not `complete` if there are more than were asked for.
+    """
+
+    members: list[Relative]
+    complete: bool
+
+
 class BrowseStore:
     """Reads over the jobs of one tenant, or (None) of all."""
 
@@ -45,6 +63,26 @@ class BrowseStore:
         found = await self._session.rows("summaries", row["ids"], tenant) if row["ids"] else []
         jobs = sorted(map(listed_job_of, found), key=lambda job: job.id, reverse=True)
         return Page(jobs=jobs, reached=row["reached"], reached_at=row["reached_at"])
+
+    async def correlated(
+        self, correlation_id: str, *, tenant: str | None, after: UUID | None, limit: int
+    ) -> list[ListedJob]:
+        """Jobs of one correlation id, oldest first, after this one."""
+        (row,) = await self._session.rows("correlated_ids", correlation_id, tenant, after, limit)
+        found = await self._session.rows("summaries", row["ids"], tenant) if row["ids"] else []
+        return sorted(map(listed_job_of, found), key=lambda job: job.id)
+
+    async def family(self, job_id: UUID, *, tenant: str | None, limit: int) -> Family | None:
+        """A job with its ancestors and descendants."""
+        members = await self._session.rows("job_family", job_id, tenant, limit)
+        if not members:
+            return None
+        rows = await self._session.rows("summaries", [member["job_id"] for member in members], tenant)
+        jobs = {job.id: job for job in map(listed_job_of, rows)}
+        return Family(
+            members=[Relative(jobs[m["job_id"]], m["depth"]) for m in members if m["job_id"] in jobs],
+            complete=members[0]["complete"],
+        )
 
     async def job(self, job_id: UUID, tenant: str | None) -> Job | None:
         """One job, with all its fields."""

@@ -45,3 +45,9 @@ create index failing_fingerprint on failing (fingerprint, tenant);
 -- What an operator has decided about the attempt that runs.
 alter table leases add column verdict text;
 alter table leases add constraint leases_verdict_check check (verdict in ('retry', 'fail', 'kill')) not valid;
+
+-- The jobs of a correlation id and the children of a job, in their order.
+create index jobs_correlated on jobs (correlation_id, tenant, id) where correlation_id is not null;
+drop index jobs_correlation;
+create index jobs_children on jobs (parent_id, id) where parent_id is not null;
+drop index jobs_parent;

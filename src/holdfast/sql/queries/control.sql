@@ -87,6 +87,14 @@ from holdfast.list_audit($1, $2, $3);
 -- Jobs that match a query, and how far back the search went.
 select ids, reached, holdfast.readable(reached_at) as reached_at from holdfast.search_jobs($1::text::jsonb, $2, $3, $4, $5);
 
+-- name: correlated_ids
+-- The jobs of one correlation id, oldest first, page by page.
+select holdfast.correlated_ids($1, $2, $3, $4) as ids;
+
+-- name: job_family
+-- A job with its ancestors and descendants.
+select job_id, depth, complete from holdfast.job_family($1, $2, $3);
+
 -- name: job_statistics
 -- How many jobs are ready and running, per stream.
 select tenant, queue, type, ready, running, holdfast.readable(oldest_ready_at) as oldest_ready_at
