@@ -8235,6 +8235,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.submit_free(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]) IS 'Record the intents of many callers, without those whose keys other transactions have taken and not committed yet.';
 CREATE FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS TABLE(id uuid, type text, queue text, lane text, tenant text, state text, reason text, priority integer, attempt integer, failures integer, max_attempts integer, target text, idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, retry_of uuid, created_by text, created_at timestamp with time zone, updated_at timestamp with time zone, run_at timestamp with time zone, started_at timestamp with time zone, finished_at timestamp with time zone, last_error text, last_error_at timestamp with time zone, target_count bigint, lease_owner text, lease_expires_at timestamp with time zone, interrupt text, traceparent text, progress_count bigint, result_count bigint, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'

@@ -57,8 +57,8 @@ begin
 end
 $$;
 
--- The same for jobs with keys, some of which other transactions have taken and not committed yet: those are left out,
--- and have no answer. Each is waited for for a few milliseconds, so that all of them are found in one statement.
+-- Record the intents of many callers, without those whose keys other transactions have taken and not committed yet. Those
+-- have no answer. Each is waited for for a few milliseconds, so that all of them are found in one statement.
 create or replace function submit_free(
   tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]
 ) returns table (item integer, job_id uuid, state text, outcome text)
