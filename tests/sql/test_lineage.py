@@ -9,7 +9,9 @@ import asyncpg
 from tests.sql.factories import enqueue
 
 
-async def correlated(conn: asyncpg.Connection, correlation: str, tenant: str | None = None, **page: object) -> list[UUID]:
+async def correlated(
+    conn: asyncpg.Connection, correlation: str, tenant: str | None = None, **page: object
+) -> list[UUID]:
     return list(
         await conn.fetchval(
             "select correlated_ids($1, $2, $3, $4)", correlation, tenant, page.get("after"), page.get("limit", 100)
@@ -17,7 +19,9 @@ async def correlated(conn: asyncpg.Connection, correlation: str, tenant: str | N
     )
 
 
-async def family(conn: asyncpg.Connection, job: UUID, tenant: str | None = None, **bounds: int) -> list[tuple[UUID, int]]:
+async def family(
+    conn: asyncpg.Connection, job: UUID, tenant: str | None = None, **bounds: int
+) -> list[tuple[UUID, int]]:
     rows = await conn.fetch(
         "select * from job_family($1, $2, $3, $4)", job, tenant, bounds.get("jobs", 100), bounds.get("depth", 50)
     )

@@ -33,6 +33,9 @@ LOOK_UPS: dict[str, tuple[str, Sequence[str]]] = {
     "a request in vain": ("select * from request('resume', array[$1::uuid])", ["held"]),
     "a claim by id": ("select * from claim_by_id('w1', $1)", ["held"]),
     "a settlement too late": ("select * from complete('w2', array[$1::uuid], array[1])", ["running"]),
+    "its family": ("select * from job_family($1, null)", ["ended"]),
+    "its correlation": ("select correlated_ids('the correlation', null, null, 50)", []),
+    "its correlation of one tenant": ("select correlated_ids($1::text, 'default', null, 50)", ["ended"]),
     "a report": ("select * from report('w1', $1, 1, 1, progress => 1)", ["running"]),
 }
 

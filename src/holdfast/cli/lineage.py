@@ -17,7 +17,14 @@ from holdfast.model.job import ListedJob
 
 __all__ = ["correlation", "tree"]
 
-_COLUMNS = {"id": "ID", "type": "TYPE", "state": "STATE", "parent_id": "PARENT", "age": "AGE", "last_error": "LAST ERROR"}
+_COLUMNS = {
+    "id": "ID",
+    "type": "TYPE",
+    "state": "STATE",
+    "parent_id": "PARENT",
+    "age": "AGE",
+    "last_error": "LAST ERROR",
+}
 _PAGE = 500
 
 

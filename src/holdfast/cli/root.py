@@ -36,6 +36,7 @@ _MODULES = {
     "drain": "drain",
     "keys": "keys",
     "audit": "audit",
+    "cleanup": "cleanup",
     "correlation": "lineage",
     "config": "config",
     "doctor": "doctor",

@@ -7,7 +7,7 @@ revoked, single jobs looked at, and work stopped, whoever searches; and a share 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.bounds import BOUNDS, shown
@@ -21,10 +21,21 @@ from holdfast.store.browse import BrowseStore, Family, Page
 from holdfast.store.database import Database
 from holdfast.store.keys import KeyStore
 
-__all__ = ["Family", "Operations", "Page"]
+__all__ = ["Cleanup", "Family", "Operations", "Page"]
 
 #: How many jobs one page looks at before it ends early.
 VISITED = 100_000
+
+
+#: How many jobs one portion of a clean-up looks at.
+_CLEANED = 5_000
+
+
+class Cleanup(NamedTuple):
+    """How many jobs were deleted, or would be: ended ones (success or canceled), and dead ones."""
+
+    ended: int
+    dead: int
 
 
 class Operations(Steering):
@@ -62,6 +73,14 @@ class Operations(Steering):
         if family is None:
             raise NotFound(f"there is no job {job_id}")
         return family
+
+    async def cleanup(self, *, dry_run: bool = False) -> Cleanup:
+        """Delete ended jobs of all tenants whose retention is over, as the leader does; or only count them."""
+        ended, dead, reached = await self._found.clean_up(dry_run=dry_run, after=None, visit=_CLEANED)
+        while reached is not None:
+            more_ended, more_dead, reached = await self._found.clean_up(dry_run=dry_run, after=reached, visit=_CLEANED)
+            ended, dead = ended + more_ended, dead + more_dead
+        return Cleanup(ended, dead)
 
     async def job(self, job_id: UUID, *, tenant: str | None = None) -> Job:
         """Everything about a job."""

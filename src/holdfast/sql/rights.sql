@@ -48,7 +48,7 @@ to holdfast_client;
 grant execute on function
   holdfast.create_key, holdfast.rotate_key, holdfast.revoke_key, holdfast.list_keys, holdfast.list_audit,
   holdfast.search_jobs, holdfast.job_statistics, holdfast.job_totals, holdfast.attempts_after, holdfast.events_after,
-  holdfast.keys_after, holdfast.correlated_ids, holdfast.job_family
+  holdfast.keys_after, holdfast.correlated_ids, holdfast.job_family, holdfast.clean_up
 to holdfast_operator;
 
 -- Steering, and what operators see of it.

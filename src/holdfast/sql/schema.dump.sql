@@ -1770,6 +1770,48 @@ end
 $$;
 ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) IS 'Let no permit of a rate count as granted later than now.';
+CREATE FUNCTION holdfast.clean_up(dry_run boolean, after uuid DEFAULT NULL::uuid, max_visited integer DEFAULT 5000) RETURNS TABLE(ended bigint, dead bigint, reached uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
+  over_at timestamptz := now() - retention_of(false) - clock_lead(retention_of(false));
+  died    timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
+  visited bigint;
+  retired record;
+begin
+  if not dry_run and not exists (
+    select from leaders l
+    where l.renewed_at between now() - interval '10 seconds' and now() + interval '1 second') then
+    raise exception 'nobody does maintenance now, so a step of the clock would go unnoticed; start a worker'
+      using errcode = 'HF001';
+  end if;
+  select count(*) filter (where chunk.over and chunk.state <> 'dead'),
+    count(*) filter (where chunk.over and chunk.state = 'dead'), (array_agg(chunk.id))[count(*)::integer], count(*)
+  into ended, dead, reached, visited
+  from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+  if not dry_run and ended + dead > 0 then
+    select r.* into retired from retire_known(clock_timestamp(), after, max_visited, max_visited) r;
+    reached := retired.reached;
+    if retired.deleted = 0 then
+      ended := 0;
+      dead := 0;
+    end if;
+  elsif visited < max_visited then
+    reached := null;
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.clean_up(dry_run boolean, after uuid, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clean_up(dry_run boolean, after uuid, max_visited integer) IS 'Delete ended jobs whose retention is over, now; or only count them.';
 CREATE FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4097,6 +4139,20 @@ end
 $_$;
 ALTER FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) IS 'What is wrong with a JSON value, in words; null if nothing is.';
+CREATE FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) RETURNS TABLE(id uuid, created_at timestamp with time zone, state text, over boolean)
+    LANGUAGE sql STABLE
+    AS $$
+  select j.id, j.created_at, j.state, coalesce(case
+      when j.state in ('success', 'canceled') then j.finished_at < ended
+      when j.state = 'dead' then exists (
+        select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)
+    end, false)
+  from jobs j
+  where j.id > origin
+  order by j.id
+$$;
+ALTER FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) IS 'Jobs after the given one, by id, and whether their retention is over: that of dead ones begins when they are acknowledged.';
 CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RETURNS TABLE(gate text, capacity integer, seconds real, kind text, name text, key text)
     LANGUAGE sql STABLE
     AS $$
@@ -6995,15 +7051,7 @@ begin
     (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= ended)
   into visited, reached, over, kept, recent
   from (
-    select j.id, j.created_at, coalesce(case
-        when j.state in ('success', 'canceled') then j.finished_at < ended
-        when j.state = 'dead' then exists (
-          select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)
-      end, false) as over
-    from jobs j
-    where j.id > origin
-    order by j.id
-    limit max_visited) chunk;
+    select c.id, c.created_at, c.over from judged(origin, ended, died) c limit max_visited) chunk;
   if visited = 0 then
     deleted := 0;
     return next;
@@ -9077,6 +9125,7 @@ CREATE TABLE holdfast.failing (
     fingerprint text NOT NULL COLLATE pg_catalog."C"
 );
 ALTER TABLE holdfast.failing OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.failing IS 'Open jobs whose last attempt failed, with the fingerprint of that failure.';
 CREATE TABLE holdfast.failures (
     id bigint NOT NULL,
     at timestamp with time zone DEFAULT now() NOT NULL,
@@ -9085,6 +9134,7 @@ CREATE TABLE holdfast.failures (
     fingerprint text NOT NULL COLLATE pg_catalog."C"
 );
 ALTER TABLE holdfast.failures OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.failures IS 'A row for each failure, until it was added up by fingerprint.';
 ALTER TABLE holdfast.failures ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.failures_id_seq
     START WITH 1
@@ -9105,6 +9155,7 @@ CREATE TABLE holdfast.fingerprints (
     sample_job_id uuid NOT NULL
 );
 ALTER TABLE holdfast.fingerprints OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.fingerprints IS 'Failures by fingerprint: how many, since when, and one of them.';
 CREATE TABLE holdfast.heads (
     tenant text NOT NULL COLLATE pg_catalog."C",
     target text NOT NULL COLLATE pg_catalog."C",
@@ -9512,6 +9563,8 @@ REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM 
 GRANT ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.clean_up(dry_run boolean, after uuid, max_visited integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.clean_up(dry_run boolean, after uuid, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_is_known() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_lead(within interval) FROM PUBLIC;
@@ -9674,6 +9727,7 @@ GRANT ALL ON FUNCTION holdfast.job_statistics(only_tenant text) TO holdfast_oper
 REVOKE ALL ON FUNCTION holdfast.job_totals(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;

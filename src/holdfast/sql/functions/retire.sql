@@ -40,15 +40,7 @@ begin
     (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= ended)
   into visited, reached, over, kept, recent
   from (
-    select j.id, j.created_at, coalesce(case
-        when j.state in ('success', 'canceled') then j.finished_at < ended
-        when j.state = 'dead' then exists (
-          select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)
-      end, false) as over
-    from jobs j
-    where j.id > origin
-    order by j.id
-    limit max_visited) chunk;
+    select c.id, c.created_at, c.over from judged(origin, ended, died) c limit max_visited) chunk;
   if visited = 0 then
     deleted := 0;
     return next;
@@ -75,6 +67,67 @@ begin
     deleted := 0;
     reached := origin;
     kept := null;
+  end if;
+  return next;
+end
+$$;
+
+-- Jobs after the given one, by id, and whether their retention is over: that of dead ones begins when they are
+-- acknowledged.
+create or replace function judged(origin uuid, ended timestamptz, died timestamptz)
+returns table (id uuid, created_at timestamptz, state text, over boolean)
+language sql stable
+as $$
+  select j.id, j.created_at, j.state, coalesce(case
+      when j.state in ('success', 'canceled') then j.finished_at < ended
+      when j.state = 'dead' then exists (
+        select from dead_letters d where d.job_id = j.id and d.acknowledged_at < died)
+    end, false)
+  from jobs j
+  where j.id > origin
+  order by j.id
+$$;
+
+-- Delete ended jobs whose retention is over, now; or only count them. A call looks at up to `max_visited` jobs after
+-- `after`; `reached` is where to go on, null at the end. Nothing is deleted unless the leader has renewed its term within
+-- the last seconds: then it has seen every step of the clock. Roles: operator.
+create or replace function clean_up(dry_run boolean, after uuid default null, max_visited integer default 5000)
+returns table (ended bigint, dead bigint, reached uuid)
+language plpgsql security definer
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
+  over_at timestamptz := now() - retention_of(false) - clock_lead(retention_of(false));
+  died    timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
+  visited bigint;
+  retired record;
+begin
+  if not dry_run and not exists (
+    select from leaders l
+    where l.renewed_at between now() - interval '10 seconds' and now() + interval '1 second') then
+    raise exception 'nobody does maintenance now, so a step of the clock would go unnoticed; start a worker'
+      using errcode = 'HF001';
+  end if;
+  select count(*) filter (where chunk.over and chunk.state <> 'dead'),
+    count(*) filter (where chunk.over and chunk.state = 'dead'), (array_agg(chunk.id))[count(*)::integer], count(*)
+  into ended, dead, reached, visited
+  from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+  if not dry_run and ended + dead > 0 then
+    select r.* into retired from retire_known(clock_timestamp(), after, max_visited, max_visited) r;
+    reached := retired.reached;
+    if retired.deleted = 0 then
+      ended := 0;
+      dead := 0;
+    end if;
+  elsif visited < max_visited then
+    reached := null;
   end if;
   return next;
 end

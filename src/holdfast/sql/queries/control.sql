@@ -95,6 +95,10 @@ select holdfast.correlated_ids($1, $2, $3, $4) as ids;
 -- A job with its ancestors and descendants.
 select job_id, depth, complete from holdfast.job_family($1, $2, $3);
 
+-- name: clean_up
+-- Delete, or count, ended jobs whose retention is over.
+select ended, dead, reached from holdfast.clean_up($1, $2, $3);
+
 -- name: job_statistics
 -- How many jobs are ready and running, per stream.
 select tenant, queue, type, ready, running, holdfast.readable(oldest_ready_at) as oldest_ready_at

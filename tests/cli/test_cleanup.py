@@ -1,0 +1,80 @@
+"""`operations().cleanup()` and `holdfast cleanup`: what the leader deletes sooner or later, now; or only counted."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from holdfast import Holdfast, HoldfastError
+from tests.cli.conftest import Cli
+from tests.sql.factories import claim, enqueue, settle
+
+LONG_AGO = "now() - interval '40 days'"
+
+
+@pytest.fixture
+async def old(conn: asyncpg.Connection) -> dict[str, int]:
+    """Two that succeeded long ago, one today; one dead and acknowledged long ago, one that nobody has acknowledged."""
+    for _ in range(3):
+        await enqueue(conn)
+    await settle(conn, "complete", await claim(conn, limit=3))
+    for _ in range(2):
+        await enqueue(conn)
+    await settle(conn, "fail", await claim(conn, limit=2), kinds=["fatal", "fatal"])
+    await conn.execute(f"update jobs set created_at = {LONG_AGO}")
+    done = await conn.fetch("select id from jobs where state = 'success' order by id limit 2")
+    await conn.execute(f"update jobs set finished_at = {LONG_AGO} where id = any ($1)", [row["id"] for row in done])
+    await conn.execute(f"""
+        update dead_letters set acknowledged_at = {LONG_AGO}, acknowledged_by = 'ada'
+        where job_id = (select max(job_id::text)::uuid from dead_letters)""")
+    return {"ended": 2, "dead": 1}
+
+
+async def count(conn: asyncpg.Connection) -> int:
+    return int(await conn.fetchval("select count(*) from jobs"))
+
+
+async def lead(conn: asyncpg.Connection) -> None:
+    await conn.execute("""
+        insert into leaders (name, holder, term, expires_at, renewed_at)
+        values ('maintenance', 'somebody', 1, now() + interval '1 minute', now())
+        on conflict (name) do update set renewed_at = now()""")
+
+
+async def test_a_dry_run_counts_and_deletes_nothing(
+    hf: Holdfast, conn: asyncpg.Connection, old: dict[str, int]
+) -> None:
+    before = await count(conn)
+    assert (await (await hf.operations()).cleanup(dry_run=True))._asdict() == old
+    assert await count(conn) == before
+
+
+async def test_what_was_counted_is_deleted_and_nothing_else(
+    hf: Holdfast, conn: asyncpg.Connection, old: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lead(conn)
+    monkeypatch.setattr("holdfast.client.operations._CLEANED", 2)  # in portions
+    before = await count(conn)
+    assert (await (await hf.operations()).cleanup())._asdict() == old
+    assert before - await count(conn) == 3
+    assert (await (await hf.operations()).cleanup())._asdict() == {"ended": 0, "dead": 0}
+    assert await conn.fetchval("select count(*) from dead_letters where acknowledged_at is null") == 1
+
+
+async def test_without_a_leader_nothing_is_deleted(hf: Holdfast, conn: asyncpg.Connection, old: dict[str, int]) -> None:
+    before = await count(conn)
+    with pytest.raises(HoldfastError, match="nobody does maintenance now"):
+        await (await hf.operations()).cleanup()
+    await lead(conn)
+    await conn.execute("update leaders set renewed_at = now() - interval '1 minute'")  # or the clock was set ahead
+    with pytest.raises(HoldfastError, match="nobody does maintenance now"):
+        await (await hf.operations()).cleanup()
+    assert await count(conn) == before
+
+
+async def test_the_command_asks_or_wants_a_flag(cli: Cli, conn: asyncpg.Connection, old: dict[str, int]) -> None:
+    assert (await cli("cleanup", "--dry-run")).stdout == "2 ended and 1 dead jobs would be deleted\n"
+    assert "add --yes, or look with --dry-run" in (await cli("cleanup", code=2)).stderr
+    assert "start a worker" in (await cli("cleanup", "--yes", code=4)).stderr
+    await lead(conn)
+    assert (await cli("cleanup", "--yes", "-o", "json")).stdout == '{"ended": 2, "dead": 1, "dry_run": false}\n'
