@@ -35,7 +35,7 @@ LOOK_UPS: dict[str, tuple[str, Sequence[str]]] = {
     "a settlement too late": ("select * from complete('w2', array[$1::uuid], array[1])", ["running"]),
     "its family": ("select * from job_family($1, null)", ["ended"]),
     "its correlation": ("select correlated_ids('the correlation', null, null, 50)", []),
-    "its correlation of one tenant": ("select correlated_ids($1::text, 'default', null, 50)", ["ended"]),
+    "its correlation of one tenant": ("select correlated_ids(($1::uuid)::text, 'default', null, 50)", ["ended"]),
     "a report": ("select * from report('w1', $1, 1, 1, progress => 1)", ["running"]),
 }
 
