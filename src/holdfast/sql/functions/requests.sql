@@ -77,7 +77,10 @@ begin
     end;
     created := null;
     if answer = 'accepted' and verb = 'retry' and job.state = 'dead' then
-      select case when r.runs_as is not null then 'new-job' else r.outcome end, r.runs_as into answer, created
+      select case
+          when r.runs_as is not null then 'new-job' when r.outcome = 'not-found' then r.outcome else 'not-possible'
+        end, r.runs_as
+      into answer, created
       from requeue_letter(wanted, null, null, by, note) r;
     elsif answer = 'accepted' and verb = 'retry' and job.state in ('success', 'canceled') then
       created := run_again(job, by);
