@@ -153,7 +153,7 @@ begin
 end
 $$;
 
--- What lists show of letters, with texts cut to their maximal length.
+-- What lists show of letters, in the order of the ids, with texts cut to their maximal length.
 create or replace function get_letters(job_ids uuid[], only_tenant text default null)
 returns table (
   job_id uuid, tenant text, type text, queue text, error_type text, error_message text, fingerprint text,
@@ -168,10 +168,11 @@ as $$
   select d.job_id, left(d.tenant, 200), left(d.type, 200), left(j.queue, 200), left(d.error_type, 200),
     left(d.error_message, 1000), left(d.fingerprint, 255), j.attempt, readable(d.died_at), d.acknowledged_at is not null,
     left(d.acknowledged_by, 500), readable(d.acknowledged_at), left(d.note, 1000), d.requeued_as
-  from unnest(job_ids) as asked (id)
+  from unnest(job_ids) with ordinality as asked (id, place)
   join dead_letters d on d.job_id = asked.id
   join jobs j on j.id = d.job_id
   where only_tenant is null or d.tenant = only_tenant
+  order by asked.place
 $$;
 
 -- Acknowledge letters: somebody knows of the failure, and from now on retention applies. The first acknowledgement
