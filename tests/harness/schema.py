@@ -27,6 +27,7 @@ async def dump(url: str, schema: str = "holdfast") -> str:
         find_binaries() / "pg_dump",
         "--schema-only",
         f"--schema={schema}",
+        f"--schema={schema}_views",
         url,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

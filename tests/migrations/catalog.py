@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import asyncpg
 
 _LISTINGS = {
@@ -40,13 +42,15 @@ _LISTINGS = {
 }
 
 
-async def listing(url: str, schema: str = "holdfast") -> dict[str, list[str]]:
-    """Everything in a schema, by kind."""
+async def listing(
+    url: str, schema: str = "holdfast", kinds: Collection[str] = _LISTINGS.keys()
+) -> dict[str, list[str]]:
+    """Everything in a schema, or some of it, by kind."""
     conn = await asyncpg.connect(url, server_settings={"search_path": "pg_catalog"})
     try:
         found: dict[str, list[str]] = {}
-        for kind, query in _LISTINGS.items():
-            text = query.replace("{schema}", schema)
+        for kind in kinds:
+            text = _LISTINGS[kind].replace("{schema}", schema)
             rows = await conn.fetch(text, *([schema] if "$1" in text else []))
             found[kind] = sorted(row[0] for row in rows)
         return found

@@ -109,6 +109,14 @@ async def test_another_schema_has_nothing_of_the_default_name_in_it(stage: Stage
         assert [text.replace(stage.schema, "holdfast") for text in ours[kind]] == theirs[kind], kind
 
 
+async def test_another_schema_has_views_of_its_own(stage: Stage) -> None:
+    await migrate(stage.config(as_admin=True))
+    await stage.admin.execute(f"set role {stage.schema}_operator")
+    assert await stage.admin.fetch(f"select * from {stage.schema}_views.dead_letter_jobs") == []
+    await stage.admin.execute("reset role")
+    assert await stage.admin.fetchval("select to_regnamespace('holdfast_views')") is None
+
+
 async def test_two_schemas_live_side_by_side_in_one_database(stage: Stage) -> None:
     await migrate(stage.config(as_admin=True))
     await migrate(Config.load(environment={}, database_url=stage.admin_url))

@@ -153,22 +153,26 @@ def _named(url: str, database: str) -> str:
 
 async def test_rights_and_owners_that_a_restore_lost_are_named_and_given_again(database_url: str) -> None:
     conn = await asyncpg.connect(database_url)
-    before = await listing(database_url)
+    before = await shown(database_url)
     try:
         # As pg_restore --no-privileges leaves it: nothing was granted, and everybody may call every function.
         roles = ", ".join(f"holdfast_{role}" for role in module.ROLES if role != "owner")
-        for what in ("all functions in schema holdfast", "schema holdfast", "holdfast.schema_steps"):
+        functions_and_tables = ("all functions in schema holdfast", "holdfast.schema_steps")
+        views = ("schema holdfast_views", "holdfast_views.dead_letter_jobs")
+        for what in (*functions_and_tables, "schema holdfast", *views):
             await conn.execute(f"revoke all on {what} from {roles}")
         await conn.execute("grant execute on all functions in schema holdfast to public")
         found = await plan(config_of(database_url))
         assert not found.current
         assert "holdfast_worker may not read schema_steps" in found.missing_rights
         assert "holdfast_client may not use the schema" in found.missing_rights
+        assert "holdfast_operator may not use the schema, the schema holdfast_views" in found.missing_rights
+        assert "holdfast_operator may not read holdfast_views.dead_letter_jobs, schema_steps" in found.missing_rights
         assert any(told.startswith("holdfast_worker may not call ") for told in found.missing_rights)
         assert any(told.startswith("everybody may call ") for told in found.missing_rights)
         done = await migrate(config_of(database_url))
         assert done.missing_rights == found.missing_rights
-        assert await listing(database_url) == before
+        assert await shown(database_url) == before
 
         # As pg_restore --no-owner leaves it.
         login = await conn.fetchval("select current_user")
@@ -176,7 +180,13 @@ async def test_rights_and_owners_that_a_restore_lost_are_named_and_given_again(d
         found = await plan(config_of(database_url))
         assert any(told.startswith(f"{login} owns ") for told in found.missing_rights)
         await migrate(config_of(database_url))
-        assert await listing(database_url) == before
+        assert await shown(database_url) == before
         assert (await plan(config_of(database_url))).current
     finally:
         await conn.close()
+
+
+async def shown(url: str) -> list[dict[str, list[str]]]:
+    """The engine's schema, and the one with operators' views."""
+    theirs = ("relations", "views", "schema")
+    return [await listing(url), await listing(url, "holdfast_views", theirs)]

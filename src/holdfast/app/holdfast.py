@@ -269,12 +269,14 @@ class Holdfast(Verbs):
         if self._operations is None:
             async with self._opening:
                 if self._operations is None:
+                    from holdfast.client.acceptance import Acceptance
                     from holdfast.client.operations import Operations
 
                     back = await self._connected(self._back)
                     self._browsing.config = self.config
                     self._browsing.open_later()
-                    self._operations = Operations(back, self._browsing)
+                    acceptance = Acceptance(JobStore(back), self.registry, self.events)
+                    self._operations = Operations(back, self._browsing, acceptance)
         return self._operations
 
     def observe_control(self, observer: Callable[[str, float, str | None], None]) -> None:

@@ -21,7 +21,7 @@ from holdfast.cli.output import echo, echo_json
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.model.states import State
 
-__all__ = ["enqueue"]
+__all__ = ["enqueue", "object_of"]
 
 _BATCH, _CHARACTERS = 1000, 4 * 2**20
 
@@ -69,7 +69,7 @@ def enqueue(
             raise click.UsageError("--wait, --idempotency-key and --dedup-key are for a single job")
         return asyncio.run(_enqueue_lines(job_type, options))
     patience = None if timeout is None else timeout.total_seconds()
-    return asyncio.run(_enqueue_one(job_type, _object(payload, "the payload"), options, wait=wait, timeout=patience))
+    return asyncio.run(_enqueue_one(job_type, object_of(payload, "the payload"), options, wait=wait, timeout=patience))
 
 
 async def _enqueue_one(
@@ -117,7 +117,7 @@ def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, dict[str, Any]]]]
     weight = 0
     for number, line in enumerate(lines, 1):
         if line.strip():
-            batch.append((number, _object(line, f"line {number}")))
+            batch.append((number, object_of(line, f"line {number}")))
             weight += len(line)
         if len(batch) >= _BATCH or weight > _CHARACTERS:
             yield batch
@@ -126,7 +126,8 @@ def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, dict[str, Any]]]]
         yield batch
 
 
-def _object(text: str, what: str) -> dict[str, Any]:
+def object_of(text: str, what: str) -> dict[str, Any]:
+    """The JSON object that somebody wrote."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as fault:

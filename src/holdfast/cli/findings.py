@@ -214,6 +214,7 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     served = "all have a worker" if work["workers"] else "none has a worker" if idle else "nothing is ready"
     yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else served, advice)
     yield _blocked(await look.blocked(_TARGETS_VISITED))
+    yield _letters(await look.letters())
     rows = await look.dead_rows()
     bloated = [r for r in rows if r["dead"] > max(_DEAD_ROWS, 10 * r["live"])]
     detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
@@ -271,6 +272,14 @@ def _blocked(targets: list[dict[str, Any]]) -> Finding:
     detail = f"{count} blocked: {shown}{'; …' if count > len(targets) else ''}" if targets else "none is blocked"
     advice = "`holdfast targets list --blocked` lists all; use `holdfast jobs resume ID` or `holdfast jobs resolve ID`"
     return _judged("targets", bool(targets), detail, advice)
+
+
+def _letters(letters: dict[str, Any]) -> Finding:
+    """Dead jobs that nobody has acknowledged."""
+    count = letters["count"]
+    detail = f"{count} not acknowledged, the oldest from {letters['oldest']:%Y-%m-%d %H:%M}" if count else "none open"
+    advice = "`holdfast dead list` lists them; use `holdfast dead requeue ID` or `holdfast dead ack ID`"
+    return _judged("dead letters", bool(count), detail, advice)
 
 
 def _repairs(repairs: list[dict[str, Any]]) -> Finding:

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.bounds import BOUNDS, shown
+from holdfast.client.acceptance import Acceptance
 from holdfast.client.keyring import Keys
+from holdfast.client.letters import DeadLetters
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
@@ -41,12 +43,13 @@ class Cleanup(NamedTuple):
 class Operations(Steering):
     """The operator's verbs, over a database in that role. `tenant` None means all of them."""
 
-    def __init__(self, database: Database, browsing: Database) -> None:
+    def __init__(self, database: Database, browsing: Database, acceptance: Acceptance) -> None:
         super().__init__(database, browsing)
         self._store = BrowseStore(database)
         self._found = BrowseStore(browsing)
         self._searching = Turns()
         self.keys = Keys(KeyStore(database))
+        self.dead = DeadLetters(database, browsing, self._searching, acceptance)
 
     async def search(
         self, query: str, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50

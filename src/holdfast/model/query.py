@@ -6,7 +6,8 @@
 1. terms stand side by side, and all of them must hold; `OR` between them, `-` or `NOT` before one, brackets;
 2. `field:value` is equality, `a,b` means any of them, `*` stands for any text, in quotes for itself; numbers, moments
    and durations (30s 5m 2h 1d) are compared by = > < >= <=; a date without a time is that whole day;
-3. `payload.a.b` and `result.a.b` reach into JSON, where numbers are compared exactly; a bare text is looked for in
+3. `acknowledged:true|false` finds dead jobs by their letters; other jobs are neither;
+4. `payload.a.b` and `result.a.b` reach into JSON, where numbers are compared exactly; a bare text is looked for in
    payload and error.
 """
 
@@ -22,7 +23,7 @@ from holdfast.errors import InvalidInput
 from holdfast.model.names import did_you_mean
 from holdfast.model.states import State
 
-__all__ = ["FIELDS", "Tree", "parse_query"]
+__all__ = ["FIELDS", "Tree", "asks_for", "parse_query"]
 
 Tree = Mapping[str, Any]
 
@@ -34,7 +35,8 @@ _TEXTS = (
 _NUMBERS = ("attempt", "failures", "priority")
 _DURATIONS = ("wait", "age")
 _MOMENTS = ("created", "updated", "finished", "run_at")
-FIELDS = (*_TEXTS, *_NUMBERS, *_DURATIONS, *_MOMENTS)
+_FLAGS = ("acknowledged",)
+FIELDS = (*_TEXTS, *_NUMBERS, *_DURATIONS, *_MOMENTS, *_FLAGS)
 
 _LONGEST, _DEEPEST, _MOST_TERMS = 2000, 20, 50
 #: As JSON has them, and exponents as far as stored numbers may have digits.
@@ -75,6 +77,12 @@ def parse_query(text: str) -> Tree:
     if parser.ahead is not None:
         raise InvalidInput(f"at character {parser.ahead.at + 1}: a closing bracket has no opening one")
     return tree
+
+
+def asks_for(tree: Tree, field: str) -> bool:
+    """Whether a query has a term about this field."""
+    parts = [*tree.get("and", ()), *tree.get("or", ()), *([tree["not"]] if "not" in tree else [])]
+    return tree.get("field") == field or any(asks_for(part, field) for part in parts)
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -204,6 +212,10 @@ def _value(name: str, op: str, text: str) -> Any:
         if found is None:
             raise ValueError("is compared with a duration such as 30s, 5m, 2h or 1d")
         return int(found[1]) * _SECONDS[found[2]]
+    if name in _FLAGS:
+        if op != "=" or plain not in ("true", "false"):
+            raise ValueError("is true or false: use a colon")
+        return plain == "true"
     if op != "=":
         raise ValueError("is a text: use a colon")
     values = [plain] if text.startswith('"') else [part for part in plain.split(",") if part]

@@ -4,10 +4,10 @@
 do $$
 declare
   restorer oid;
-  place    oid;
+  places   oid[];
   command  text;
 begin
-  select c.relowner, c.relnamespace into restorer, place
+  select c.relowner, array[c.relnamespace, to_regnamespace('holdfast_views')] into restorer, places
   from pg_class c
   where c.oid = to_regclass('holdfast.schema_steps');
   if restorer is null or pg_get_userbyid(restorer) = 'holdfast_owner' then
@@ -16,13 +16,13 @@ begin
   for command in
     select format('alter schema %I owner to holdfast_owner', n.nspname)
     from pg_namespace n
-    where n.oid = place and n.nspowner = restorer
+    where n.oid = any (places) and n.nspowner = restorer
     union all
     select format('alter %s %s owner to holdfast_owner',
       case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'c' then 'type' else 'table' end,
       c.oid::regclass)
     from pg_class c
-    where c.relnamespace = place
+    where c.relnamespace = any (places)
       and c.relowner = restorer
       and c.relkind in ('r', 'p', 'v', 'S', 'c')
       -- A sequence of a column belongs to its table.
@@ -32,7 +32,7 @@ begin
     union all
     select format('alter routine %s owner to holdfast_owner', p.oid::regprocedure)
     from pg_proc p
-    where p.pronamespace = place and p.proowner = restorer
+    where p.pronamespace = any (places) and p.proowner = restorer
   loop
     execute command;
   end loop;

@@ -60,6 +60,15 @@ grant execute on function
   holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
 
+-- Dead letters.
+grant execute on function
+  holdfast.search_letters, holdfast.get_letters, holdfast.acknowledge_letters, holdfast.requeue_letters
+to holdfast_operator;
+
+-- What operators read with psql.
+grant usage on schema holdfast_views to holdfast_operator;
+grant select on holdfast.dead_letter_jobs, holdfast_views.dead_letter_jobs to holdfast_operator;
+
 -- Statements of clients make moments readable that they could not parse.
 grant execute on function holdfast.readable to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
 

@@ -1,5 +1,7 @@
 CREATE SCHEMA holdfast;
 ALTER SCHEMA holdfast OWNER TO holdfast_owner;
+CREATE SCHEMA holdfast_views;
+ALTER SCHEMA holdfast_views OWNER TO holdfast_owner;
 CREATE TYPE holdfast.claim_entry AS (
 	tid tid,
 	job_id uuid,
@@ -67,6 +69,47 @@ CREATE FUNCTION holdfast.accepted_payloads(types text[], known text[]) RETURNS T
 $$;
 ALTER FUNCTION holdfast.accepted_payloads(types text[], known text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) IS 'The shapes by which payloads of these types are judged, newest first: those of live workers that go on claiming; if there are none, the last one that was published.';
+CREATE FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(job_id uuid, outcome text, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s'
+    AS $$
+#variable_conflict use_column
+declare
+  wanted uuid;
+  whose  text;
+begin
+  perform check_signed(by, note);
+  -- In the order of the ids, so that no two callers wait for each other.
+  for wanted in select distinct asked.id from unnest(job_ids) as asked (id) order by 1 loop
+    update dead_letters d
+    set acknowledged_at = now(), acknowledged_by = acknowledge_letters.by, note = acknowledge_letters.note
+    where d.job_id = wanted and d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant)
+    returning d.tenant into whose;
+    if found then
+      perform note_audit(
+        by, by_key, whose, 'letter.ack', wanted::text,
+        jsonb_strip_nulls(jsonb_build_object('note', acknowledge_letters.note)));
+      return query select wanted, 'acknowledged', 'dead';
+    else
+      return query
+      select wanted, case s.outcome when 'dead' then 'unchanged' else s.outcome end, s.state
+      from letter_standing(wanted, only_tenant) s;
+    end if;
+  end loop;
+  perform vouch();
+end
+$$;
+ALTER FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text, only_tenant text, by_key uuid) IS 'Acknowledge letters: somebody knows of the failure, and from now on retention applies.';
+CREATE FUNCTION holdfast.acknowledged_operand() RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select 'case when j.state = ''dead'' then (
+    select l.acknowledged_at is not null from dead_letters l where l.job_id = j.id) end'
+$$;
+ALTER FUNCTION holdfast.acknowledged_operand() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.acknowledged_operand() IS 'The SQL expression for whether the letter of a dead job is acknowledged; null for a job that is not dead.';
 CREATE FUNCTION holdfast.admit(after text DEFAULT ''::text, max_gates integer DEFAULT 200) RETURNS TABLE(looked integer, reached text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1113,6 +1156,19 @@ end
 $$;
 ALTER FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) IS 'Refuse numbers of seconds that are out of bounds.';
+CREATE FUNCTION holdfast.check_signed(by text, note text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever decides must be named' using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_signed(by text, note text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_signed(by text, note text) IS 'Raise unless a decision says who made it.';
 CREATE FUNCTION holdfast.check_subject(kind text, name text, kinds text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -1994,6 +2050,7 @@ begin
     when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'
+    when 'acknowledged' then acknowledged_operand()
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
   end;
@@ -2004,6 +2061,11 @@ begin
       raise exception '% is compared with a number', field using errcode = 'HF002';
     end if;
     return format('%s %s (%s)::numeric', operand, op, term_at(place || 'value'::text));
+  elsif field = 'acknowledged' then
+    if jsonb_typeof(tree -> 'value') is distinct from 'boolean' or op <> '=' then
+      raise exception 'acknowledged is true or false' using errcode = 'HF002';
+    end if;
+    return format('%s = (%s)::boolean', operand, term_at(place || 'value'::text));
   elsif field in ('created', 'updated', 'finished', 'run_at') then
     return format('%s %s (%s)::timestamptz', operand, op, term_at(place || 'value'::text));
   end if;
@@ -3450,11 +3512,11 @@ begin
   update jobs j
   set payload = '{}', result = null, last_error = null, updated_at = now()
   where j.id = forgotten.id;
-  update dead_letters d set error_message = null where d.job_id = forgotten.id;
+  update dead_letters d set error_message = null, note = null where d.job_id = forgotten.id;
   delete from job_progress p where p.job_id = forgotten.id;
   insert into job_events (job_id, event, by)
   select forgotten.id, 'erased', forgotten.by
-  where not exists (select from job_events e where e.job_id = forgotten.id and e.event = 'erased');
+  where not is_erased(forgotten.id);
   return true;
 end
 $$;
@@ -3698,6 +3760,24 @@ CREATE FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text DEFAULT NULL:
 $$;
 ALTER FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) IS 'Jobs by their ids, with payload and result.';
+CREATE FUNCTION holdfast.get_letters(job_ids uuid[], only_tenant text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, tenant text, type text, queue text, error_type text, error_message text, fingerprint text, attempts integer, died_at timestamp with time zone, acknowledged boolean, acknowledged_by text, acknowledged_at timestamp with time zone, note text, requeued_as uuid)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select d.job_id, left(d.tenant, 200), left(d.type, 200), left(j.queue, 200), left(d.error_type, 200),
+    left(d.error_message, 1000), left(d.fingerprint, 255), j.attempt, readable(d.died_at), d.acknowledged_at is not null,
+    left(d.acknowledged_by, 500), readable(d.acknowledged_at), left(d.note, 1000), d.requeued_as
+  from unnest(job_ids) with ordinality as asked (id, place)
+  join dead_letters d on d.job_id = asked.id
+  join jobs j on j.id = d.job_id
+  where only_tenant is null or d.tenant = only_tenant
+  order by asked.place
+$$;
+ALTER FUNCTION holdfast.get_letters(job_ids uuid[], only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.get_letters(job_ids uuid[], only_tenant text) IS 'What lists show of letters, in the order of the ids, with texts cut to their maximal length.';
 CREATE FUNCTION holdfast.get_progress(job_ids uuid[]) RETURNS TABLE(job_id uuid, progress_count bigint, result_count bigint, cursor jsonb, last_progress_at timestamp with time zone, done_reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3871,6 +3951,14 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
 $$;
 ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) IS 'Which of a worker''s jobs somebody wants to interrupt.';
+CREATE FUNCTION holdfast.is_erased(id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (select from job_events e where e.job_id = is_erased.id and e.event = 'erased')
+$$;
+ALTER FUNCTION holdfast.is_erased(id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_erased(id uuid) IS 'Whether the content of a job was erased on request.';
 CREATE FUNCTION holdfast.is_maintained() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4292,6 +4380,22 @@ CREATE FUNCTION holdfast.lease_length(seconds double precision) RETURNS double p
 $$;
 ALTER FUNCTION holdfast.lease_length(seconds double precision) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.lease_length(seconds double precision) IS 'A lease length, cut to its bounds: a setting may be out of them.';
+CREATE FUNCTION holdfast.letter_standing(id uuid, only_tenant text, OUT outcome text, OUT state text, OUT type text, OUT tenant text) RETURNS record
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case
+      when j.id is null then 'not-found'
+      when j.state <> 'dead' then 'not-dead'
+      when d.job_id is null then 'not-found'
+      else 'dead'
+    end, j.state, j.type, j.tenant
+  from (select letter_standing.id) as asked (id)
+  left join jobs j on j.id = asked.id and (only_tenant is null or j.tenant = only_tenant)
+  left join dead_letters d on d.job_id = j.id
+$$;
+ALTER FUNCTION holdfast.letter_standing(id uuid, only_tenant text, OUT outcome text, OUT state text, OUT type text, OUT tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.letter_standing(id uuid, only_tenant text, OUT outcome text, OUT state text, OUT type text, OUT tenant text) IS 'Whether there is a letter: `dead`, or why there is none.';
 CREATE FUNCTION holdfast.like_escaped(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6381,8 +6485,7 @@ begin
     where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
     answer := case
       when not found then 'not-found'
-      when verb = 'retry' and exists (
-        select from job_events e where e.job_id = job.id and e.event = 'erased') then 'not-possible'
+      when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
       when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
       when job.state in ('success', 'dead', 'canceled') then 'already-final'
       when verb in ('cancel', 'delete') then 'accepted'
@@ -6392,7 +6495,13 @@ begin
       else 'not-possible'
     end;
     created := null;
-    if answer = 'accepted' and verb = 'retry' and job.state in ('success', 'dead', 'canceled') then
+    if answer = 'accepted' and verb = 'retry' and job.state = 'dead' then
+      select case
+          when r.runs_as is not null then 'new-job' when r.outcome = 'not-found' then r.outcome else 'not-possible'
+        end, r.runs_as
+      into answer, created
+      from requeue_letter(wanted, null, null, by, note) r;
+    elsif answer = 'accepted' and verb = 'retry' and job.state in ('success', 'canceled') then
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
@@ -6920,6 +7029,85 @@ CREATE FUNCTION holdfast.request_verbs() RETURNS text[]
 $$;
 ALTER FUNCTION holdfast.request_verbs() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.request_verbs() IS 'The verbs that may be asked for.';
+CREATE FUNCTION holdfast.requeue_letter(id uuid, payload jsonb, options jsonb, by text, note text, OUT outcome text, OUT runs_as uuid) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  letter dead_letters;
+  job    jobs;
+begin
+  select d.* into letter from dead_letters d where d.job_id = requeue_letter.id for update;
+  -- Read after the lock: an erasure also has to wait for it.
+  select j.* into job from jobs j where j.id = requeue_letter.id and j.state = 'dead';
+  outcome := case
+    when letter.job_id is null or job.id is null then 'not-found'
+    when letter.requeued_as is not null then 'repeated'
+    when starts_with(job.type, 'holdfast.') then 'request'
+    when is_erased(job.id) then 'erased'
+    else 'requeued'
+  end;
+  runs_as := letter.requeued_as;
+  if outcome <> 'requeued' then
+    return;
+  end if;
+  runs_as := run_again_with(job, by, payload, options);
+  if not exists (select from jobs j where j.id = runs_as and j.retry_of = job.id) then
+    raise exception 'the dedup_key % belongs to the open job %: leave it out, or wait until that job has ended',
+      quote_nullable(options ->> 'dedup_key'), runs_as using errcode = 'HF001';
+  end if;
+  update dead_letters d
+  set requeued_as = runs_as,
+    acknowledged_at = coalesce(d.acknowledged_at, now()),
+    acknowledged_by = case when d.acknowledged_at is null then requeue_letter.by else d.acknowledged_by end,
+    note = case when d.acknowledged_at is null then requeue_letter.note else d.note end
+  where d.job_id = requeue_letter.id;
+end
+$$;
+ALTER FUNCTION holdfast.requeue_letter(id uuid, payload jsonb, options jsonb, by text, note text, OUT outcome text, OUT runs_as uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.requeue_letter(id uuid, payload jsonb, options jsonb, by text, note text, OUT outcome text, OUT runs_as uuid) IS 'Run one dead job again, or answer the job that it runs again as.';
+CREATE FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text DEFAULT NULL::text, payload jsonb DEFAULT NULL::jsonb, options jsonb DEFAULT NULL::jsonb, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(job_id uuid, outcome text, state text, runs_as uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s'
+    AS $$
+#variable_conflict use_column
+declare
+  wanted uuid;
+  answer record;
+begin
+  perform check_signed(by, note);
+  if options ?| array['correlation_id', 'parent_id', 'idempotency_key'] then
+    raise exception 'a requeued job keeps its correlation_id and parent_id, and needs no idempotency_key: '
+      'a repeated requeue answers the same job' using errcode = 'HF002';
+  end if;
+  for wanted in select distinct asked.id from unnest(job_ids) as asked (id) order by 1 loop
+    select s.outcome, s.state, s.type, s.tenant, null::uuid as runs_as into answer
+    from letter_standing(wanted, only_tenant) s;
+    if answer.outcome = 'dead' then
+      if payload is not null or options is not null then
+        perform check_enqueue(
+          array[answer.type], array[coalesce(requeue_letters.payload, '{}')],
+          array[coalesce(requeue_letters.options, '{}')], answer.tenant);
+      end if;
+      select r.outcome, answer.state, answer.type, answer.tenant, r.runs_as into answer
+      from requeue_letter(wanted, requeue_letters.payload, requeue_letters.options, by, note) r;
+    end if;
+    if answer.outcome = 'requeued' then
+      perform note_audit(
+        by, by_key, answer.tenant, 'letter.requeue', wanted::text,
+        jsonb_strip_nulls(jsonb_build_object(
+          'note', note, 'runs_as', answer.runs_as, 'payload', case when payload is not null then 'changed' end,
+          'options', (select jsonb_agg(o.name) from jsonb_object_keys(options) as o (name)))));
+    end if;
+    return query select wanted, answer.outcome, answer.state, answer.runs_as;
+  end loop;
+  perform vouch();
+end
+$$;
+ALTER FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) IS 'Run dead jobs again as new ones, once each, with the same correlation id and another payload or other options if they are given (for all of them; an option that is given as null is left to the job type).';
 CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7185,17 +7373,27 @@ CREATE FUNCTION holdfast.run_again(job holdfast.jobs, by text) RETURNS uuid
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select r.job_id
-  from record_jobs(
-    array[job.type], array[job.payload],
-    array[jsonb_strip_nulls(jsonb_build_object(
-      'priority', job.priority, 'queue', job.queue, 'target', job.target, 'max_attempts', job.max_attempts,
-      'correlation_id', coalesce(job.correlation_id, job.id::text), 'parent_id', job.parent_id,
-      'retry_of', job.id, 'target_count', job.target_count, 'traceparent', job.traceparent))],
-    job.tenant, coalesce(by, job.created_by), null) r
+  select run_again_with(job, by, null, null)
 $$;
 ALTER FUNCTION holdfast.run_again(job holdfast.jobs, by text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) IS 'Record a new job with the intent of one that has ended.';
+CREATE FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload jsonb, options jsonb) RETURNS uuid
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select r.job_id
+  from record_jobs(
+    array[job.type], array[coalesce(run_again_with.payload, job.payload)],
+    array[jsonb_strip_nulls(jsonb_build_object(
+      'priority', job.priority, 'queue', job.queue, 'target', job.target, 'max_attempts', job.max_attempts,
+      'target_count', job.target_count, 'traceparent', job.traceparent)
+      || coalesce(run_again_with.options, '{}')
+      || jsonb_build_object(
+        'correlation_id', coalesce(job.correlation_id, job.id::text), 'parent_id', job.parent_id, 'retry_of', job.id))],
+    job.tenant, coalesce(by, job.created_by), null) r
+$$;
+ALTER FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload jsonb, options jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload jsonb, options jsonb) IS 'Record a new job with the intent of one that has ended, with another payload or other options if they are given.';
 CREATE FUNCTION holdfast.running_jobs(memory jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7333,6 +7531,117 @@ end
 $_$;
 ALTER FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) IS 'Jobs that match, newest first, among the `max_visited` jobs before `before`.';
+CREATE FUNCTION holdfast.search_letters(tree jsonb, only_tenant text, acknowledged boolean, only_fingerprint text, before_at timestamp with time zone, before_id uuid, max_letters integer, max_visited integer) RETURNS TABLE(ids uuid[], reached_at timestamp with time zone, reached_id uuid)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $_$
+#variable_conflict use_column
+declare
+  -- A letter says by itself whether it is acknowledged.
+  condition text := replace(query_condition(tree), acknowledged_operand(), 'j.acknowledged');
+  -- The columns of jobs that the condition reads. It contains nothing that the caller wrote.
+  needed    text[] := array(select distinct found[1] from regexp_matches(condition, '\mj\.(\w+)', 'g') as found);
+  read_size text := (
+    select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
+    from unnest(array['payload', 'result', 'last_error']) as large
+    where large = any (needed));
+  of_letter boolean := needed <@ array['id', 'tenant', 'type', 'state', 'finished_at', 'acknowledged'];
+  -- With a tenant, the order begins with it: then only indexes of tenants have this order, whatever the statistics say.
+  sorting   text := case when only_tenant is not null then 'd.tenant desc, ' else '' end || 'd.died_at desc, d.job_id desc';
+  walk      text := format('from dead_letters d where %s and %s order by %s',
+    case
+      when only_tenant is not null then
+        $w$(d.tenant, d.died_at, d.job_id) >= ($1, '-infinity', '00000000-0000-0000-0000-000000000000')
+        and (d.tenant, d.died_at, d.job_id) < (
+          $1, coalesce($2, 'infinity'), coalesce($3, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))$w$
+      when before_at is not null then '(d.died_at, d.job_id) < ($2, $3)'
+      else 'true'
+    end,
+    case when not search_letters.acknowledged then 'd.acknowledged_at is null' else 'true' end,
+    sorting);
+  -- No index has acknowledged letters alone, nor fingerprints in this order. So these are looked for, and all count.
+  chosen    text := concat_ws(' and ',
+    case when search_letters.acknowledged then 'd.acknowledged_at is not null' else 'true' end,
+    case when only_fingerprint is not null then 'd.fingerprint = $6' end);
+  letters   text := format('select d.job_id, d.tenant, d.type, d.died_at, d.acknowledged_at, %s as chosen %s limit $4',
+    chosen, walk);
+  -- Reading the jobs as well takes three to ten times as long.
+  visits    integer := greatest(1, case when of_letter then max_visited when read_size is null then max_visited / 4 else max_visited / 8 end);
+  found_ids uuid[];
+  last_seen uuid;
+begin
+  if read_size is null then
+    execute format($q$
+      select array_agg(page.id order by page.died_at desc, page.id desc)
+      from (
+        select j.id, j.died_at
+        from (
+          select %s
+          from (%s) d
+          %s) j
+        where j.chosen and %s
+        limit $5) page
+      $q$,
+      case when of_letter then
+        $w$d.job_id as id, d.tenant, d.type, 'dead' as state, d.died_at as finished_at, d.died_at,
+        d.acknowledged_at is not null as acknowledged, d.chosen$w$
+      else
+        'j.*, d.died_at, d.acknowledged_at is not null as acknowledged, d.chosen'
+      end,
+      letters, case when not of_letter then 'join jobs j on j.id = d.job_id' end, condition)
+    into found_ids
+    using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree;
+  else
+    execute format($q$
+      select array_agg(page.id order by page.died_at desc, page.id desc) filter (where page.fits),
+        (array_agg(page.previous order by page.died_at desc, page.id desc) filter (where page.fits is null))[1]
+      from (
+        select seen.id, seen.died_at, seen.previous, seen.fits
+        from (
+          select j.id, j.died_at, j.previous,
+            case
+              when j.previous is not null and (clock_timestamp() > $8 or j.spent > $9) then null
+              else coalesce((%s), false)
+            end as fits
+          from (
+            select j.*, d.died_at, d.acknowledged_at is not null as acknowledged, d.chosen,
+              lag(d.job_id) over walk as previous,
+              sum(%s) over (walk rows between unbounded preceding and 1 preceding) as spent
+            from (%s) d
+            join jobs j on j.id = d.job_id
+            window walk as (order by %s)) j
+          where j.chosen
+          offset 0) seen
+        where seen.fits is distinct from false
+        limit $5) page
+      $q$, condition, read_size, letters, sorting)
+    into found_ids, last_seen
+    using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree,
+      clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision),
+      search_limit('bytes', 33554432);
+  end if;
+  ids := coalesce(found_ids, '{}');
+  if last_seen is null and cardinality(ids) = max_letters then
+    last_seen := ids[max_letters];
+  end if;
+  if last_seen is not null then
+    select d.died_at, d.job_id into reached_at, reached_id from dead_letters d where d.job_id = last_seen;
+  else
+    execute format('select d.died_at, d.job_id %s offset $4 - 1 limit 1', walk)
+    into reached_at, reached_id
+    using only_tenant, before_at, before_id, visits;
+  end if;
+  return next;
+end
+$_$;
+ALTER FUNCTION holdfast.search_letters(tree jsonb, only_tenant text, acknowledged boolean, only_fingerprint text, before_at timestamp with time zone, before_id uuid, max_letters integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.search_letters(tree jsonb, only_tenant text, acknowledged boolean, only_fingerprint text, before_at timestamp with time zone, before_id uuid, max_letters integer, max_visited integer) IS 'Letters whose jobs match a query (see browse.sql), newest first, among the `max_visited` letters before the given place.';
 CREATE FUNCTION holdfast.search_limit(what text, usual numeric) RETURNS numeric
     LANGUAGE sql STABLE
     AS $$
@@ -9096,6 +9405,36 @@ CREATE TABLE holdfast.dead_letters (
 );
 ALTER TABLE holdfast.dead_letters OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.dead_letters IS 'A row for each dead job, until somebody has acknowledged it and retention deletes it.';
+CREATE TABLE holdfast.settings (
+    name text NOT NULL COLLATE pg_catalog."C",
+    default_value text NOT NULL,
+    value text,
+    description text NOT NULL,
+    updated_at timestamp with time zone,
+    updated_by text
+);
+ALTER TABLE holdfast.settings OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.settings IS 'Settings that can be changed at run time, with their defaults.';
+CREATE VIEW holdfast.dead_letter_jobs AS
+ SELECT d.job_id AS id,
+    jsonb_build_object('id', j.id, 'type', j.type, 'queue', j.queue, 'tenant', j.tenant, 'state', j.state, 'payload', j.payload, 'priority', j.priority, 'attempt', j.attempt, 'failures', j.failures, 'max_attempts', COALESCE(j.max_attempts, t.max_attempts, ( SELECT (COALESCE(s.value, s.default_value))::integer AS "coalesce"
+           FROM holdfast.settings s
+          WHERE (s.name = 'MAX_ATTEMPTS_DEFAULT'::text))), 'target', j.target, 'target_count', j.target_count, 'idempotency_key', j.idempotency_key, 'correlation_id', COALESCE(j.correlation_id, (j.id)::text), 'parent_id', j.parent_id, 'retry_of', j.retry_of, 'created_by', j.created_by, 'traceparent', j.traceparent, 'created_at', j.created_at, 'run_at', j.run_at, 'started_at', j.started_at, 'finished_at', j.finished_at, 'last_error', j.last_error, 'last_error_at', j.last_error_at) AS original_job,
+    d.error_message,
+    ( SELECT jsonb_build_object('attempt', a.attempt, 'worker', a.worker, 'outcome', a.outcome, 'started_at', a.started_at, 'finished_at', a.finished_at, 'queue_ms', a.queue_ms, 'duration_ms', a.duration_ms, 'error_type', a.error_type, 'error_message', a.error_message, 'traceback', a.traceback, 'log_excerpt', a.log_excerpt) AS jsonb_build_object
+           FROM holdfast.job_attempts a
+          WHERE (a.job_id = d.job_id)
+          ORDER BY a.attempt DESC
+         LIMIT 1) AS error_details,
+    d.died_at,
+    (d.acknowledged_at IS NOT NULL) AS acknowledged,
+    d.acknowledged_by,
+    d.acknowledged_at
+   FROM ((holdfast.dead_letters d
+     LEFT JOIN holdfast.jobs j ON ((j.id = d.job_id)))
+     LEFT JOIN holdfast.job_types t ON ((t.name = j.type)));
+ALTER VIEW holdfast.dead_letter_jobs OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast.dead_letter_jobs IS 'Dead letters as they may be read with psql, with the dead job itself and the end of its last attempt.';
 CREATE SEQUENCE holdfast.places
     START WITH 1
     INCREMENT BY 1
@@ -9264,16 +9603,6 @@ CREATE TABLE holdfast.schema_steps (
 );
 ALTER TABLE holdfast.schema_steps OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.schema_steps IS 'Which migrations were applied.';
-CREATE TABLE holdfast.settings (
-    name text NOT NULL COLLATE pg_catalog."C",
-    default_value text NOT NULL,
-    value text,
-    description text NOT NULL,
-    updated_at timestamp with time zone,
-    updated_by text
-);
-ALTER TABLE holdfast.settings OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.settings IS 'Settings that can be changed at run time, with their defaults.';
 CREATE TABLE holdfast.streams (
     id integer NOT NULL,
     tenant text NOT NULL COLLATE pg_catalog."C",
@@ -9303,6 +9632,18 @@ CREATE TABLE holdfast.waiting (
 );
 ALTER TABLE holdfast.waiting OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.waiting IS 'The line behind each target.';
+CREATE VIEW holdfast_views.dead_letter_jobs AS
+ SELECT id,
+    original_job,
+    error_message,
+    error_details,
+    died_at,
+    acknowledged,
+    acknowledged_by,
+    acknowledged_at
+   FROM holdfast.dead_letter_jobs d;
+ALTER VIEW holdfast_views.dead_letter_jobs OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast_views.dead_letter_jobs IS 'Dead letters, with the dead job itself and the end of its last attempt.';
 ALTER TABLE ONLY holdfast.api_keys
     ADD CONSTRAINT api_keys_digest_key UNIQUE (digest);
 ALTER TABLE ONLY holdfast.api_keys
@@ -9381,7 +9722,9 @@ ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 CREATE INDEX dead_letters_died ON holdfast.dead_letters USING btree (died_at, job_id);
 CREATE INDEX dead_letters_fingerprint ON holdfast.dead_letters USING btree (fingerprint, died_at) WHERE (acknowledged_at IS NULL);
+CREATE INDEX dead_letters_of_tenant ON holdfast.dead_letters USING btree (tenant, died_at, job_id);
 CREATE INDEX dead_letters_open ON holdfast.dead_letters USING btree (tenant, died_at, job_id) WHERE (acknowledged_at IS NULL);
+CREATE INDEX dead_letters_unread ON holdfast.dead_letters USING btree (died_at, job_id) WHERE (acknowledged_at IS NULL);
 CREATE INDEX failing_fingerprint ON holdfast.failing USING btree (fingerprint, tenant);
 CREATE INDEX fingerprints_of_tenant ON holdfast.fingerprints USING btree (tenant, last_seen, fingerprint);
 CREATE INDEX fingerprints_seen ON holdfast.fingerprints USING btree (last_seen, fingerprint);
@@ -9478,11 +9821,15 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_client;
+GRANT USAGE ON SCHEMA holdfast_views TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_operator;
 GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.acknowledged_operand() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.admit(after text, max_gates integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
@@ -9539,6 +9886,7 @@ REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FRO
 REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_signed(by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_subject(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_texts(who text, reason text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_types(definitions jsonb) FROM PUBLIC;
@@ -9686,6 +10034,8 @@ REVOKE ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) FROM 
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.get_letters(job_ids uuid[], only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.get_letters(job_ids uuid[], only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_worker;
@@ -9702,6 +10052,7 @@ GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast
 REVOKE ALL ON FUNCTION holdfast.highest(bound text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.is_erased(id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
@@ -9742,6 +10093,7 @@ REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double p
 GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.leader_patience() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lease_length(seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.letter_standing(id uuid, only_tenant text, OUT outcome text, OUT state text, OUT type text, OUT tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.limitable_by(tenant text, queue text, type text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.limited_types() FROM PUBLIC;
@@ -9906,6 +10258,9 @@ GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note 
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.request_streams() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.request_verbs() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.requeue_letter(id uuid, payload jsonb, options jsonb, by text, note text, OUT outcome text, OUT runs_as uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.resign(name text, candidate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resign(name text, candidate text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
@@ -9932,10 +10287,13 @@ GRANT ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) TO 
 REVOKE ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload jsonb, options jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.running_jobs(memory jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.running_outside(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.search_letters(tree jsonb, only_tenant text, acknowledged boolean, only_fingerprint text, before_at timestamp with time zone, before_id uuid, max_letters integer, max_visited integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.search_letters(tree jsonb, only_tenant text, acknowledged boolean, only_fingerprint text, before_at timestamp with time zone, before_id uuid, max_letters integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.search_limit(what text, usual numeric) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat(tenants text[], targets text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) FROM PUBLIC;
@@ -10027,7 +10385,9 @@ REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.written_rate(count integer, seconds double precision) FROM PUBLIC;
+GRANT SELECT ON TABLE holdfast.dead_letter_jobs TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_client;
+GRANT SELECT ON TABLE holdfast_views.dead_letter_jobs TO holdfast_operator;

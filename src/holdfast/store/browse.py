@@ -95,9 +95,13 @@ class BrowseStore:
             return job_of(row)
         return None
 
+    async def summaries(self, job_ids: Sequence[UUID], tenant: str | None) -> list[ListedJob]:
+        """Jobs as lists show them, as far as there are any."""
+        return [listed_job_of(row) for row in await self._session.rows("summaries", job_ids, tenant)]
+
     async def exists(self, job_id: UUID, tenant: str | None) -> bool:
         """Whether there is such a job."""
-        return bool(await self._session.rows("summaries", [job_id], tenant))
+        return bool(await self.summaries([job_id], tenant))
 
     async def job_texts(self, job_id: UUID, tenant: str | None) -> tuple[ListedJob, dict[str, str]] | None:
         """One job, with payload, result and cursor as JSON text, for callers that pass them on without parsing."""

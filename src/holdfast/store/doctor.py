@@ -97,6 +97,11 @@ class Examination:
         """Some of the blocked targets among the first `most_targets`, each with the `count` of all of them."""
         return await self._rows("doctor_blocked", most_targets)
 
+    async def letters(self) -> dict[str, Any]:
+        """How many dead letters nobody has acknowledged, and when the oldest of them was written."""
+        (found,) = await self._rows("doctor_letters")
+        return found
+
     async def repairs(self) -> list[dict[str, Any]]:
         """Repairs so far, by kind."""
         return await self._rows("doctor_repairs")

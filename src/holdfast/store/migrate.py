@@ -98,7 +98,8 @@ async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None, 
             await _refuse_encoding(conn)
         await _roles(conn, config)
         await conn.execute(script("ownership", config.schema))
-        await conn.execute(f'create schema if not exists "{config.schema}" authorization "{config.schema}_owner"')
+        for statement in _schemas(config):
+            await conn.execute(statement)
         await conn.execute(f'set local role "{config.schema}_owner"')
         await conn.execute(f'set local search_path = "{config.schema}", pg_catalog, pg_temp')
         await conn.execute("set local check_function_bodies = off")
@@ -117,8 +118,15 @@ async def _migrate(conn: asyncpg.Connection, config: Config, up_to: int | None, 
             if name in before.changed_functions:
                 await conn.execute(text)
                 await conn.execute(sql["record_function"], name, _checksum(text), __version__)
+        await conn.execute(script("views", config.schema))
         await conn.execute(script("rights", config.schema))
         return before
+
+
+def _schemas(config: Config) -> list[str]:
+    """The statements that create the engine's schema, and the one with what operators read."""
+    names = (config.schema, f"{config.schema}_views")
+    return [f'create schema if not exists "{name}" authorization "{config.schema}_owner"' for name in names]
 
 
 async def _refuse_encoding(conn: asyncpg.Connection) -> None:
@@ -136,7 +144,7 @@ def migration_sql(config: Config) -> str:
     parts = [
         "begin;",
         script("roles", config.schema),
-        f'create schema if not exists "{config.schema}" authorization "{config.schema}_owner";',
+        *(f"{statement};" for statement in _schemas(config)),
         f'set local role "{config.schema}_owner";',
         f'set local search_path = "{config.schema}", pg_catalog, pg_temp;',
         "set local check_function_bodies = off;",
@@ -149,7 +157,7 @@ def migration_sql(config: Config) -> str:
     for name, text in functions().items():
         values = f"('{name}', '{_checksum(text)}', '{__version__}')"
         parts += [text, f"insert into schema_functions (name, checksum, release) values {values};"]  # noqa: S608 - our own
-    return "\n".join([*parts, script("rights", config.schema), "commit;"])
+    return "\n".join([*parts, script("views", config.schema), script("rights", config.schema), "commit;"])
 
 
 async def _plan(conn: asyncpg.Connection, config: Config) -> Plan:

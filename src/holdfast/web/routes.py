@@ -29,6 +29,7 @@ from holdfast.web.health import Probes, Readiness, health_router
 from holdfast.web.metrics import Metrics
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
+from holdfast.web.ops.letters import ops_letters_router
 from holdfast.web.ops.lineage import ops_lineage_router
 from holdfast.web.ops.requests import ops_requests_router
 from holdfast.web.ops.subjects import ops_subjects_router
@@ -88,6 +89,7 @@ def create_app(
         ops_subjects_router(state),
         ops_targets_router(state),
         ops_requests_router(state),
+        ops_letters_router(state),
         metrics_router(state),
         pages_router(),
     ):

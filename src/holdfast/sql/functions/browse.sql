@@ -60,6 +60,7 @@ begin
     when 'attempt' then 'j.attempt' when 'failures' then 'j.failures' when 'priority' then 'j.priority'
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'
+    when 'acknowledged' then acknowledged_operand()
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
   end;
@@ -70,6 +71,11 @@ begin
       raise exception '% is compared with a number', field using errcode = 'HF002';
     end if;
     return format('%s %s (%s)::numeric', operand, op, term_at(place || 'value'::text));
+  elsif field = 'acknowledged' then
+    if jsonb_typeof(tree -> 'value') is distinct from 'boolean' or op <> '=' then
+      raise exception 'acknowledged is true or false' using errcode = 'HF002';
+    end if;
+    return format('%s = (%s)::boolean', operand, term_at(place || 'value'::text));
   elsif field in ('created', 'updated', 'finished', 'run_at') then
     return format('%s %s (%s)::timestamptz', operand, op, term_at(place || 'value'::text));
   end if;
@@ -87,6 +93,14 @@ begin
       select named.term, format(case when exact then 'like_escaped(%s)' else $x$replace(like_escaped(%s), '*', '%%')$x$ end,
         named.term) as pattern) shape);
 end
+$$;
+
+-- The SQL expression for whether the letter of a dead job is acknowledged; null for a job that is not dead.
+create or replace function acknowledged_operand() returns text
+language sql immutable
+as $$
+  select 'case when j.state = ''dead'' then (
+    select l.acknowledged_at is not null from dead_letters l where l.job_id = j.id) end'
 $$;
 
 -- The SQL expression for a value of the tree, as text.

@@ -66,8 +66,7 @@ begin
     where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
     answer := case
       when not found then 'not-found'
-      when verb = 'retry' and exists (
-        select from job_events e where e.job_id = job.id and e.event = 'erased') then 'not-possible'
+      when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
       when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
       when job.state in ('success', 'dead', 'canceled') then 'already-final'
       when verb in ('cancel', 'delete') then 'accepted'
@@ -77,7 +76,13 @@ begin
       else 'not-possible'
     end;
     created := null;
-    if answer = 'accepted' and verb = 'retry' and job.state in ('success', 'dead', 'canceled') then
+    if answer = 'accepted' and verb = 'retry' and job.state = 'dead' then
+      select case
+          when r.runs_as is not null then 'new-job' when r.outcome = 'not-found' then r.outcome else 'not-possible'
+        end, r.runs_as
+      into answer, created
+      from requeue_letter(wanted, null, null, by, note) r;
+    elsif answer = 'accepted' and verb = 'retry' and job.state in ('success', 'canceled') then
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
@@ -113,14 +118,33 @@ create or replace function run_again(job jobs, by text) returns uuid
 language sql
 set search_path from current
 as $$
+  select run_again_with(job, by, null, null)
+$$;
+
+-- Record a new job with the intent of one that has ended, with another payload or other options if they are given. An
+-- option that is given as null is left to the job type and the settings.
+create or replace function run_again_with(job jobs, by text, payload jsonb, options jsonb) returns uuid
+language sql
+set search_path from current
+as $$
   select r.job_id
   from record_jobs(
-    array[job.type], array[job.payload],
+    array[job.type], array[coalesce(run_again_with.payload, job.payload)],
     array[jsonb_strip_nulls(jsonb_build_object(
       'priority', job.priority, 'queue', job.queue, 'target', job.target, 'max_attempts', job.max_attempts,
-      'correlation_id', coalesce(job.correlation_id, job.id::text), 'parent_id', job.parent_id,
-      'retry_of', job.id, 'target_count', job.target_count, 'traceparent', job.traceparent))],
+      'target_count', job.target_count, 'traceparent', job.traceparent)
+      || coalesce(run_again_with.options, '{}')
+      || jsonb_build_object(
+        'correlation_id', coalesce(job.correlation_id, job.id::text), 'parent_id', job.parent_id, 'retry_of', job.id))],
     job.tenant, coalesce(by, job.created_by), null) r
+$$;
+
+-- Whether the content of a job was erased on request.
+create or replace function is_erased(id uuid) returns boolean
+language sql stable
+set search_path from current
+as $$
+  select exists (select from job_events e where e.job_id = is_erased.id and e.event = 'erased')
 $$;
 
 -- Ask the worker that runs a job to stop. Cancel and resolve override a pause; the flag ends with its attempt. Answers
@@ -397,11 +421,11 @@ begin
   update jobs j
   set payload = '{}', result = null, last_error = null, updated_at = now()
   where j.id = forgotten.id;
-  update dead_letters d set error_message = null where d.job_id = forgotten.id;
+  update dead_letters d set error_message = null, note = null where d.job_id = forgotten.id;
   delete from job_progress p where p.job_id = forgotten.id;
   insert into job_events (job_id, event, by)
   select forgotten.id, 'erased', forgotten.by
-  where not exists (select from job_events e where e.job_id = forgotten.id and e.event = 'erased');
+  where not is_erased(forgotten.id);
   return true;
 end
 $$;

@@ -7,7 +7,10 @@ alter table dead_letters
   add column fingerprint text collate "C",
   add column note text,
   add column requeued_as uuid;
+-- Lists go over one tenant's letters or over all, over those that wait for somebody or over all.
 create index dead_letters_died on dead_letters (died_at, job_id);
+create index dead_letters_of_tenant on dead_letters (tenant, died_at, job_id);
+create index dead_letters_unread on dead_letters (died_at, job_id) where acknowledged_at is null;
 create index dead_letters_open on dead_letters (tenant, died_at, job_id) where acknowledged_at is null;
 create index dead_letters_fingerprint on dead_letters (fingerprint, died_at) where acknowledged_at is null;
 

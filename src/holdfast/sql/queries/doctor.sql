@@ -173,3 +173,9 @@ order by s.tenant, s.target;
 -- name: doctor_repairs
 -- What was found inconsistent and mended, by kind.
 select r.kind, r.count, r.last_at from holdfast.repairs r order by r.kind;
+
+-- name: doctor_letters
+-- How many dead letters nobody has acknowledged, and when the oldest of them was written.
+select count(*) as count, holdfast.readable(min(d.died_at)) as oldest
+from holdfast.dead_letters d
+where d.acknowledged_at is null;

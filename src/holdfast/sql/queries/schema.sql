@@ -13,48 +13,54 @@ cross join (
 
 -- name: missing_rights
 -- Rights that the engine's roles lack, the owners of objects that must belong to the engine's owner, and functions that
--- everybody may call. $1 is the schema, $2 and $3 are functions and tables with the role that needs them. Only rights
--- that were granted to the role itself count: rights of everybody will be revoked.
+-- everybody may call, in the engine's schema and in the one with operators' views. $1 is the schema, $2 and $3 are
+-- functions, tables and views with the role that needs them. Only rights that were granted to the role itself count:
+-- rights of everybody will be revoked.
 with place as (
-  select n.oid, n.nspname, n.nspowner, n.nspacl from pg_namespace n where n.nspname = $1::name
+  select n.oid, n.nspowner, n.nspacl, case n.nspname when $1::name then '' else n.nspname || '.' end as prefix,
+    case n.nspname when $1::name then 'the schema' else 'the schema ' || n.nspname end as name
+  from pg_namespace n
+  where n.nspname in ($1::name, ($1 || '_views')::name)
 ), needed as (
   select n.name, n.role, r.oid as grantee
   from unnest($2::text[], $3::text[]) as n (name, role)
   left join pg_roles r on r.rolname = n.role
 ), object as (
-  select p.proname as name, p.proowner as owner, coalesce(p.proacl, acldefault('f', p.proowner)) as rights, 'EXECUTE' as right
+  select p.proname::text as name, place.prefix, place.oid as place, p.proowner as owner,
+    coalesce(p.proacl, acldefault('f', p.proowner)) as rights, 'EXECUTE' as right
   from pg_proc p
   join place on place.oid = p.pronamespace
   union all
-  select c.relname, c.relowner, coalesce(c.relacl, acldefault('r', c.relowner)), 'SELECT'
+  select c.relname, place.prefix, place.oid, c.relowner, coalesce(c.relacl, acldefault('r', c.relowner)), 'SELECT'
   from pg_class c
   join place on place.oid = c.relnamespace
   where c.relkind in ('r', 'v')
 )
 select needed.role || ' may not ' || case object.right when 'SELECT' then 'read' else 'call' end as fault,
-  object.name::text as name
+  object.prefix || object.name as name
 from needed
 join object on object.name = needed.name
 where not exists (
   select from aclexplode(object.rights) a where a.grantee = needed.grantee and a.privilege_type = object.right)
 union all
-select distinct needed.role || ' may not use', 'the schema'
+select distinct needed.role || ' may not use', place.name
 from needed
-cross join place
+join object on object.name = needed.name
+join place on place.oid = object.place
 where not exists (
   select from aclexplode(place.nspacl) a where a.grantee = needed.grantee and a.privilege_type = 'USAGE')
 union all
-select 'everybody may call', object.name::text
+select 'everybody may call', object.prefix || object.name
 from object
 where exists (select from aclexplode(object.rights) a where a.grantee = 0 and a.privilege_type = 'EXECUTE')
 union all
-select pg_get_userbyid(c.relowner) || ' owns', owned.name::text
+select pg_get_userbyid(c.relowner) || ' owns', owned.name
 from place
 join pg_class c on c.relnamespace = place.oid and c.relname = 'schema_steps'
 join (
-  select object.name, object.owner from object
+  select object.prefix || object.name as name, object.owner from object
   union all
-  select 'the schema', place.nspowner from place) owned on owned.owner = c.relowner
+  select place.name, place.nspowner from place) owned on owned.owner = c.relowner
 where pg_get_userbyid(c.relowner) <> $1 || '_owner'
 order by 1, 2;
 

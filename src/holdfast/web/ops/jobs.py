@@ -22,7 +22,7 @@ from holdfast.web.ops.schemas import (
 )
 from holdfast.web.state import AppState
 
-__all__ = ["Cursor", "Limit", "ops_jobs_router", "tenant_of"]
+__all__ = ["Cursor", "Limit", "Words", "ops_jobs_router", "tenant_of"]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="the most that a page has")]
 Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the previous page")]
