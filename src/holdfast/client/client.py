@@ -413,6 +413,15 @@ def _count(name: str, value: Any, most: int = _LARGEST) -> int:
     return value
 
 
+#: What to do instead.
+_INSTEAD = {
+    "retry": "; if it runs, wait until it has ended, or let an operator fail it; if it was recorded with hold, release it",
+    "pause": "; release it first if it was recorded with hold; a job in error stands still already",
+    "resume": "; only paused jobs and jobs in error can be resumed; retry others to run them now",
+    "release": "; only a job that was recorded with hold can be released",
+}
+
+
 def judge(verb: str, job_id: UUID, outcome: str) -> None:
     """Raise for what the engine answers when it did not do what it was asked for."""
     match outcome:
@@ -421,7 +430,7 @@ def judge(verb: str, job_id: UUID, outcome: str) -> None:
         case "already-final":
             raise AlreadyFinal(f"job {job_id} has ended and can no longer be changed")
         case "not-possible" | "not-held":
-            raise Conflict(f"job {job_id} is in a state that does not allow to {verb} it")
+            raise Conflict(f"job {job_id} is in a state that does not allow to {verb} it{_INSTEAD.get(verb, '')}")
 
 
 def _uuid(job_id: JobId) -> UUID:

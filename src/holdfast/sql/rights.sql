@@ -60,6 +60,9 @@ grant execute on function
   holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
 
+-- What operators decide about single jobs.
+grant execute on function holdfast.act_by_hand to holdfast_operator;
+
 -- Statements of clients make moments readable that they could not parse.
 grant execute on function holdfast.readable to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
 

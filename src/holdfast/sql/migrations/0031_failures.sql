@@ -45,3 +45,7 @@ create index failing_fingerprint on failing (fingerprint, tenant);
 -- What an operator has decided about the attempt that runs.
 alter table leases add column verdict text;
 alter table leases add constraint leases_verdict_check check (verdict in ('retry', 'fail', 'kill')) not valid;
+
+-- The engine has ended this attempt: a later report of its worker does not count. Outcomes alone do not say so, since an
+-- attempt under a verdict has failed, whoever ended it.
+alter table job_attempts add column taken_back boolean;
