@@ -11,35 +11,14 @@ from typing import Any, Literal
 from uuid import UUID
 
 from holdfast.bounds import BOUNDS, shown
-from holdfast.errors import AlreadyFinal, Conflict, InvalidInput, NotFound
-from holdfast.store.by_hand import Answer, ByHandStore
+from holdfast.client.refusals import judge_by_hand
+from holdfast.errors import InvalidInput
+from holdfast.store.by_hand import ByHandStore
 from holdfast.store.database import Database
 
 __all__ = ["ByHand"]
 
 _Verb = Literal["fail", "kill", "expire-lease", "reprioritize"]
-
-_WAITS = "no attempt of it runs that could fail"
-#: What to do with a job in this state instead of failing or killing it.
-_INSTEAD = {
-    "created": "cancel it instead",
-    "scheduled": "cancel it instead",
-    "queued": "cancel it instead",
-    "paused": "cancel it instead, or resume it",
-    "retry": "it has failed and will be retried already",
-    "error": "it has failed and is held; resume it to run it again, or fail it without a retry",
-    "success": "retry it if it is to run again, as a new job",
-    "dead": "requeue it, or retry it, if it is to run again, as a new job",
-    "canceled": "retry it if it is to run again, as a new job",
-}
-#: What holds already, by what the lease says.
-_DECIDED = {
-    "cancel": "canceled",
-    "resolve": "resolved",
-    "retry": "failed, with a retry,",
-    "fail": "failed, without a retry,",
-    "kill": "killed",
-}
 
 
 class ByHand:
@@ -86,9 +65,9 @@ class ByHand:
         tenant: str | None = None,
         by_key: UUID | None = None,
     ) -> None:
-        """Take a running job from its worker at once, as if its lease had lapsed: for workers that are known to be gone.
+        """Take a running job from its worker at once, as if its lease had lapsed: for a worker that is known to be gone.
 
-        A worker that lives learns of it when it renews its leases; until then, two attempts may run at the same time.
+        If it lives, it learns of this when it renews its leases; until then, two attempts may run at the same time.
         """
         await self._act("expire-lease", job_id, reason, by=by, tenant=tenant, by_key=by_key)
 
@@ -108,29 +87,4 @@ class ByHand:
         await self._act("reprioritize", job_id, reason, priority=priority, by=by, tenant=tenant, by_key=by_key)
 
     async def _act(self, verb: _Verb, job_id: UUID, words: str | None, **details: Any) -> None:
-        answer = await self._by_hand.act(verb, job_id, words=words, **details)
-        match answer.outcome:
-            case "not-found":
-                raise NotFound(f"there is no job {job_id}")
-            case "already-final":
-                raise AlreadyFinal(f"job {job_id} has ended as {answer.state}{_instead(verb, answer)}")
-            case "not-possible":
-                raise Conflict(f"job {job_id} is {answer.state}{_instead(verb, answer)}")
-            case "overruled":
-                raise Conflict(_overruled(job_id, answer))
-
-
-def _instead(verb: _Verb, answer: Answer) -> str:
-    state = str(answer.state)
-    if verb in ("fail", "kill"):
-        fact = f", and {_WAITS}" if state in ("created", "scheduled", "queued", "paused") else ""
-        return f"{fact}; {_INSTEAD[state]}"
-    if verb == "expire-lease":
-        return ", and has no lease; only a running job has one"
-    return ", and does not run again; retry it with another priority as a new job"
-
-
-def _overruled(job_id: UUID, answer: Answer) -> str:
-    decided = _DECIDED.get(str(answer.decided), str(answer.decided))
-    by = "somebody" if answer.decided_by is None else answer.decided_by
-    return f"job {job_id} was {decided} by {by} before; that takes effect once its handler has ended"
+        judge_by_hand(verb, job_id, await self._by_hand.act(verb, job_id, words=words, **details))

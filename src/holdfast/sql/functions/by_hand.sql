@@ -127,15 +127,15 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  id      uuid := ask ->> 'job_id';
+  wanted  uuid := ask ->> 'job_id';
   verdict text := ask ->> 'verdict';
-  by      text := ask ->> 'by';
-  note    text := ask ->> 'note';
+  who     text := ask ->> 'by';
+  words   text := ask ->> 'note';
   flagged integer := ask ->> 'attempt';
   job     jobs;
 begin
   for round in 1..5 loop
-    select j.* into job from jobs j where j.id = carry_out_by_hand.id;
+    select j.* into job from jobs j where j.id = wanted;
     if not found then
       return 'not-found';
     elsif verb = 'expire-lease' and (job.state <> 'running' or job.attempt <> flagged) then
@@ -143,7 +143,7 @@ begin
     elsif job.state in ('success', 'dead', 'canceled') then
       return 'already-final';
     elsif verb = 'expire-lease' then
-      if lease_expired(job.id, by, note) then
+      if lease_expired(job.id, who, words) then
         return 'expired';
       end if;
     elsif verb = 'reprioritize' then
@@ -157,12 +157,12 @@ begin
     elsif flagged is not null then
       return 'flagged';
     elsif job.state = 'running' then
-      if flag_attempt(job.id, verdict, by, note, null) is not null then
+      if flag_attempt(job.id, verdict, who, words, null) is not null then
         return 'flagged';
       end if;
     elsif hand_answer(verb, verdict, job.state) = 'accepted' then
-      if move_waiting(job, 'dead', by, note, null, false) then
-        perform bury(job, verdict, by, note);
+      if move_waiting(job, 'dead', who, words, null, false) then
+        perform bury(job, verdict, who, words);
         return 'dead';
       end if;
     else
