@@ -97,7 +97,8 @@ EXPECTED: dict[str, dict[str, tuple[str, str]]] = {
         "running": ("accepted", "queued"), "retry": ("not-possible", "retry"), "error": ("not-possible", "error"),
     },
     "reprioritize": FINAL | {
-        state: ("accepted", state) for state in ("created", "scheduled", "queued", "running", "retry", "paused", "error")
+        state: ("accepted", state)
+        for state in ("created", "scheduled", "queued", "running", "retry", "paused", "error")
     },
 }  # fmt: skip
 
@@ -183,7 +184,8 @@ async def test_a_verdict_holds_when_the_worker_is_gone_and_its_late_report_does_
     state = "retry" if verb == "retry" else "dead"
     assert await sweep(conn) == {lease.job_id: state}
     assert await last_attempt(conn, lease.job_id) == ("failed", ERRORS[verb], "because")
-    for ending, more in (("complete", {}), ("fail", {}), ("stop", {"outcomes": ["canceled"]})):
+    late: list[tuple[str, dict[str, Any]]] = [("complete", {}), ("fail", {}), ("stop", {"outcomes": ["canceled"]})]
+    for ending, more in late:
         assert await settle(conn, ending, [lease], **more) == ["lease-lost"], "the engine has ended this attempt"
     assert await offences(conn) == []
 
@@ -231,10 +233,10 @@ async def test_without_words_the_error_says_who(conn: asyncpg.Connection) -> Non
 #: A decision, one that comes after it, and which of them holds.
 MEETINGS = [
     ("pause", "retry", "retry"), ("pause", "fail", "fail"), ("pause", "kill", "kill"), ("pause", "cancel", "cancel"),
-    ("retry", "fail", "fail"), ("retry", "kill", "kill"), ("retry", "cancel", "cancel"), ("retry", "resolve", "resolve"),
-    ("retry", "retry", "retry"), ("kill", "kill", "kill"), ("kill", "fail", "kill"), ("kill", "retry", "kill"),
-    ("fail", "kill", "fail"), ("cancel", "kill", "cancel"), ("cancel", "retry", "cancel"), ("resolve", "fail", "resolve"),
-    ("kill", "cancel", "kill"), ("fail", "resolve", "fail"), ("kill", "pause", "kill"),
+    ("retry", "fail", "fail"), ("retry", "kill", "kill"), ("retry", "cancel", "cancel"),
+    ("retry", "resolve", "resolve"), ("retry", "retry", "retry"), ("kill", "kill", "kill"), ("kill", "fail", "kill"),
+    ("kill", "retry", "kill"), ("fail", "kill", "fail"), ("cancel", "kill", "cancel"), ("cancel", "retry", "cancel"),
+    ("resolve", "fail", "resolve"), ("kill", "cancel", "kill"), ("fail", "resolve", "fail"), ("kill", "pause", "kill"),
 ]  # fmt: skip
 BECOMES = {
     "pause": "paused", "retry": "retry", "fail": "dead", "kill": "dead", "cancel": "canceled", "resolve": "canceled",
@@ -377,7 +379,7 @@ async def test_a_decision_that_meets_a_settlement_under_way_has_one_outcome(conn
     """Both ways round: the settlement has locked the lease first, or the decision has."""
     worker, operator = await connect_as("worker"), await connect_as("superuser")
     for ending, settled in (("complete", "success"), ("fail", "retry"), ("stop", "canceled")):
-        more = {"outcomes": ["canceled"]} if ending == "stop" else {}
+        more: dict[str, Any] = {"outcomes": ["canceled"]} if ending == "stop" else {}
         lease = await run_one(worker)
         async with worker.transaction():
             assert await settle(worker, ending, [lease], **more) == [settled]
@@ -413,7 +415,7 @@ async def test_kills_and_endings_race_and_every_job_ends_once(connect_as: Connec
         lease = await run_one(worker, max_attempts=5)
         ending = ("complete", "fail", "stop", "hand_back")[round_ % 4]
         verb = ("kill", "retry", "fail", "expire-lease")[round_ // 4 % 4]
-        more = {"outcomes": ["canceled"]} if ending == "stop" else {}
+        more: dict[str, Any] = {"outcomes": ["canceled"]} if ending == "stop" else {}
 
         async def maintain() -> None:
             for _ in range(3):
@@ -441,7 +443,10 @@ async def test_verdicts_of_many_operators_have_one_outcome(connect_as: ConnectAs
         lease = await run_one(worker)
         verbs = ("kill", "fail", "kill", "fail")
         answers = await asyncio.gather(
-            *(act(conn, verb, lease.job_id, by=f"op{n}") for n, (conn, verb) in enumerate(zip(operators, verbs, strict=True)))
+            *(
+                act(conn, verb, lease.job_id, by=f"op{n}")
+                for n, (conn, verb) in enumerate(zip(operators, verbs, strict=True))
+            )
         )
         held = await worker.fetchrow("select verdict, interrupted_by from leases where job_id = $1", lease.job_id)
         assert held is not None

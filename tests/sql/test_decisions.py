@@ -95,13 +95,19 @@ async def test_every_verdict_is_a_move_that_a_running_job_may_make(conn: asyncpg
         ((0, 3), (1, 3), (3, 3)),
         (None, 0.0, 5.0),
     )
-    for outcome, kind, interrupt, on_failure, budget, delay in endings:
-        given = (outcome, kind, interrupt, on_failure, *budget, delay)
-        assert await next_state(conn, given) in TRANSITIONS[State.RUNNING], given
+    given = [(*ending[:4], *ending[4], ending[5]) for ending in endings]
+    rows = await conn.fetch(
+        "select next_state(outcome, kind, interrupt, on_failure, failures, max_attempts, delay)"
+        " from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::float[])"
+        " as e (outcome, kind, interrupt, on_failure, failures, max_attempts, delay)",
+        *zip(*given, strict=True),
+    )
+    moves = zip(given, (row[0] for row in rows), strict=True)
+    assert [(ending, state) for ending, state in moves if state not in TRANSITIONS[State.RUNNING]] == []
 
 
 async def test_of_two_decisions_the_firmer_one_holds(conn: asyncpg.Connection) -> None:
-    rows = await conn.fetch("select decision, firmness(decision) as firm from unnest($1::text[]) as decision", DECISIONS)
+    rows = await conn.fetch("select decision, firmness(decision) as firm from unnest($1::text[]) decision", DECISIONS)
     assert {row["decision"]: row["firm"] for row in rows} == {
         None: 0, "pause": 1, "retry": 2, "cancel": 3, "resolve": 3, "fail": 3, "kill": 3,
     }  # fmt: skip
