@@ -38,6 +38,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/jobs/batch"): {"jobs": [{"jobType": "x"}]},
     ("post", "/ops/keys"): {"name": "n", "scopes": ["read"]},
     ("post", "/ops/keys/{key_id}/rotate"): {},
+    ("post", "/ops/jobs/{job_id}/reprioritize"): {"priority": 5},
     ("put", "/ops/queues/{name}/limits"): {"limit": 1},
     ("put", "/ops/types/{name}/limits"): {"rate": {"count": 1, "seconds": 1}},
     ("put", "/ops/tenants/{name}/limits"): {"weight": 2},

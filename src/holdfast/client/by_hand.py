@@ -65,7 +65,7 @@ class ByHand:
         tenant: str | None = None,
         by_key: UUID | None = None,
     ) -> None:
-        """Take a running job from its worker at once, as if its lease had lapsed: for a worker that is known to be gone.
+        """Take a running job from its worker at once, as if its lease had lapsed: for a worker that is gone.
 
         If it lives, it learns of this when it renews its leases; until then, two attempts may run at the same time.
         """
