@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import asyncpg
 import httpx
 import pytest
 
@@ -18,6 +19,7 @@ from holdfast.model.key import SCOPES
 from holdfast.web import bodies
 from holdfast.web.description import describe
 from holdfast.web.routes import create_app
+from tests.sql.factories import claim_by_id
 from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
 
@@ -301,7 +303,7 @@ async def test_what_is_asked_for_is_written_down(client: httpx.AsyncClient, hf: 
 
 
 async def test_every_change_is_written_down_with_its_origin(
-    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, conn: asyncpg.Connection
 ) -> None:
     admin = await key("admin")
     # The last one changes nothing.
@@ -311,6 +313,10 @@ async def test_every_change_is_written_down_with_its_origin(
     for number, (method, path) in enumerate(changes):
         await (await hf.operations()).pause("tenant" if "tenants" in path else "queue", "default", by="a test")
         job = await hf.enqueue("x", {}, target="t", hold="/release" in path)
+        if path.rpartition("/")[2] in ("fail", "kill", "expire-lease"):
+            job = await hf.enqueue("x", {})
+            await conn.execute("delete from controls")
+            assert await claim_by_id(conn, job.id) is not None
         if "/resume" in path and "/jobs/" in path:
             async with hf.maintaining():
                 await hf.pause(job)
