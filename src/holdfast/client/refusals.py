@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.errors import AlreadyFinal, Conflict, NotFound
-from holdfast.store.by_hand import Answer
+from holdfast.store.by_hand import HandAnswer
 
 __all__ = ["judge", "judge_by_hand"]
 
@@ -50,7 +50,7 @@ def judge(verb: str, job_id: UUID, outcome: str) -> None:
             raise Conflict(f"job {job_id} is in a state that does not allow to {verb} it{instead}")
 
 
-def judge_by_hand(verb: str, job_id: UUID, answer: Answer) -> None:
+def judge_by_hand(verb: str, job_id: UUID, answer: HandAnswer) -> None:
     """The same for what operators decide about one job."""
     match answer.outcome:
         case "not-found":

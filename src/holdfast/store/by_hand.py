@@ -8,10 +8,10 @@ from uuid import UUID
 from holdfast.model.provenance import provenance
 from holdfast.store.database import Session
 
-__all__ = ["Answer", "ByHandStore"]
+__all__ = ["ByHandStore", "HandAnswer"]
 
 
-class Answer(NamedTuple):
+class HandAnswer(NamedTuple):
     """How a decision was taken, and the state that the job was in; if another decision holds, which, and whose."""
 
     outcome: str
@@ -37,8 +37,8 @@ class ByHandStore:
         priority: int | None = None,
         tenant: str | None,
         by_key: UUID | None,
-    ) -> Answer:
+    ) -> HandAnswer:
         """Record a decision."""
         asked = verb, job_id, by, words, will_retry, priority, tenant, by_key
         (row,) = await self._session.rows("act_by_hand", *asked, *provenance.get())
-        return Answer(*row)
+        return HandAnswer(*row)
