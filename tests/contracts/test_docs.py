@@ -139,7 +139,7 @@ def test_every_command_shown_exists() -> None:
                 if words[0] == "make":
                     assert f"\n{words[1]}:" in makefile, line
                 elif words[0].endswith("holdfast"):
-                    names = tuple(word for word in words[1:3] if re.fullmatch(r"[a-z]+", word))
+                    names = tuple(word for word in words[1:3] if re.fullmatch(r"[a-z]+(-[a-z]+)*", word))
                     if names not in told:
                         done = CliRunner().invoke(holdfast, [*names, "--help"])
                         assert done.exit_code == 0, f"{line}: {done.output}"

@@ -48,6 +48,8 @@ class ModelJob:
     worker: str = ""
     expires_at: float = 0.0
     interrupt: str | None = None
+    #: What an operator has decided about the attempt.
+    verdict: str | None = None
     stood: tuple[int, int, int] | None = None
 
     @property
@@ -72,11 +74,14 @@ class Wish:
     flagged: int | None
     due: float | None = None
     looks: int = 0
+    verdict: str | None = None
+    priority: int | None = None
 
     def repeats(self, other: Wish) -> bool:
         """Whether the other one is as good as this one: neither can be taken back."""
-        return (self.verb, self.job.id) == (other.verb, other.job.id) and (
-            self.verb == "delete" or (self.verb == "cancel" and self.flagged == other.flagged)
+        return (self.verb, self.job.id, self.verdict) == (other.verb, other.job.id, other.verdict) and (
+            self.verb == "delete"
+            or (self.verb in ("cancel", "fail", "kill", "expire-lease") and self.flagged == other.flagged)
         )
 
 
@@ -214,7 +219,8 @@ class Model:
     def _begin(self, leases: list[Lease], worker: str) -> None:
         for lease in leases:
             job = self.jobs[lease.job_id]
-            job.state, job.attempt, job.returned, job.interrupt = "running", job.attempt + 1, False, None
+            job.state, job.attempt, job.returned = "running", job.attempt + 1, False
+            job.interrupt = job.verdict = None
             job.worker, job.expires_at = worker, self.now + LEASE_SECONDS
             assert lease.attempt == job.attempt
         self._settled_down()
@@ -248,6 +254,8 @@ class Model:
 
     def _end(self, job: ModelJob, outcome: str, kind: str | None, delay: float | None) -> None:
         self.ends[Lease(job.id, job.attempt)] = (job.worker, outcome)
+        if job.verdict is not None and outcome != "success":
+            outcome, kind, delay = "failed", None, None
         if outcome in ("failed", "lost"):
             job.failures += 1
         job.state = self._verdict(job, outcome, kind, delay)
@@ -263,9 +271,13 @@ class Model:
 
     @staticmethod
     def _verdict(job: ModelJob, outcome: str, kind: str | None, delay: float | None) -> str:
-        """A success counts, and so does a hold; then requests; then the budget."""
+        """A success counts, then what an operator decided; then a hold; then requests; then the budget."""
         if outcome == "success":
             return "success"
+        if job.verdict is not None:
+            if job.verdict == "retry" and job.failures < job.max_attempts:
+                return "retry"
+            return "error" if job.verdict == "retry" and POLICIES[job.type] == "hold" else "dead"
         if kind == "hold":
             return "error"
         if outcome in ("canceled", "paused") or job.interrupt:
@@ -332,9 +344,32 @@ class Model:
         if not possible[verb]:
             return "not-possible"
         flagged = self._flag(job, verb) if verb in ("cancel", "delete", "pause") else None
-        asked = Wish(verb=verb, job=job, flagged=flagged)
+        self._record(Wish(verb=verb, job=job, flagged=flagged))
+        return "accepted"
+
+    def _record(self, asked: Wish) -> None:
         if not any(asked.repeats(wish) for wish in self.wishes):
             self.wishes.append(asked)
+
+    def act_by_hand(self, verb: str, job: ModelJob, will_retry: bool, priority: int) -> str:
+        """An operator decides something; how it was taken."""
+        verdict = {"fail": "retry" if will_retry else "fail", "kill": "kill"}.get(verb)
+        if job.state in FINAL:
+            return "already-final"
+        dies = verdict in ("fail", "kill") and job.state in ("retry", "error")
+        if job.state != "running" and verb != "reprioritize" and not dies:
+            return "not-possible"
+        wish = Wish(verb=verb, job=job, flagged=None, verdict=verdict)
+        if verb == "reprioritize":
+            for earlier in self.wishes:
+                if earlier.verb == verb and earlier.job is job:
+                    earlier.priority = None
+            wish.priority = priority
+        elif job.state == "running":
+            wish.flagged = job.attempt
+            if verdict is not None and self._flag(job, verdict) and (job.verdict or job.interrupt) != verdict:
+                return "overruled"
+        self._record(wish)
         return "accepted"
 
     def execute_one(self) -> int:
@@ -345,7 +380,7 @@ class Model:
         wish.looks += 1
         if self._carry_out(wish):
             self.wishes.remove(wish)
-        else:  # a delete, while the handler runs
+        else:  # for example a delete, while the handler runs
             wish.due = self.now + min(60.0, REQUEST_PAUSE * 2 ** (wish.looks - 1))
         self._settled_down()
         return 1
@@ -355,12 +390,13 @@ class Model:
         job, verb = wish.job, wish.verb
         if job.state in FINAL:
             job.erased |= verb == "delete"
+        elif verb in ("fail", "kill", "expire-lease", "reprioritize"):
+            return self._carry_out_by_hand(wish)
         elif verb in ("cancel", "pause") and wish.flagged is not None:
             pass  # decided by how that attempt ended
         elif job.state == "running":
             if verb in ("cancel", "pause", "delete"):
-                self._flag(job, verb)
-            return verb != "delete"
+                return self._flag(job, verb) is not None and verb != "delete"
         elif verb in ("cancel", "delete"):
             self._move(job, "canceled")
             job.erased |= verb == "delete"
@@ -372,10 +408,29 @@ class Model:
             self._move(job, "scheduled" if later else "queued")
         return True
 
+    def _carry_out_by_hand(self, wish: Wish) -> bool:
+        job = wish.job
+        if wish.verb == "expire-lease":
+            if (job.state, job.attempt) == ("running", wish.flagged):
+                self._end(job, "lost", None, 0.0)
+        elif wish.verb == "reprioritize":
+            if wish.priority is not None:
+                job.priority = wish.priority
+                job.stood = job.stood and (job.priority, *job.stood[1:])
+        elif wish.flagged is None and job.state == "running":
+            self._flag(job, str(wish.verdict))
+        elif wish.flagged is None and job.state in ("retry", "error"):
+            self._move(job, "dead")
+        else:  # queued before it could die, it dies with its next attempt
+            return wish.flagged is not None or job.state not in ("queued", "scheduled")
+        return True
+
     def _flag(self, job: ModelJob, verb: str) -> int | None:
-        if job.state != "running":
+        """A decision about the attempt that runs: the firmer one holds, else the first."""
+        if job.state != "running" or (verb == "pause" and job.verdict == "retry"):
             return None
-        if job.interrupt != "cancel":
+        if _firmness(verb) > _firmness(job.verdict or job.interrupt):
+            job.verdict = verb if verb in ("retry", "fail", "kill") else None
             job.interrupt = "pause" if verb == "pause" else "cancel"
         return job.attempt
 
@@ -386,10 +441,14 @@ class Model:
                 job.place = next(self._places)
             job.run_at = min(job.run_at, self.now)
             job.returned = False
-        if job.state in ("paused", "error") and goal != "canceled":
+        if job.state in ("paused", "error") and goal not in FINAL:
             job.failures = 0
         job.state = goal
         self._look(job.line)
+
+
+def _firmness(decision: str | None) -> int:
+    return {None: 0, "pause": 1, "retry": 2}.get(decision, 3)
 
 
 def _passes(job: ModelJob, other: ModelJob) -> bool:

@@ -13,6 +13,9 @@ from holdfast.model.states import TRANSITIONS, State
 
 OUTCOMES = (*get_args(Kind), "lost")
 
+#: What somebody may have decided about the attempt meanwhile: a request, or an operator's verdict.
+DECISIONS = (None, "cancel", "resolve", "pause", "retry", "fail", "kill")
+
 #: outcome, kind, interrupt, on_failure, failures, max_attempts, delay → state
 TABLE: list[tuple[tuple[Any, ...], str]] = [
     (("success", None, None, "retry", 0, 3, None), "success"),
@@ -51,7 +54,20 @@ TABLE: list[tuple[tuple[Any, ...], str]] = [
     (("lost", None, None, "hold", 1, 3, None), "error"),
     (("lost", None, "cancel", "retry", 1, 3, None), "canceled"),
     (("lost", None, "pause", "retry", 3, 3, None), "paused"),
-]
+    (("lost", None, "resolve", "retry", 3, 3, None), "canceled"),
+    # Verdicts: success wins, and everything else has failed.
+    (("success", None, "kill", "retry", 0, 3, None), "success"),
+    (("success", None, "retry", "hold", 0, 3, None), "success"),
+    *(((outcome, None, verdict, "retry", 1, 3, None), state)
+      for outcome in ("failed", "lost", "timeout", "canceled", "paused", "snoozed", "released")
+      for verdict, state in (("kill", "dead"), ("fail", "dead"), ("retry", "retry"))),
+    (("failed", None, "retry", "retry", 3, 3, None), "dead"),
+    (("failed", None, "retry", "hold", 1, 3, None), "retry"),
+    (("failed", None, "retry", "hold", 3, 3, None), "error"),
+    (("failed", "hold", "kill", "hold", 1, 3, None), "dead"),
+    (("failed", "hold", "retry", "hold", 1, 3, None), "retry"),
+    (("failed", "fatal", "retry", "retry", 1, 3, None), "retry"),
+]  # fmt: skip
 
 
 async def next_state(conn: asyncpg.Connection, given: tuple[Any, ...]) -> str:
@@ -74,14 +90,27 @@ async def test_every_verdict_is_a_move_that_a_running_job_may_make(conn: asyncpg
     endings = product(
         OUTCOMES,
         (None, "retryable", "retry", "fatal", "hold"),
-        (None, "cancel", "pause"),
+        DECISIONS,
         ("retry", "hold"),
         ((0, 3), (1, 3), (3, 3)),
         (None, 0.0, 5.0),
     )
-    for outcome, kind, interrupt, on_failure, budget, delay in endings:
-        given = (outcome, kind, interrupt, on_failure, *budget, delay)
-        assert await next_state(conn, given) in TRANSITIONS[State.RUNNING], given
+    given = [(*ending[:4], *ending[4], ending[5]) for ending in endings]
+    rows = await conn.fetch(
+        "select next_state(outcome, kind, interrupt, on_failure, failures, max_attempts, delay)"
+        " from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::float[])"
+        " as e (outcome, kind, interrupt, on_failure, failures, max_attempts, delay)",
+        *zip(*given, strict=True),
+    )
+    moves = zip(given, (row[0] for row in rows), strict=True)
+    assert [(ending, state) for ending, state in moves if state not in TRANSITIONS[State.RUNNING]] == []
+
+
+async def test_of_two_decisions_the_firmer_one_holds(conn: asyncpg.Connection) -> None:
+    rows = await conn.fetch("select decision, firmness(decision) as firm from unnest($1::text[]) decision", DECISIONS)
+    assert {row["decision"]: row["firm"] for row in rows} == {
+        None: 0, "pause": 1, "retry": 2, "cancel": 3, "resolve": 3, "fail": 3, "kill": 3,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,14 @@ SIDE_TABLES = ("ready", "leases", "due", "waiting", "heads", "calls")
 
 IDS = "select id from jobs where queue <> 'holdfast'"
 EVERYTHING = """
-    select j.id, j.state, j.attempt, j.failures, l.attempt as leased, l.worker, l.interrupt, r.stream
+    select j.id, j.state, j.attempt, j.failures, j.priority, l.attempt as leased, l.worker, l.interrupt, l.verdict,
+      r.stream
     from jobs j
     left join leases l on l.job_id = j.id
     left join ready r on r.job_id = j.id
     where j.queue <> 'holdfast'
     order by r.stream, r.rank, r.seq"""
+LEASED = ("id", "leased", "worker", "interrupt", "verdict")
 #: Ids in the order in which jobs are made, though no time passes.
 ORDERLY_IDS = """
 create sequence model_ids;
@@ -84,6 +86,7 @@ SHARES = """
                  from leases l left join streams s on s.id = l.stream),
       'streams', (select jsonb_agg(s) from streams s),
       'controls', (select jsonb_agg(c) from controls c))::text"""
+ACT = "select outcome from act_by_hand($1, $2, 'ada', null, $3, $4, null, null)"
 RENEW = "select job_id, attempt, interrupt from renew($1, $2, $3)"
 
 #: A verb, the outcome of the attempt, the kind of a failure, a delay.
@@ -125,6 +128,8 @@ comebacks: st.SearchStrategy[Ending] = st.sampled_from([
     ("fail", "failed", None, None), ("snooze", "snoozed", None, 20.0), ("hand_back", "released", None, None),
     ("fail", "failed", "hold", None),
 ])  # fmt: skip
+by_hand = st.sampled_from(["retry", "fail", "kill", "kill", "expire-lease", "reprioritize", "reprioritize"])
+priorities = st.sampled_from([0, 5, 100, 150, 200])
 late_wishes = st.sampled_from([("cancel",), ("pause",), ("delete",), ("cancel", "pause"), ("pause", "cancel")])
 
 
@@ -208,6 +213,17 @@ class Steering(RuleBasedStateMachine):
     def request(self, verb: str, pick: int) -> None:
         """A wish that is executed later, when the attempt that it was for may have ended."""
         self.ask(verb, self.any_job(pick, "paused" if verb == "resume" else "running"))
+
+    @rule(verb=by_hand, pick=picks, priority=priorities, executed=st.booleans())
+    def act_by_hand(self, verb: str, pick: int, priority: int, executed: bool) -> None:
+        """An operator decides something, and it is carried out now or later."""
+        states = {"reprioritize": "queued"}
+        job = self.any_job(pick, states.get(verb, "running" if pick % 3 else "retry"))
+        name, will_retry = ("fail", True) if verb == "retry" else (verb, False)
+        answer = self.do(self.conn.fetchval(ACT, name, job.id, will_retry, priority))
+        assert answer == self.model.act_by_hand(name, job, will_retry, priority)
+        if executed:
+            self.maintain("execute")
 
     @rule(pick=picks)
     def release_held(self, pick: int) -> None:
@@ -363,11 +379,11 @@ class Steering(RuleBasedStateMachine):
     @invariant()
     def the_engine_is_as_the_model_says(self) -> None:
         rows = self.do(self.conn.fetch(EVERYTHING))
-        found = sorted((row["id"], row["state"], row["attempt"], row["failures"]) for row in rows)
+        found = sorted((row["id"], row["state"], row["attempt"], row["failures"], row["priority"]) for row in rows)
         jobs = self.model.jobs.values()
-        assert found == sorted((job.id, job.state, job.attempt, job.failures) for job in jobs)
-        leases = {(row["id"], row["leased"], row["worker"], row["interrupt"]) for row in rows if row["leased"]}
-        assert leases == {(job.id, job.attempt, job.worker, job.interrupt) for job in self.running()}
+        assert found == sorted((job.id, job.state, job.attempt, job.failures, job.priority) for job in jobs)
+        leases = {tuple(row[name] for name in LEASED) for row in rows if row["leased"]}
+        assert leases == {(job.id, job.attempt, job.worker, job.interrupt, job.verdict) for job in self.running()}
         self.compare_ready([row["id"] for row in rows if row["stream"] is not None])
         self.sound = True
 

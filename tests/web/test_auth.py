@@ -19,6 +19,7 @@ from holdfast.model.key import SCOPES
 from holdfast.web import bodies
 from holdfast.web.description import describe
 from holdfast.web.routes import create_app
+from tests.sql.factories import claim_by_id
 from tests.sql.test_letters import died
 from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
@@ -40,6 +41,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/jobs/batch"): {"jobs": [{"jobType": "x"}]},
     ("post", "/ops/keys"): {"name": "n", "scopes": ["read"]},
     ("post", "/ops/keys/{key_id}/rotate"): {},
+    ("post", "/ops/jobs/{job_id}/reprioritize"): {"priority": 5},
     ("put", "/ops/queues/{name}/limits"): {"limit": 1},
     ("put", "/ops/types/{name}/limits"): {"rate": {"count": 1, "seconds": 1}},
     ("put", "/ops/tenants/{name}/limits"): {"weight": 2},
@@ -313,6 +315,10 @@ async def test_every_change_is_written_down_with_its_origin(
     for number, (method, path) in enumerate(changes):
         await (await hf.operations()).pause("tenant" if "tenants" in path else "queue", "default", by="a test")
         job = await hf.enqueue("x", {}, target="t", hold="/release" in path)
+        if path.rpartition("/")[2] in ("fail", "kill", "expire-lease"):
+            job = await hf.enqueue("x", {})
+            await conn.execute("delete from controls")
+            assert await claim_by_id(conn, job.id) is not None
         if "/resume" in path and "/jobs/" in path:
             async with hf.maintaining():
                 await hf.pause(job)

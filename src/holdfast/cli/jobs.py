@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
-from textwrap import indent
 from typing import Any
 from uuid import UUID
 
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.failures import Exit, report
+from holdfast.cli.asking import Ask, ask_for_each, confirm, counted, yes_option
+from holdfast.cli.attempts import ATTEMPTS, COLUMNS, print_last
+from holdfast.cli.by_hand import BY_HAND
+from holdfast.cli.failures import Exit
 from holdfast.cli.lineage import tree
 from holdfast.cli.numbers import Whole
-from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
 from holdfast.client.steering import Verb
 from holdfast.config import Config
-from holdfast.errors import DatabaseUnavailable, HoldfastError, NotFound
+from holdfast.errors import NotFound
 from holdfast.model.job import ListedJob
 from holdfast.model.states import State
 from holdfast.model.subject import Explanation
@@ -33,8 +33,6 @@ _COLUMNS = {
     "age": "AGE", "last_error": "LAST ERROR",
 }  # fmt: skip
 
-Ask = Callable[..., Awaitable[UUID | None]]
-
 _PAGE = 500
 
 #: After these, clients can be told why.
@@ -43,10 +41,11 @@ _TOLD = ("cancel", "pause", "resolve")
 
 @click.group()
 def jobs() -> None:
-    """Show jobs, and cancel, pause, resume, retry or release them."""
+    """Show jobs, and cancel, pause, resume, retry or release them; fail or kill them, or change their priority."""
 
 
-jobs.add_command(tree)
+for _command in (*BY_HAND, *ATTEMPTS, tree):
+    jobs.add_command(_command)
 
 
 @jobs.command("list")
@@ -117,12 +116,12 @@ def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False, repeats:
         if (query is None) == (not job_ids):
             raise click.UsageError("name jobs, or select them with --filter")
         if destructive and not yes:
-            _confirm(f"{name} cannot be undone", f"{name.capitalize()} {_jobs(len(job_ids))}? This cannot be undone.")
+            confirm(f"{name} cannot be undone", f"{name.capitalize()} {counted(len(job_ids))}? This cannot be undone.")
         if repeats and not yes and (done := asyncio.run(_succeeded(job_ids))):
             has = "has" if done == 1 else "have"
-            _confirm(
-                f"{_jobs(done)} {has} succeeded and would run again",
-                f"{_jobs(done)} {has} succeeded. Run again as a new job?",
+            confirm(
+                f"{counted(done)} {has} succeeded and would run again",
+                f"{counted(done)} {has} succeeded. Run again as a new job?",
             )
         return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=public), name, job_ids, query))
 
@@ -136,18 +135,8 @@ def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False, repeats:
     if name in _TOLD:
         command = click.option("--public", is_flag=True, help="Show the reason to the job's clients as well.")(command)
     if destructive or repeats:
-        command = click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+        command = yes_option(command)
     jobs.command(name, help=text)(command)
-
-
-def _confirm(fact: str, question: str) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{fact}: add --yes")
-    click.confirm(question, abort=True)
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job{'s' if count > 1 else ''}"
 
 
 async def _succeeded(job_ids: Sequence[UUID]) -> int:
@@ -210,24 +199,12 @@ async def _explain(job_id: UUID) -> Explanation:
 
 async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], query: str | None = None) -> int:
     """Ask for all, whatever becomes of the others; the first failure is the exit code."""
-    code = Exit.OK
-    by = operator()
     async with Holdfast() as hf:
         if query is not None:
             job_ids = [job.id async for job in _matching(hf, query, None)]
             if not job_ids:
                 echo("no jobs fit", err=True)
-        for job_id in job_ids:
-            try:
-                answer = await ask(hf, job_id, by=by)
-            except DatabaseUnavailable:
-                raise
-            except HoldfastError as error:
-                code = max(code, report(error))
-            else:
-                new = answer is not None and answer != job_id
-                echo(f"{job_id}  {f'runs again as {answer}' if new else f'{name} asked for'}")
-    return code
+        return await ask_for_each(hf, ask, name, job_ids)
 
 
 async def _find(filters: dict[str, Any]) -> tuple[list[ListedJob], bool]:
@@ -284,28 +261,14 @@ def _row(job: ListedJob) -> dict[str, Any]:
     }
 
 
-def _print_last(attempts: Sequence[dict[str, Any]], field: str, heading: str) -> None:
-    """Print a text of the last attempt that has it: one that succeeded has no traceback, but an earlier one may.
-
-    It is indented, so that no line of it looks like one of ours.
-    """
-    last = next((attempt for attempt in reversed(attempts) if attempt[field]), None)
-    if last is not None:
-        echo(f"\n{heading} of attempt {last['attempt']}\n{indent(last[field].rstrip(), '  ')}")
-
-
 def _print_details(record: dict[str, Any]) -> None:
     attempts, events = record.pop("attempts"), record.pop("events")
     print_record(record, "table")
     if attempts:
         echo("\nattempts")
-        columns = {
-            "attempt": "#", "outcome": "OUTCOME", "started_at": "STARTED", "queue_ms": "QUEUED MS",
-            "duration_ms": "MS", "worker": "WORKER", "error_type": "ERROR", "error_message": "MESSAGE",
-        }  # fmt: skip
-        print_records(attempts, columns, "table")
-        _print_last(attempts, "traceback", "traceback")
-        _print_last(attempts, "log_excerpt", "log")
+        print_records(attempts, COLUMNS, "table")
+        print_last(attempts, "traceback", "traceback")
+        print_last(attempts, "log_excerpt", "log")
     if events:
         echo("\nevents")
         print_records(events, {"at": "AT", "event": "EVENT", "by": "BY", "note": "NOTE"}, "table")

@@ -16,11 +16,10 @@ from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.client.job_ref import JobRef
 from holdfast.client.new_job import EnqueueMiddleware, NewJob, Record
+from holdfast.client.refusals import judge
 from holdfast.definitions.json_text import JsonText, encode_plain
 from holdfast.definitions.registry import Registry
 from holdfast.errors import (
-    AlreadyFinal,
-    Conflict,
     HoldfastError,
     InvalidInput,
     InvalidPayload,
@@ -39,7 +38,7 @@ from holdfast.store.jobs import JobStore, plain_intent
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import JobEnqueued
 
-__all__ = ["Asked", "Client", "JobId", "judge"]
+__all__ = ["Asked", "Client", "JobId"]
 
 #: How many jobs one statement records; larger batches are split.
 BATCH = 2000
@@ -411,17 +410,6 @@ def _count(name: str, value: Any, most: int = _LARGEST) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise InvalidInput(f"{name} must be a whole number from 0 to {most}, not {shown(value)}")
     return value
-
-
-def judge(verb: str, job_id: UUID, outcome: str) -> None:
-    """Raise for what the engine answers when it did not do what it was asked for."""
-    match outcome:
-        case "not-found":
-            raise NotFound(f"there is no job {job_id}")
-        case "already-final":
-            raise AlreadyFinal(f"job {job_id} has ended and can no longer be changed")
-        case "not-possible" | "not-held":
-            raise Conflict(f"job {job_id} is in a state that does not allow to {verb} it")
 
 
 def _uuid(job_id: JobId) -> UUID:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from holdfast.client.client import Client, judge
+from holdfast.client.client import Client
 from holdfast.client.job_ref import JobRef
 from holdfast.client.keyring import Keyring
+from holdfast.client.refusals import judge
 from holdfast.client.watch import Watcher
 from holdfast.errors import HoldfastError, InvalidInput, NotFound
 from holdfast.model.key import Caller

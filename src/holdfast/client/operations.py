@@ -1,4 +1,4 @@
-"""What operators may do: search, look, count, steer, and manage keys; within one tenant, or across all.
+"""What operators may do: search, look, count, steer, decide, and manage keys; within one tenant, or across all.
 
 Searches, lists and figures may take seconds. They have connections of their own, so that keys can be made and
 revoked, single jobs looked at, and work stopped, whoever searches; and a share of those per tenant.
@@ -12,6 +12,7 @@ from uuid import UUID
 
 from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
+from holdfast.client.by_hand import ByHand
 from holdfast.client.keyring import Keys
 from holdfast.client.letters import DeadLetters
 from holdfast.client.steering import Steering
@@ -40,11 +41,12 @@ class Cleanup(NamedTuple):
     dead: int
 
 
-class Operations(Steering):
+class Operations(Steering, ByHand):
     """The operator's verbs, over a database in that role. `tenant` None means all of them."""
 
     def __init__(self, database: Database, browsing: Database, acceptance: Acceptance) -> None:
-        super().__init__(database, browsing)
+        Steering.__init__(self, database, browsing)
+        ByHand.__init__(self, database)
         self._store = BrowseStore(database)
         self._found = BrowseStore(browsing)
         self._searching = Turns()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 from uuid import UUID
 
-from holdfast.client.client import judge
+from holdfast.client.refusals import judge
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.model.limits import Rate

@@ -81,6 +81,11 @@ class Outcome:
         return sum(map(len, filter(None, (self.result, self.message, self.traceback))))
 
     @classmethod
+    def failed_by_operator(cls) -> Outcome:
+        """An operator has failed or killed the job; the engine has the words, and knows which."""
+        return cls(kind="failed", error_type="FailedByOperator", message="an operator failed or killed the job")
+
+    @classmethod
     def timed_out(cls, seconds: float) -> Outcome:
         """The handler took longer than it may."""
         return cls(kind="timeout", error_type="Timeout", message=f"the handler ran longer than {seconds:g} s")

@@ -69,6 +69,9 @@ to holdfast_operator;
 grant usage on schema holdfast_views to holdfast_operator;
 grant select on holdfast.dead_letter_jobs, holdfast_views.dead_letter_jobs to holdfast_operator;
 
+-- What operators decide about single jobs.
+grant execute on function holdfast.act_by_hand to holdfast_operator;
+
 -- Statements of clients make moments readable that they could not parse.
 grant execute on function holdfast.readable to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
 

@@ -110,6 +110,71 @@ CREATE FUNCTION holdfast.acknowledged_operand() RETURNS text
 $$;
 ALTER FUNCTION holdfast.acknowledged_operand() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.acknowledged_operand() IS 'The SQL expression for whether the letter of a dead job is acknowledged; null for a job that is not dead.';
+CREATE FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) RETURNS TABLE(outcome text, state text, decided text, decided_by text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job     jobs;
+  verdict text := case when verb = 'kill' then 'kill' when verb = 'fail' and will_retry then 'retry' when verb = 'fail' then 'fail' end;
+  flagged integer;
+  event   bigint;
+begin
+  if verb is null or verb <> all (hand_verbs()) then
+    raise exception 'unknown verb %; known are %', verb, array_to_string(hand_verbs(), ', ') using errcode = 'HF002';
+  elsif verb = 'reprioritize' and (priority is null or not is_number(to_jsonb(priority), 0, 1000000000, true)) then
+    raise exception 'priority must be 0 or more, at most 1000000000, a whole number' using errcode = 'HF002';
+  end if;
+  perform check_texts(by, words);
+  -- If the attempt ends while its lease is looked for, the job is looked at again.
+  for round in 1..5 loop
+    select j.* into job
+    from jobs j
+    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+    outcome := case when not found then 'not-found' else hand_answer(verb, verdict, job.state) end;
+    exit when outcome <> 'accepted' or job.state <> 'running' or verdict is null;
+    flagged := flag_attempt(job.id, verdict, by, words, null);
+    select coalesce(l.verdict, l.interrupt), l.interrupted_by into decided, decided_by
+    from leases l
+    where l.job_id = job.id and l.attempt = flagged;
+    exit when found;
+    flagged := null;
+  end loop;
+  state := job.state;
+  if decided <> verdict then
+    outcome := 'overruled';
+  elsif outcome = 'accepted' then
+    decided := null;
+    decided_by := null;
+    if verb = 'reprioritize' then
+      insert into job_events (job_id, event, by, note)
+      values (job.id, 'reprioritized', act_by_hand.by, concat_ws(': ', format('priority %s', priority), nullif(words, '')))
+      returning job_events.id into event;
+    end if;
+    perform record_jobs(
+      array['holdfast.' || verb],
+      array[jsonb_strip_nulls(jsonb_build_object(
+        'job_id', job.id, 'by', by, 'note', words, 'verdict', verdict, 'priority', priority, 'event', event,
+        'attempt', case when verb = 'expire-lease' then job.attempt else flagged end))],
+      array[jsonb_strip_nulls(jsonb_build_object(
+        'queue', 'holdfast', 'priority', 100,
+        'dedup_key', case
+          when verb = 'expire-lease' then concat_ws(' ', job.id, job.attempt)
+          when verdict is not null then concat_ws(' ', job.id, verdict, flagged)
+        end))],
+      job.tenant, by, null);
+    perform wake('duty', array[0]);
+    perform note_audit(by, by_key, job.tenant, 'job.' || verb, job.id::text, jsonb_strip_nulls(jsonb_build_object(
+      'note', words, 'will_retry', case when verb = 'fail' then will_retry end, 'priority', priority,
+      'priority_before', case when verb = 'reprioritize' then job.priority end)));
+  end if;
+  perform vouch();
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) IS 'Decide something about a job in an operator''s name, and write down who did.';
 CREATE FUNCTION holdfast.admit(after text DEFAULT ''::text, max_gates integer DEFAULT 200) RETURNS TABLE(looked integer, reached text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -387,6 +452,7 @@ CREATE TABLE holdfast.job_attempts (
     error_message text,
     traceback text,
     log_excerpt text,
+    taken_back boolean,
     CONSTRAINT job_attempts_outcome_check CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'lost'::text, 'timeout'::text, 'canceled'::text, 'paused'::text, 'snoozed'::text, 'released'::text])))
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.5');
@@ -778,6 +844,20 @@ CREATE FUNCTION holdfast.budget_of(job holdfast.jobs) RETURNS integer
     setting('MAX_ATTEMPTS_DEFAULT')::integer)
 $$;
 ALTER FUNCTION holdfast.budget_of(job holdfast.jobs) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update jobs j
+  set reason = verdict_event(verdict), last_error = operator_words(verdict, by, words), last_error_at = now()
+  where j.id = job.id;
+  insert into dead_letters (job_id, tenant, type, error_type, error_message)
+  values (job.id, job.tenant, job.type, operator_error(verdict), operator_words(verdict, by, words))
+  on conflict do nothing;
+  insert into job_events (job_id, event, by, note) values (job.id, verdict_event(verdict), by, words);
+$$;
+ALTER FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) IS 'Write the dead letter of a job that an operator ended while it waited, and its history.';
 CREATE FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -804,6 +884,8 @@ begin
       elsif flag_attempt(
         job.id, case verb when 'delete' then 'cancel' else verb end, by, note, message) is not null then
         return case when verb = 'delete' then 'when-ended' else 'flagged' end;
+      elsif exists (select from leases l where l.job_id = job.id and l.verdict = 'retry') then
+        return 'when-ended';
       end if;
       continue;
     end if;
@@ -829,6 +911,59 @@ end
 $$;
 ALTER FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) IS 'Execute one request on one job.';
+CREATE FUNCTION holdfast.carry_out_by_hand(verb text, ask jsonb) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  wanted  uuid := ask ->> 'job_id';
+  verdict text := ask ->> 'verdict';
+  who     text := ask ->> 'by';
+  words   text := ask ->> 'note';
+  flagged integer := ask ->> 'attempt';
+  job     jobs;
+begin
+  for round in 1..5 loop
+    select j.* into job from jobs j where j.id = wanted;
+    if not found then
+      return 'not-found';
+    elsif verb = 'expire-lease' and (job.state <> 'running' or job.attempt <> flagged) then
+      return 'already-ended';
+    elsif job.state in ('success', 'dead', 'canceled') then
+      return 'already-final';
+    elsif verb = 'expire-lease' then
+      if lease_expired(job.id, who, words) then
+        return 'expired';
+      end if;
+    elsif verb = 'reprioritize' then
+      if exists (
+        select from job_events e
+        where e.job_id = job.id and e.id > (ask ->> 'event')::bigint and e.event = 'reprioritized') then
+        return 'superseded';
+      elsif reprioritized(job, (ask ->> 'priority')::integer) then
+        return 'reprioritized';
+      end if;
+    elsif flagged is not null then
+      return 'flagged';
+    elsif job.state = 'running' then
+      if flag_attempt(job.id, verdict, who, words, null) is not null then
+        return 'flagged';
+      end if;
+    elsif hand_answer(verb, verdict, job.state) = 'accepted' then
+      if move_waiting(job, 'dead', who, words, null, false) then
+        perform bury(job, verdict, who, words);
+        return 'dead';
+      end if;
+    else
+      return case when job.state in ('queued', 'scheduled') then 'when-ended' else 'not-possible' end;
+    end if;
+  end loop;
+  return 'later';
+end
+$$;
+ALTER FUNCTION holdfast.carry_out_by_hand(verb text, ask jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.carry_out_by_hand(verb text, ask jsonb) IS 'Carry out one decision on one job: as `carry_out`, with the same order of locks.';
 CREATE FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2858,6 +2993,54 @@ CREATE FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, jo
 $$;
 ALTER FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) IS 'Whether an entry has the place of its job, and is the only one or the first of its entries.';
+CREATE FUNCTION holdfast.entry_moved(job holdfast.jobs, priority integer) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'on'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  moved boolean;
+begin
+  with taken as (
+    delete from ready r
+    where r.ctid in (
+      select e.ctid
+      from ready_entry(job.stream, job.priority, ready_seq(job)) spot
+      join ready e on e.stream = spot.stream and e.rank = spot.rank and e.seq = spot.seq
+      where e.job_id = job.id
+      for update of e skip locked)
+    returning r.stream, r.rank, r.seq, r.job_id, r.ready_at
+  ), shown as (
+    -- If somebody has locked this row, it is left: one without an entry is dropped when its turn comes.
+    delete from parked p
+    where p.ctid in (
+      select k.ctid
+      from taken t
+      join parked k on k.stream = stream_of(t.stream) and k.rank = t.rank and k.seq = t.seq
+      where is_parked(t.stream)
+      for update of k skip locked)
+  ), placed as (
+    insert into ready (stream, rank, seq, job_id, ready_at)
+    select stream_of(t.stream),
+      case
+        when t.rank = 0 and entry_moved.priority < job.priority then 0
+        else ready_rank(entry_moved.priority, t.rank = ready_rank(job.priority, true))
+      end,
+      t.seq, t.job_id,
+      case when t.rank = 0 and entry_moved.priority > job.priority then now() else t.ready_at end
+    from taken t
+    on conflict do nothing
+  )
+  select count(*) > 0 into moved from taken;
+  return moved;
+end
+$$;
+ALTER FUNCTION holdfast.entry_moved(job holdfast.jobs, priority integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.entry_moved(job holdfast.jobs, priority integer) IS 'Move the entry of a queued job to the rank of another priority.';
 CREATE FUNCTION holdfast.entry_streams(stream integer) RETURNS integer[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2954,10 +3137,13 @@ begin
     join streams s on s.id = c.stream
   loop
     begin
-      verdict := carry_out(
-        case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
-        (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
-        ask.payload ->> 'note', ask.payload ->> 'message');
+      verdict := case
+        when substr(ask.type, 10) = any (hand_verbs()) then carry_out_by_hand(substr(ask.type, 10), ask.payload)
+        else carry_out(
+          case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
+          (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
+          ask.payload ->> 'note', ask.payload ->> 'message')
+      end;
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -3197,6 +3383,21 @@ end
 $$;
 ALTER FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) IS 'The stream of each of these new jobs of a tenant, created if there is none; null for a job without a queue.';
+CREATE FUNCTION holdfast.firmness(decision text) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case decision
+    when 'pause' then 1
+    when 'retry' then 2
+    when 'cancel' then 3
+    when 'resolve' then 3
+    when 'fail' then 3
+    when 'kill' then 3
+    else 0
+  end
+$$;
+ALTER FUNCTION holdfast.firmness(decision text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.firmness(decision text) IS 'Which of two decisions about an attempt holds: the firmer one, else the first.';
 CREATE FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) RETURNS TABLE(rank integer, seq bigint)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3241,13 +3442,17 @@ declare
   number integer;
 begin
   update leases l
-  set interrupt = wish, interrupted_by = by, interrupt_note = note, interrupt_message = message
-  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish <> 'pause'))
+  set interrupt = case when is_verdict(wish) then 'cancel' else wish end,
+    verdict = case when is_verdict(wish) then wish end,
+    interrupted_by = by, interrupt_note = note, interrupt_message = message
+  where l.job_id = id and firmness(coalesce(l.verdict, l.interrupt)) < firmness(wish)
   returning l.attempt into number;
   if found then
     perform pg_notify(current_schema() || '.interrupt', id::text);
   else
-    select l.attempt into number from leases l where l.job_id = id;
+    select l.attempt into number
+    from leases l
+    where l.job_id = id and not (wish = 'pause' and l.verdict is not distinct from 'retry');
   end if;
   return number;
 end
@@ -3851,6 +4056,18 @@ end
 $$;
 ALTER FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) IS 'Lock up to `wanted` free permits of a gate, in addition to those that this claim already has.';
+CREATE FUNCTION holdfast.hand_answer(verb text, verdict text, state text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case
+    when state in ('success', 'dead', 'canceled') then 'already-final'
+    when state = 'running' or verb = 'reprioritize' then 'accepted'
+    when verdict in ('fail', 'kill') and state in ('retry', 'error') then 'accepted'
+    else 'not-possible'
+  end
+$$;
+ALTER FUNCTION holdfast.hand_answer(verb text, verdict text, state text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.hand_answer(verb text, verdict text, state text) IS 'Whether a job in this state may be failed, killed and so on.';
 CREATE FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3900,6 +4117,13 @@ CREATE FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) RETURNS void
 $$;
 ALTER FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) IS 'Give attempts that have begun the permits that were locked for them.';
+CREATE FUNCTION holdfast.hand_verbs() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array['fail', 'kill', 'expire-lease', 'reprioritize']
+$$;
+ALTER FUNCTION holdfast.hand_verbs() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.hand_verbs() IS 'The verbs.';
 CREATE FUNCTION holdfast.has_keys(stream integer) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4019,6 +4243,13 @@ CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_storable(value jsonb, most bigint) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_storable(value jsonb, most bigint) IS 'Whether a JSON value can be stored: it is not too large, and every client can read it.';
+CREATE FUNCTION holdfast.is_verdict(decision text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select decision in ('retry', 'fail', 'kill')
+$$;
+ALTER FUNCTION holdfast.is_verdict(decision text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_verdict(decision text) IS 'Whether a decision is an operator''s verdict, which workers do not know: they are told to cancel.';
 CREATE FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) RETURNS TABLE(token bytea, expires_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4373,6 +4604,23 @@ CREATE FUNCTION holdfast.leader_patience() RETURNS double precision
 $$;
 ALTER FUNCTION holdfast.leader_patience() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.leader_patience() IS 'For how long the leader has been in touch with the database; 0 if there is no leader, or if its last renewal does not fit the clock.';
+CREATE FUNCTION holdfast.lease_expired(id uuid, by text, words text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from take_back(array[id], 'LeaseLost', format(
+    'its lease was ended by %s%s', coalesce(lease_expired.by, 'an operator'), ': ' || nullif(words, '')));
+  if found then
+    insert into job_events (job_id, event, by, note)
+    values (lease_expired.id, 'lease-expired', lease_expired.by, words);
+    return true;
+  end if;
+  return false;
+end
+$$;
+ALTER FUNCTION holdfast.lease_expired(id uuid, by text, words text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lease_expired(id uuid, by text, words text) IS 'Close the attempt of a running job as lost, although its lease has not lapsed.';
 CREATE FUNCTION holdfast.lease_length(seconds double precision) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4808,43 +5056,13 @@ $$;
 ALTER FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) IS 'Lock permits for a share of each stream.';
 CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
-    LANGUAGE plpgsql
+    LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-#variable_conflict use_column
-declare
-  ids      uuid[];
-  numbers  integer[];
-  workers  text[];
-  outcomes text[];
-  faults   text[];
-  messages text[];
-begin
-  select array_agg(l.job_id), array_agg(l.attempt), array_agg(l.worker),
-    array_agg(case when l.unbegun then 'released' else 'lost' end),
-    array_agg(case when l.unbegun then 'NeverBegan' else 'LeaseLost' end),
-    array_agg(
-      case when l.unbegun then 'its worker was gone before this could begin' else 'the worker stopped renewing its lease' end)
-  into ids, numbers, workers, outcomes, faults, messages
-  from (
-    select l.job_id, l.attempt, l.worker, never_began(l.job_id, l.attempt, l.worker, l.number) as unbegun
-    from leases l
-    join jobs j on j.id = l.job_id
-    where l.job_id = any (job_ids)
-    order by l.job_id
-    for update of l skip locked
-    for no key update of j skip locked) l;
-  if ids is null then
-    return;
-  end if;
-  return query
-  select s.job_id, s.attempt, claimed.worker, s.state
-  from settle(null, ids, numbers, outcomes, null, faults, messages, null, null, null, null) s
-  join unnest(ids, workers) as claimed (job_id, worker) on claimed.job_id = s.job_id;
-end
+  select * from take_back(job_ids, 'LeaseLost', 'the worker stopped renewing its lease')
 $$;
 ALTER FUNCTION holdfast.lose(job_ids uuid[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.lose(job_ids uuid[]) IS 'Close the attempts of these jobs as lost, or as released where they never began (see beginnings.sql).';
+COMMENT ON FUNCTION holdfast.lose(job_ids uuid[]) IS 'Close the attempts of these jobs as lost: their workers stopped renewing their leases.';
 CREATE FUNCTION holdfast.lose_each(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5040,23 +5258,25 @@ begin
       else j.seq
     end,
     run_at = case when goal = 'queued' then least(j.run_at, now()) else j.run_at end,
-    failures = case when job.state in ('paused', 'error') and goal <> 'canceled' then 0 else j.failures end,
+    failures = case when job.state in ('paused', 'error') and goal not in ('canceled', 'dead') then 0 else j.failures end,
     reason = case
       when resolves then 'resolved'
-      when goal in ('canceled', 'paused') then goal
+      when goal in ('canceled', 'dead', 'paused') then goal
       else 'resumed' end,
     updated_at = now(),
-    finished_at = case when goal = 'canceled' then now() end,
-    dedup_key = case when goal = 'canceled' then null else j.dedup_key end
+    finished_at = case when goal in ('canceled', 'dead') then now() end,
+    dedup_key = case when goal in ('canceled', 'dead') then null else j.dedup_key end
   where j.id = job.id and j.state = job.state and j.seq = job.seq and j.run_at = job.run_at
   returning j.* into moved;
   if not found then
     raise exception 'job % changed while its entry was locked', job.id using errcode = '40001';
   end if;
-  insert into job_events (job_id, event, by, note, message)
-  values (
-    job.id, case when resolves then 'resolved' when goal in ('queued', 'scheduled') then 'resumed' else goal end,
-    move_waiting.by, move_waiting.note, move_waiting.message);
+  if goal <> 'dead' then
+    insert into job_events (job_id, event, by, note, message)
+    values (
+      job.id, case when resolves then 'resolved' when goal in ('queued', 'scheduled') then 'resumed' else goal end,
+      move_waiting.by, move_waiting.note, move_waiting.message);
+  end if;
   if goal = 'scheduled' then
     insert into due (run_at, job_id) values (moved.run_at, moved.id);
   elsif goal = 'queued' and moved.target is null then
@@ -5114,6 +5334,9 @@ CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_
     AS $$
   select case
     when outcome = 'success' then 'success'
+    when interrupt in ('fail', 'kill') then 'dead'
+    when interrupt = 'retry' then
+      case when failures < max_attempts then 'retry' when on_failure = 'hold' then 'error' else 'dead' end
     when kind = 'hold' then 'error'
     when outcome = 'canceled' or interrupt in ('cancel', 'resolve') then 'canceled'
     when outcome = 'paused' or interrupt = 'pause' then 'paused'
@@ -5308,6 +5531,13 @@ end
 $$;
 ALTER FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) IS 'Open a job type to new jobs again.';
+CREATE FUNCTION holdfast.operator_error(verdict text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case verdict when 'kill' then 'KilledByOperator' else 'FailedByOperator' end
+$$;
+ALTER FUNCTION holdfast.operator_error(verdict text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.operator_error(verdict text) IS 'The error that an attempt has failed with under a verdict.';
 CREATE FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, runs_as uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5345,6 +5575,14 @@ end
 $$;
 ALTER FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) IS 'Ask for something in an operator''s name, as `request` and `release_held` do, and write down who did.';
+CREATE FUNCTION holdfast.operator_words(verdict text, by text, words text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(nullif(words, ''), format('%s by %s', verdict_event(verdict), coalesce(by, 'an operator')))
+$$;
+ALTER FUNCTION holdfast.operator_words(verdict text, by text, words text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.operator_words(verdict text, by text, words text) IS 'The message of that error.';
 CREATE FUNCTION holdfast.other_names(kind text, name text, max_names integer DEFAULT 1000) RETURNS text[]
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6999,6 +7237,47 @@ end
 $$;
 ALTER FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) IS 'What an attempt reports about its job before it ends: items, a cursor, its progress.';
+CREATE FUNCTION holdfast.reprioritized(job holdfast.jobs, priority integer) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if job.priority = reprioritized.priority then
+    return true;
+  end if;
+  -- As in `move_waiting`: whoever seats a target reads the priority of its head.
+  if job.state = 'queued' and job.target is not null then
+    insert into heads (tenant, target) values (job.tenant, job.target) on conflict do nothing;
+    perform from heads h where h.tenant = job.tenant and h.target = job.target for update;
+    if not found then
+      return false;
+    end if;
+  end if;
+  if job.state = 'queued' and not exists (
+    select from waiting w
+    where w.tenant = job.tenant and w.target = job.target and w.turn = 1 and w.place = job.seq
+  ) and not entry_moved(job, reprioritized.priority) then
+    return false;
+  end if;
+  update jobs j
+  set priority = reprioritized.priority
+  where j.id = job.id and j.state = job.state and j.attempt = job.attempt and j.seq = job.seq and j.run_at = job.run_at
+    and j.priority = job.priority;
+  if not found then
+    raise exception 'job % changed while its entry was locked', job.id using errcode = '40001';
+  end if;
+  if job.state = 'queued' then
+    if job.target is not null then
+      perform seat(array[job.tenant], array[job.target]);
+    end if;
+    perform wake_again(array[job.stream]);
+  end if;
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.reprioritized(job holdfast.jobs, priority integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.reprioritized(job holdfast.jobs, priority integer) IS 'Give an open job another priority.';
 CREATE FUNCTION holdfast.request(verb text, job_ids uuid[], by text DEFAULT NULL::text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, at_once boolean DEFAULT true) RETURNS TABLE(job_id uuid, outcome text, request_id uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7016,7 +7295,7 @@ CREATE FUNCTION holdfast.request_streams() RETURNS integer[]
   select array(
     select s.id
     from streams s
-    where s.type = any (array(select 'holdfast.' || v.verb from unnest(request_verbs()) as v (verb)))
+    where s.type = any (array(select 'holdfast.' || v.verb from unnest(request_verbs() || hand_verbs()) as v (verb)))
       and s.queue = 'holdfast'
       and s.closed_in is null)
 $$;
@@ -8017,12 +8296,18 @@ begin
       delays, durations_ms)
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
   ), claimed as materialized (
-    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
-      l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback,
-      report.log_excerpt, report.delay, report.duration_ms
+    -- Under an operator's verdict, the attempt has failed, however it ended, and the operator's words say why.
+    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.verdict, l.interrupted_by,
+      l.interrupt_note, l.interrupt_message, case when judged.so then 'failed' else report.outcome end as outcome,
+      case when not judged.so then report.kind end as kind,
+      case when judged.so then operator_error(l.verdict) else report.error_type end as error_type,
+      case when judged.so then operator_words(l.verdict, l.interrupted_by, l.interrupt_note) else report.error_message
+      end as error_message,
+      report.traceback, report.log_excerpt, case when not judged.so then report.delay end as delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
       and (settle.worker is null or l.worker = settle.worker)
+    cross join lateral (select l.verdict is not null as so) judged
     order by l.job_id
     for update of l
   ), gone as (
@@ -8047,8 +8332,8 @@ begin
       select failures_after(gone.outcome, j.failures) as failures,
         attempts_allowed(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
     cross join lateral (
-      select next_state(gone.outcome, gone.kind, gone.interrupt, coalesce(t.on_failure, 'retry'),
-        cost.failures, cost.max_attempts, gone.delay) as state) next
+      select next_state(gone.outcome, gone.kind, coalesce(gone.verdict, gone.interrupt),
+        coalesce(t.on_failure, 'retry'), cost.failures, cost.max_attempts, gone.delay) as state) next
   ), moved as (
     update jobs j
     set state = v.state,
@@ -8058,6 +8343,7 @@ begin
       reason = case
         when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved'
         when v.state = 'paused' and v.interrupt is null then 'drained'
+        when v.verdict = 'kill' then 'killed'
         else v.outcome
       end,
       updated_at = now(),
@@ -8069,7 +8355,7 @@ begin
     where j.id = v.job_id and j.state = 'running' and j.attempt = v.attempt
     returning j.id, j.attempt, j.state, j.seq, j.stream, j.priority, j.tenant, j.target, j.type, j.run_at,
       v.outcome, v.kind, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
-      v.duration_ms, v.interrupt, v.interrupted_by, v.interrupt_note, v.interrupt_message
+      v.duration_ms, v.interrupt, v.verdict, v.interrupted_by, v.interrupt_note, v.interrupt_message
   ), lined as (
     insert into ready (stream, rank, seq, job_id)
     select stream, ready_rank(priority, true), seq, id from moved where state = 'queued' and target is null
@@ -8083,19 +8369,24 @@ begin
   ), noted as (
     -- An error or a drain is not anybody's request: the worker is named then.
     insert into job_events (job_id, event, by, note, message)
-    select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end,
-      case when state = 'error' or interrupt is null then worker else interrupted_by end,
+    select id,
+      case
+        when verdict is not null then verdict_event(verdict)
+        when state = 'canceled' and interrupt = 'resolve' then 'resolved'
+        else state
+      end,
+      case when verdict is null and (state = 'error' or interrupt is null) then worker else interrupted_by end,
       case when state = 'error' then error_message else coalesce(interrupt_note, error_message) end,
       client_message(state, outcome, kind, error_type, error_message, interrupt_message)
     from moved
-    where state in ('paused', 'canceled', 'error')
+    where state in ('paused', 'canceled', 'error') or verdict is not null
   ), logged as (
     insert into job_attempts (
       job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, error_type, error_message, traceback,
-      log_excerpt)
+      log_excerpt, taken_back)
     select id, attempt, claimed_at, milliseconds(claimed_at - ready_at),
       greatest(coalesce(duration_ms, milliseconds(now() - claimed_at)), 0), outcome, worker, error_type, error_message,
-      traceback, log_excerpt
+      traceback, log_excerpt, case when settle.worker is null then true end
     from moved
     on conflict do nothing
   )
@@ -8146,7 +8437,7 @@ CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts
   select a.id, a.number, case
     when s.id is not null then s.state
     when (
-      select t.worker = settlement_answer.worker and t.outcome <> 'lost'
+      select t.worker = settlement_answer.worker and t.outcome <> 'lost' and t.taken_back is not true
       from job_attempts t
       where t.job_id = a.id and t.attempt = a.number)
     then (select j.state from jobs j where j.id = a.id)
@@ -8396,7 +8687,9 @@ begin
           case when is_maintained() then 'and is taken back by the next sweep'
             else 'but no process does maintenance that would take it back' end)
         else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
-          || case when code = 'interrupted' then format(' and was told to %s%s', told_interrupt(lease.interrupt),
+          || case when code = 'interrupted' then format(
+            case when lease.verdict is null then ' and was told to %s%s' else ' and was %s%s, but its handler has not ended yet' end,
+            coalesce(verdict_event(lease.verdict), told_interrupt(lease.interrupt)),
             told(lease.interrupted_by, null, lease.interrupt_note)) else '' end
         end;
       culprit := jsonb_build_object('kind', 'worker', 'id', lease.worker, 'since', lease.claimed_at,
@@ -8684,6 +8977,43 @@ end
 $$;
 ALTER FUNCTION holdfast.take_away(ids uuid[], max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) IS 'Delete ended jobs with all rows that belong to them, or as many as one call may.';
+CREATE FUNCTION holdfast.take_back(job_ids uuid[], fault text, message text) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  ids      uuid[];
+  numbers  integer[];
+  workers  text[];
+  outcomes text[];
+  faults   text[];
+  messages text[];
+begin
+  select array_agg(l.job_id), array_agg(l.attempt), array_agg(l.worker),
+    array_agg(case when l.unbegun then 'released' else 'lost' end),
+    array_agg(case when l.unbegun then 'NeverBegan' else fault end),
+    array_agg(case when l.unbegun then 'its worker was gone before this could begin' else message end)
+  into ids, numbers, workers, outcomes, faults, messages
+  from (
+    select l.job_id, l.attempt, l.worker, never_began(l.job_id, l.attempt, l.worker, l.number) as unbegun
+    from leases l
+    join jobs j on j.id = l.job_id
+    where l.job_id = any (job_ids)
+    order by l.job_id
+    for update of l skip locked
+    for no key update of j skip locked) l;
+  if ids is null then
+    return;
+  end if;
+  return query
+  select s.job_id, s.attempt, claimed.worker, s.state
+  from settle(null, ids, numbers, outcomes, null, faults, messages, null, null, null, null) s
+  join unnest(ids, workers) as claimed (job_id, worker) on claimed.job_id = s.job_id;
+end
+$$;
+ALTER FUNCTION holdfast.take_back(job_ids uuid[], fault text, message text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.take_back(job_ids uuid[], fault text, message text) IS 'Close the attempts of these jobs as lost, or as released where they never began (see beginnings.sql).';
 CREATE FUNCTION holdfast.take_entry(stream integer, priority integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9020,6 +9350,13 @@ end
 $$;
 ALTER FUNCTION holdfast.uuid_v7() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.uuid_v7() IS 'A UUID of version 7: milliseconds since the epoch, then a fraction of them, then random bits.';
+CREATE FUNCTION holdfast.verdict_event(verdict text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case when verdict = 'kill' then 'killed' when verdict is not null then 'failed' end
+$$;
+ALTER FUNCTION holdfast.verdict_event(verdict text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.verdict_event(verdict text) IS 'What the history of a job calls a verdict.';
 CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(invariant text, job_id uuid, detail text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9830,6 +10167,8 @@ GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO 
 REVOKE ALL ON FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.acknowledged_operand() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.admit(after text, max_gates integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
@@ -9873,7 +10212,9 @@ REVOKE ALL ON FUNCTION holdfast.bounds_fault(what text, bound text, value numeri
 REVOKE ALL ON FUNCTION holdfast.broken_among(ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.carry_out_by_hand(verb text, ask jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) FROM PUBLIC;
@@ -9972,6 +10313,7 @@ GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uu
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.entry_moved(job holdfast.jobs, priority integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.entry_streams(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.events_after(id uuid, only_tenant text, after bigint, max_events integer) TO holdfast_operator;
@@ -9993,6 +10335,7 @@ GRANT ALL ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till 
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.firmness(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) FROM PUBLIC;
@@ -10041,11 +10384,13 @@ GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.hand_answer(verb text, verdict text, state text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.hand_verbs() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
@@ -10060,6 +10405,7 @@ REVOKE ALL ON FUNCTION holdfast.is_parked(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_rate(gate text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_verdict(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.items_page(job_id uuid, only_tenant text, after bigint, max_items integer) FROM PUBLIC;
@@ -10092,6 +10438,7 @@ GRANT ALL ON FUNCTION holdfast.last_cursor(job_id uuid) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.leader_patience() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lease_expired(id uuid, by text, words text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lease_length(seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.letter_standing(id uuid, only_tenant text, OUT outcome text, OUT state text, OUT type text, OUT tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
@@ -10157,10 +10504,12 @@ REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenant
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.operator_error(verdict text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request(verb text, id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.operator_request_as(verb text, id uuid, by text, note text, only_tenant text, by_key uuid, public boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.operator_words(verdict text, by text, words text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_worker;
@@ -10252,6 +10601,7 @@ REVOKE ALL ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) FR
 GRANT ALL ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.report(worker text, job_id uuid, attempt integer, seq integer, items jsonb, collection text, cursor jsonb, progress bigint, done_reason text, ends text, result jsonb, log_excerpt text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.reprioritized(job holdfast.jobs, priority integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.request(verb text, job_ids uuid[], by text, note text, only_tenant text, at_once boolean) TO holdfast_worker;
@@ -10345,6 +10695,7 @@ GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO ho
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.take_back(job_ids uuid[], fault text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_entry(stream integer, priority integer, seq bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) FROM PUBLIC;
@@ -10370,6 +10721,7 @@ GRANT ALL ON FUNCTION holdfast.unregister_worker(id text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.uuid_v7() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.verdict_event(verdict text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.verify(max_offences integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.verify(max_offences integer) TO holdfast_operator;

@@ -264,6 +264,8 @@ class SettlementService(Service):
             return
         self._claimed.remove(claimed)
         claim = claimed.claim
+        if outcome.kind == "canceled" and state != "canceled":
+            outcome = Outcome.failed_by_operator()  # of a verdict, workers are only told to cancel
         self._bus.emit(
             AttemptEnded(
                 job_id=claim.job_id,

@@ -83,7 +83,8 @@ as $$
   end
 $$;
 
--- What becomes of a running job, given what happened to its attempt. Pure; every rule is here.
+-- What becomes of a running job, given what happened to its attempt. `interrupt` is what somebody has decided about it
+-- meanwhile: pause, cancel or resolve, or an operator's verdict (see by_hand.sql). Pure; every rule is here.
 create or replace function next_state(
   outcome text, kind text, interrupt text, on_failure text,
   failures integer, max_attempts integer, delay_seconds double precision
@@ -92,6 +93,9 @@ language sql immutable parallel safe
 as $$
   select case
     when outcome = 'success' then 'success'
+    when interrupt in ('fail', 'kill') then 'dead'
+    when interrupt = 'retry' then
+      case when failures < max_attempts then 'retry' when on_failure = 'hold' then 'error' else 'dead' end
     when kind = 'hold' then 'error'
     when outcome = 'canceled' or interrupt in ('cancel', 'resolve') then 'canceled'
     when outcome = 'paused' or interrupt = 'pause' then 'paused'
@@ -103,6 +107,29 @@ as $$
     when outcome = 'lost' then 'queued'
     else 'retry'
   end
+$$;
+
+-- Which of two decisions about an attempt holds: the firmer one, else the first. A pause gives way to everything else,
+-- and a retry to whatever is final.
+create or replace function firmness(decision text) returns integer
+language sql immutable parallel safe
+as $$
+  select case decision
+    when 'pause' then 1
+    when 'retry' then 2
+    when 'cancel' then 3
+    when 'resolve' then 3
+    when 'fail' then 3
+    when 'kill' then 3
+    else 0
+  end
+$$;
+
+-- Whether a decision is an operator's verdict, which workers do not know: they are told to cancel.
+create or replace function is_verdict(decision text) returns boolean
+language sql immutable parallel safe
+as $$
+  select decision in ('retry', 'fail', 'kill')
 $$;
 
 -- The interrupt as workers are told it: they know only cancel and pause, and resolving a job means canceling it.

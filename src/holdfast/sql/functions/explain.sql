@@ -106,7 +106,9 @@ begin
           case when is_maintained() then 'and is taken back by the next sweep'
             else 'but no process does maintenance that would take it back' end)
         else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
-          || case when code = 'interrupted' then format(' and was told to %s%s', told_interrupt(lease.interrupt),
+          || case when code = 'interrupted' then format(
+            case when lease.verdict is null then ' and was told to %s%s' else ' and was %s%s, but its handler has not ended yet' end,
+            coalesce(verdict_event(lease.verdict), told_interrupt(lease.interrupt)),
             told(lease.interrupted_by, null, lease.interrupt_note)) else '' end
         end;
       culprit := jsonb_build_object('kind', 'worker', 'id', lease.worker, 'since', lease.claimed_at,

@@ -2,7 +2,7 @@
 -- `holdfast.<verb>`) that maintenance executes. Recording it flags the lease of a running job at once. The roles api,
 -- worker and operator may ask; only maintenance moves jobs. Inside a longer transaction pass at_once => false: then the
 -- lease is not touched until maintenance executes the request after the commit, and its worker does not have to wait
--- for that transaction to settle.
+-- for that transaction to settle. What only operators may ask for is in by_hand.sql.
 
 -- The verbs that may be asked for.
 create or replace function request_verbs() returns text[]
@@ -20,7 +20,7 @@ as $$
   select array(
     select s.id
     from streams s
-    where s.type = any (array(select 'holdfast.' || v.verb from unnest(request_verbs()) as v (verb)))
+    where s.type = any (array(select 'holdfast.' || v.verb from unnest(request_verbs() || hand_verbs()) as v (verb)))
       and s.queue = 'holdfast'
       and s.closed_in is null)
 $$;
@@ -147,8 +147,9 @@ as $$
   select exists (select from job_events e where e.job_id = is_erased.id and e.event = 'erased')
 $$;
 
--- Ask the worker that runs a job to stop. Cancel and resolve override a pause; the flag ends with its attempt. Answers
--- the attempt that has the flag, null if none runs.
+-- Ask the worker that runs a job to stop. A wish overrides a weaker one (`firmness`); the flag ends with its attempt.
+-- Answers the attempt that has the flag, null if none runs. A pause beside a verdict `retry` also answers null: it is
+-- carried out when that attempt has ended.
 create or replace function flag_attempt(id uuid, wish text, by text, note text, message text) returns integer
 language plpgsql
 set search_path from current
@@ -157,13 +158,17 @@ declare
   number integer;
 begin
   update leases l
-  set interrupt = wish, interrupted_by = by, interrupt_note = note, interrupt_message = message
-  where l.job_id = id and (l.interrupt is null or (l.interrupt = 'pause' and wish <> 'pause'))
+  set interrupt = case when is_verdict(wish) then 'cancel' else wish end,
+    verdict = case when is_verdict(wish) then wish end,
+    interrupted_by = by, interrupt_note = note, interrupt_message = message
+  where l.job_id = id and firmness(coalesce(l.verdict, l.interrupt)) < firmness(wish)
   returning l.attempt into number;
   if found then
     perform pg_notify(current_schema() || '.interrupt', id::text);
   else
-    select l.attempt into number from leases l where l.job_id = id;
+    select l.attempt into number
+    from leases l
+    where l.job_id = id and not (wish = 'pause' and l.verdict is not distinct from 'retry');
   end if;
   return number;
 end
@@ -189,10 +194,13 @@ begin
     join streams s on s.id = c.stream
   loop
     begin
-      verdict := carry_out(
-        case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
-        (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
-        ask.payload ->> 'note', ask.payload ->> 'message');
+      verdict := case
+        when substr(ask.type, 10) = any (hand_verbs()) then carry_out_by_hand(substr(ask.type, 10), ask.payload)
+        else carry_out(
+          case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
+          (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
+          ask.payload ->> 'note', ask.payload ->> 'message')
+      end;
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -249,6 +257,8 @@ begin
       elsif flag_attempt(
         job.id, case verb when 'delete' then 'cancel' else verb end, by, note, message) is not null then
         return case when verb = 'delete' then 'when-ended' else 'flagged' end;
+      elsif exists (select from leases l where l.job_id = job.id and l.verdict = 'retry') then
+        return 'when-ended';
       end if;
       continue;
     end if;
@@ -274,7 +284,8 @@ begin
 end
 $$;
 
--- Move a job that is not running. False if it moved meanwhile, or if a claim has locked its entry.
+-- Move a job that is not running. False if it moved meanwhile, or if a claim has locked its entry. The caller writes the
+-- letter and the history of a job that dies (see `bury`).
 create or replace function move_waiting(
   job jobs, goal text, by text, note text, message text, resolves boolean
 ) returns boolean
@@ -320,24 +331,26 @@ begin
       else j.seq
     end,
     run_at = case when goal = 'queued' then least(j.run_at, now()) else j.run_at end,
-    failures = case when job.state in ('paused', 'error') and goal <> 'canceled' then 0 else j.failures end,
+    failures = case when job.state in ('paused', 'error') and goal not in ('canceled', 'dead') then 0 else j.failures end,
     reason = case
       when resolves then 'resolved'
-      when goal in ('canceled', 'paused') then goal
+      when goal in ('canceled', 'dead', 'paused') then goal
       else 'resumed' end,
     updated_at = now(),
-    finished_at = case when goal = 'canceled' then now() end,
-    dedup_key = case when goal = 'canceled' then null else j.dedup_key end
+    finished_at = case when goal in ('canceled', 'dead') then now() end,
+    dedup_key = case when goal in ('canceled', 'dead') then null else j.dedup_key end
   where j.id = job.id and j.state = job.state and j.seq = job.seq and j.run_at = job.run_at
   returning j.* into moved;
   if not found then
     raise exception 'job % changed while its entry was locked', job.id using errcode = '40001';
   end if;
 
-  insert into job_events (job_id, event, by, note, message)
-  values (
-    job.id, case when resolves then 'resolved' when goal in ('queued', 'scheduled') then 'resumed' else goal end,
-    move_waiting.by, move_waiting.note, move_waiting.message);
+  if goal <> 'dead' then
+    insert into job_events (job_id, event, by, note, message)
+    values (
+      job.id, case when resolves then 'resolved' when goal in ('queued', 'scheduled') then 'resumed' else goal end,
+      move_waiting.by, move_waiting.note, move_waiting.message);
+  end if;
 
   if goal = 'scheduled' then
     insert into due (run_at, job_id) values (moved.run_at, moved.id);

@@ -243,12 +243,18 @@ begin
       delays, durations_ms)
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
   ), claimed as materialized (
-    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.interrupted_by, l.interrupt_note,
-      l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message, report.traceback,
-      report.log_excerpt, report.delay, report.duration_ms
+    -- Under an operator's verdict, the attempt has failed, however it ended, and the operator's words say why.
+    select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.verdict, l.interrupted_by,
+      l.interrupt_note, l.interrupt_message, case when judged.so then 'failed' else report.outcome end as outcome,
+      case when not judged.so then report.kind end as kind,
+      case when judged.so then operator_error(l.verdict) else report.error_type end as error_type,
+      case when judged.so then operator_words(l.verdict, l.interrupted_by, l.interrupt_note) else report.error_message
+      end as error_message,
+      report.traceback, report.log_excerpt, case when not judged.so then report.delay end as delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
       and (settle.worker is null or l.worker = settle.worker)
+    cross join lateral (select l.verdict is not null as so) judged
     order by l.job_id
     for update of l
   ), gone as (
@@ -273,8 +279,8 @@ begin
       select failures_after(gone.outcome, j.failures) as failures,
         attempts_allowed(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
     cross join lateral (
-      select next_state(gone.outcome, gone.kind, gone.interrupt, coalesce(t.on_failure, 'retry'),
-        cost.failures, cost.max_attempts, gone.delay) as state) next
+      select next_state(gone.outcome, gone.kind, coalesce(gone.verdict, gone.interrupt),
+        coalesce(t.on_failure, 'retry'), cost.failures, cost.max_attempts, gone.delay) as state) next
   ), moved as (
     update jobs j
     set state = v.state,
@@ -284,6 +290,7 @@ begin
       reason = case
         when v.state = 'canceled' and v.interrupt = 'resolve' then 'resolved'
         when v.state = 'paused' and v.interrupt is null then 'drained'
+        when v.verdict = 'kill' then 'killed'
         else v.outcome
       end,
       updated_at = now(),
@@ -295,7 +302,7 @@ begin
     where j.id = v.job_id and j.state = 'running' and j.attempt = v.attempt
     returning j.id, j.attempt, j.state, j.seq, j.stream, j.priority, j.tenant, j.target, j.type, j.run_at,
       v.outcome, v.kind, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
-      v.duration_ms, v.interrupt, v.interrupted_by, v.interrupt_note, v.interrupt_message
+      v.duration_ms, v.interrupt, v.verdict, v.interrupted_by, v.interrupt_note, v.interrupt_message
   ), lined as (
     insert into ready (stream, rank, seq, job_id)
     select stream, ready_rank(priority, true), seq, id from moved where state = 'queued' and target is null
@@ -309,19 +316,24 @@ begin
   ), noted as (
     -- An error or a drain is not anybody's request: the worker is named then.
     insert into job_events (job_id, event, by, note, message)
-    select id, case when state = 'canceled' and interrupt = 'resolve' then 'resolved' else state end,
-      case when state = 'error' or interrupt is null then worker else interrupted_by end,
+    select id,
+      case
+        when verdict is not null then verdict_event(verdict)
+        when state = 'canceled' and interrupt = 'resolve' then 'resolved'
+        else state
+      end,
+      case when verdict is null and (state = 'error' or interrupt is null) then worker else interrupted_by end,
       case when state = 'error' then error_message else coalesce(interrupt_note, error_message) end,
       client_message(state, outcome, kind, error_type, error_message, interrupt_message)
     from moved
-    where state in ('paused', 'canceled', 'error')
+    where state in ('paused', 'canceled', 'error') or verdict is not null
   ), logged as (
     insert into job_attempts (
       job_id, attempt, started_at, queue_ms, duration_ms, outcome, worker, error_type, error_message, traceback,
-      log_excerpt)
+      log_excerpt, taken_back)
     select id, attempt, claimed_at, milliseconds(claimed_at - ready_at),
       greatest(coalesce(duration_ms, milliseconds(now() - claimed_at)), 0), outcome, worker, error_type, error_message,
-      traceback, log_excerpt
+      traceback, log_excerpt, case when settle.worker is null then true end
     from moved
     on conflict do nothing
   )
@@ -395,7 +407,7 @@ as $$
   select a.id, a.number, case
     when s.id is not null then s.state
     when (
-      select t.worker = settlement_answer.worker and t.outcome <> 'lost'
+      select t.worker = settlement_answer.worker and t.outcome <> 'lost' and t.taken_back is not true
       from job_attempts t
       where t.job_id = a.id and t.attempt = a.number)
     then (select j.state from jobs j where j.id = a.id)

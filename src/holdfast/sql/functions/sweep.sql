@@ -157,9 +157,18 @@ begin
 end
 $$;
 
+-- Close the attempts of these jobs as lost: their workers stopped renewing their leases.
+create or replace function lose(job_ids uuid[])
+returns table (job_id uuid, attempt integer, worker text, state text)
+language sql
+set search_path from current
+as $$
+  select * from take_back(job_ids, 'LeaseLost', 'the worker stopped renewing its lease')
+$$;
+
 -- Close the attempts of these jobs as lost, or as released where they never began (see beginnings.sql). A job whose row
 -- somebody has locked is left for the next sweep, so that it holds up no other.
-create or replace function lose(job_ids uuid[])
+create or replace function take_back(job_ids uuid[], fault text, message text)
 returns table (job_id uuid, attempt integer, worker text, state text)
 language plpgsql
 set search_path from current
@@ -175,9 +184,8 @@ declare
 begin
   select array_agg(l.job_id), array_agg(l.attempt), array_agg(l.worker),
     array_agg(case when l.unbegun then 'released' else 'lost' end),
-    array_agg(case when l.unbegun then 'NeverBegan' else 'LeaseLost' end),
-    array_agg(
-      case when l.unbegun then 'its worker was gone before this could begin' else 'the worker stopped renewing its lease' end)
+    array_agg(case when l.unbegun then 'NeverBegan' else fault end),
+    array_agg(case when l.unbegun then 'its worker was gone before this could begin' else message end)
   into ids, numbers, workers, outcomes, faults, messages
   from (
     select l.job_id, l.attempt, l.worker, never_began(l.job_id, l.attempt, l.worker, l.number) as unbegun

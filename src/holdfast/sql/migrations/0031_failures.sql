@@ -51,6 +51,10 @@ create index failing_fingerprint on failing (fingerprint, tenant);
 alter table leases add column verdict text;
 alter table leases add constraint leases_verdict_check check (verdict in ('retry', 'fail', 'kill')) not valid;
 
+-- The engine has ended this attempt: a later report of its worker does not count. Outcomes alone do not say so, since an
+-- attempt under a verdict has failed, whoever ended it.
+alter table job_attempts add column taken_back boolean;
+
 -- The jobs of a correlation id and the children of a job, in their order.
 create index jobs_correlated on jobs (correlation_id, tenant, id) where correlation_id is not null;
 drop index jobs_correlation;

@@ -81,3 +81,8 @@ from holdfast.show_targets($1::text[], $2::text[], $3, $4);
 -- name: explain
 -- Why a job does not run.
 select code, sentence, culprit::text as culprit from holdfast.explain($1, $2);
+
+-- name: act_by_hand
+-- Decide something about a job in an operator's name.
+select outcome, state, decided, decided_by
+from holdfast.act_by_hand($1, $2, holdfast.as_caller($3, $9, $10), $4, $5, $6, $7, $8);

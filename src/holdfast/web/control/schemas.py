@@ -31,6 +31,7 @@ __all__ = [
     "Submission",
     "TokenAnswer",
     "TokenWish",
+    "Words",
 ]
 
 BATCH_LIMIT = 1000
@@ -56,6 +57,10 @@ def _not_reserved(job_type: str) -> str:
 
 def _text(longest: int) -> Any:
     return Annotated[str, Field(min_length=1, max_length=longest), AfterValidator(_without_nul)]
+
+
+#: A reason, as it is stored.
+Words = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_without_nul)]
 
 
 class _Model(BaseModel):
@@ -128,7 +133,7 @@ class Batch(_Model):
 class Reason(_Model):
     """The reason for a request, stored in the job's history; its `message` while it is PAUSED or CANCELED."""
 
-    reason: _text(1000) | None = None  # type: ignore[valid-type]
+    reason: Words | None = None
 
 
 class TokenWish(_Model):

@@ -1,4 +1,4 @@
-"""`/ops/jobs/{job_id}/cancel|pause|resume|resolve`: operators' requests; with `admin`, for jobs of all tenants."""
+"""`/ops/jobs/{job_id}/cancel|pause|resume|retry|resolve`: operators' requests; with `admin`, for all tenants."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from holdfast.web.state import AppState
 
 __all__ = ["ops_requests_router"]
 
-Wish = Literal["cancel", "pause", "resume", "resolve"]
+Wish = Literal["cancel", "pause", "resume", "retry", "resolve"]
 
 _SUMMARIES: dict[Wish, str] = {
     "cancel": "Cancel a job for good",
     "pause": "Pause a job: a running handler is interrupted, and its target is blocked",
     "resume": "Resume a paused or held job, with all its attempts",
+    "retry": "Run a job again: a waiting one at once, a held one by resuming it, an ended one as a new job",
     "resolve": "Cancel a job because somebody has dealt with it",
 }
 
@@ -41,15 +42,16 @@ def _add(router: APIRouter, state: AppState, verb: Wish) -> None:
     async def ask(request: Request, job_id: str, caller: Caller = may_operate) -> AskedFor:
         wanted, why = job_id_of(job_id), await read_optional_body(request, JobReason)
         ops, tenant = await state.operations(), tenant_of(caller)
+        runs_as = wanted
         if verb == "resolve":
             await ops.resolve(
                 wanted, by=caller.name, reason=why.reason, tenant=tenant, by_key=caller.key_id, public=why.public
             )
         else:
-            await ops.request(
+            runs_as = await ops.request(
                 verb, wanted, by=caller.name, reason=why.reason, tenant=tenant, by_key=caller.key_id, public=why.public
             )
-        return AskedFor(job_id=wanted, state=(await ops.job(wanted, tenant=tenant)).state.value)
+        return AskedFor(job_id=runs_as, state=(await ops.job(runs_as, tenant=tenant)).state.value)
 
     router.add_api_route(
         f"/jobs/{{job_id}}/{verb}",

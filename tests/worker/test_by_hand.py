@@ -1,0 +1,186 @@
+"""What operators decide reaches running handlers: in the event loop, in a thread, in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import Context, Hold, Holdfast, RetryPolicy, Snooze, SyncContext
+from holdfast.errors import AlreadyFinal, Conflict
+from holdfast.model.job import Job
+from holdfast.telemetry.events import AttemptEnded, Event
+from tests.harness.inprocess import reached, working
+from tests.harness.waiting import until
+from tests.worker import cpu_bound
+from tests.worker.children import begun, opened
+
+ONCE_MORE = RetryPolicy(max_attempts=2, base=3600, jitter=0)
+
+
+def waits_in_the_loop(hf: Holdfast) -> Callable[[], Awaitable[object]]:
+    started = asyncio.Event()
+
+    @hf.job("wait", retry=ONCE_MORE)
+    async def wait(ctx: Context) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    return started.wait
+
+
+def waits_in_a_thread(hf: Holdfast) -> Callable[[], Awaitable[object]]:
+    started = threading.Event()
+
+    @hf.job("wait", retry=ONCE_MORE)
+    def wait(ctx: SyncContext) -> None:
+        started.set()
+        while not ctx.cancelled:
+            threading.Event().wait(0.01)
+
+    return lambda: asyncio.to_thread(started.wait)
+
+
+#: How an operator decides, what becomes of the job, and the error of its attempt.
+VERDICTS = [
+    ("retry", "retry", "FailedByOperator"),
+    ("fail", "dead", "FailedByOperator"),
+    ("kill", "dead", "KilledByOperator"),
+]
+
+
+async def decide(hf: Holdfast, verb: str, job_id: Job) -> None:
+    ops = await hf.operations()
+    if verb == "kill":
+        await ops.kill(job_id.id, reason="a known outage", by="ada")
+    else:
+        await ops.fail(job_id.id, "a known outage", will_retry=verb == "retry", by="ada")
+
+
+async def judged(hf: Holdfast, job: Job, state: str, error: str) -> None:
+    """The job became that, by an operator's verdict."""
+    ended = await reached(hf, job.id, state)
+    assert (ended.failures, ended.last_error) == (1, "a known outage")
+    (attempt,) = await hf.attempts(job.id)
+    assert (attempt.outcome, attempt.error_type, attempt.error_message) == ("failed", error, "a known outage")
+    event = "killed" if error == "KilledByOperator" else "failed"
+    assert [(e.event, e.by, e.note) for e in await hf.history(job.id)] == [(event, "ada", "a known outage")]
+
+
+@pytest.mark.parametrize(("verb", "state", "error"), VERDICTS)
+@pytest.mark.parametrize("waits", [waits_in_the_loop, waits_in_a_thread])
+async def test_a_verdict_reaches_a_handler(
+    hf: Holdfast, waits: Callable[[Holdfast], Callable[[], Awaitable[object]]], verb: str, state: str, error: str
+) -> None:
+    started = waits(hf)
+    heard: list[Event] = []
+    hf.events.subscribe(heard.append)
+    job = await hf.get(await hf.enqueue("wait"))
+    async with working(hf):
+        await started()
+        await decide(hf, verb, job)
+        await judged(hf, job, state, error)
+    (ended,) = [event for event in heard if isinstance(event, AttemptEnded)]
+    assert (ended.outcome, ended.state, ended.failures, ended.error_type) == ("failed", state, 1, "FailedByOperator")
+
+
+@pytest.mark.parametrize(("verb", "state", "error"), VERDICTS[1:])
+async def test_a_verdict_ends_a_process(database_url: str, tmp_path: Path, verb: str, state: str, error: str) -> None:
+    mark = tmp_path / "mark"
+    async with opened(database_url, cpu_bound.hf) as hf:
+        async with working(hf):
+            job = await hf.get(await begun(hf, "sleep", mark, seconds=60))
+            await decide(hf, verb, job)
+            await judged(hf, job, state, error)
+
+
+@pytest.mark.parametrize("ending", [Snooze(60), Hold("the token limit"), ValueError("its own")])
+async def test_what_a_handler_raises_meanwhile_does_not_matter(hf: Holdfast, ending: Exception) -> None:
+    started = asyncio.Event()
+
+    @hf.job("stubborn")
+    async def stubborn(ctx: Context) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ending from None
+
+    job = await hf.get(await stubborn.enqueue())
+    async with working(hf):
+        await started.wait()
+        await decide(hf, "kill", job)
+        await judged(hf, job, "dead", "KilledByOperator")
+
+
+async def test_a_handler_that_succeeds_all_the_same_has_succeeded(hf: Holdfast) -> None:
+    started = asyncio.Event()
+
+    @hf.job("late")
+    async def late(ctx: Context) -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "done"
+        raise AssertionError
+
+    job = await hf.get(await late.enqueue())
+    async with working(hf):
+        await started.wait()
+        await decide(hf, "kill", job)
+        assert (await reached(hf, job.id, "success", "dead")).result == "done"
+    with pytest.raises(AlreadyFinal, match="has ended as success; retry it if it is to run again"):
+        await decide(hf, "kill", job)
+
+
+async def test_a_worker_that_drains_does_not_rescue_a_killed_job(hf: Holdfast) -> None:
+    """Its handler ignores that it was told to stop, until its worker does not wait any longer."""
+    started, release = asyncio.Event(), asyncio.Event()
+
+    @hf.job("deaf")
+    async def deaf(ctx: Context) -> None:
+        started.set()
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        raise asyncio.CancelledError
+
+    job = await hf.get(await deaf.enqueue())
+    async with working(hf) as worker:
+        await started.wait()
+        await decide(hf, "kill", job)
+        with pytest.raises(Conflict, match="was killed by ada before; that takes effect when its handler has ended"):
+            await decide(hf, "fail", job)
+        worker.drain()
+        worker.drain()
+        release.set()
+    await judged(hf, job, "dead", "KilledByOperator")
+
+
+async def test_a_worker_whose_lease_was_ended_by_hand_has_lost_its_job(hf: Holdfast) -> None:
+    started, release = asyncio.Event(), asyncio.Event()
+
+    @hf.job("twice", retry=RetryPolicy(max_attempts=5))
+    async def twice(ctx: Context) -> int:
+        started.set()
+        await release.wait()
+        return ctx.attempt
+
+    job = await twice.enqueue()
+    async with working(hf):
+        await started.wait()
+        await (await hf.operations()).expire_lease(job.id, reason="the host is gone", by="ada")
+        await until(lambda: hf.attempts(job.id), what="the attempt was closed")
+        release.set()
+        done = await hf.wait(job.id, timeout=30)
+    assert done.attempt > 1
+    assert done.result == done.attempt, "that of the first attempt came too late"
+    first, *_ = await hf.attempts(job.id)
+    words = "its lease was ended by ada: the host is gone"
+    assert (first.outcome, first.error_type, first.error_message) == ("lost", "LeaseLost", words)
