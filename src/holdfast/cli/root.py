@@ -28,6 +28,7 @@ _MODULES = {
     "db": "db",
     "enqueue": "enqueue",
     "jobs": "jobs",
+    "failures": "causes",
     "targets": "targets",
     "queues": "subjects",
     "types": "subjects",

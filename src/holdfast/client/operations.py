@@ -19,9 +19,10 @@ from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.query import parse_query
 from holdfast.store.browse import BrowseStore, Page
 from holdfast.store.database import Database
+from holdfast.store.failures import FailurePage, FailureStore, LastSeen
 from holdfast.store.keys import KeyStore
 
-__all__ = ["Operations", "Page"]
+__all__ = ["FailurePage", "LastSeen", "Operations", "Page"]
 
 #: How many jobs one page looks at before it ends early.
 VISITED = 100_000
@@ -34,6 +35,7 @@ class Operations(Steering):
         super().__init__(database, browsing)
         self._store = BrowseStore(database)
         self._found = BrowseStore(browsing)
+        self._failures = FailureStore(browsing)
         self._searching = Turns()
         self.keys = Keys(KeyStore(database))
 
@@ -74,6 +76,20 @@ class Operations(Steering):
         """The rarer moves of a job, oldest first, behind the first so many; and whether there are more."""
         await self._refuse_unknown(job_id, tenant)
         return await self._store.events(job_id, tenant, after=after, limit=limit)
+
+    async def failures(
+        self,
+        *,
+        tenant: str | None = None,
+        type: str | None = None,  # noqa: A002 - the name that it has everywhere
+        before: LastSeen | None = None,
+        limit: int = 50,
+    ) -> FailurePage:
+        """Failures by cause, the most recent first; `before` is where the page before ended."""
+        if not BOUNDS["page"].holds(limit):
+            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
+        async with self._listing.one(tenant):
+            return await self._failures.page(tenant, type, before, limit)
 
     async def statistics(self, *, tenant: str | None = None) -> dict[str, Any]:
         """What stands where."""

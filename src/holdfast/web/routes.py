@@ -27,6 +27,7 @@ from holdfast.web.direct import answer_directly
 from holdfast.web.figures import metrics_router
 from holdfast.web.health import Probes, Readiness, health_router
 from holdfast.web.metrics import Metrics
+from holdfast.web.ops.failures import ops_failures_router
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
 from holdfast.web.ops.requests import ops_requests_router
@@ -82,6 +83,7 @@ def create_app(
         items_router(state),
         requests_router(state),
         ops_jobs_router(state),
+        ops_failures_router(state),
         ops_keys_router(state),
         ops_subjects_router(state),
         ops_targets_router(state),

@@ -87,6 +87,12 @@ from holdfast.list_audit($1, $2, $3);
 -- Jobs that match a query, and how far back the search went.
 select ids, reached, holdfast.readable(reached_at) as reached_at from holdfast.search_jobs($1::text::jsonb, $2, $3, $4, $5);
 
+-- name: list_failures
+-- Failures by fingerprint, the most recent first.
+select left(tenant, 200) as tenant, fingerprint, left(type, 200) as type, left(error_type, 200) as error_type,
+  left(message, 500) as message, count, open_count, open_more, first_seen, last_seen, sample_job_id
+from holdfast.list_failures($1, $2, $3, $4, $5, $6);
+
 -- name: job_statistics
 -- How many jobs are ready and running, per stream.
 select tenant, queue, type, ready, running, holdfast.readable(oldest_ready_at) as oldest_ready_at
