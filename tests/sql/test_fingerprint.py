@@ -36,7 +36,7 @@ IDS = st.one_of(
     st.text("0123456789ABCDEFGHJKMNPQRSTVWXYZ", min_size=25, max_size=25).map(lambda text: f"0{text}"),
 ).map(str)
 #: Nothing that closes the quotes: neither they nor a backslash; an apostrophe inside a word may stand there.
-INSIDE = st.text(st.characters(blacklist_characters="\x00\"'`\\", blacklist_categories=("Cs",)), max_size=30)
+INSIDE = st.text(st.characters(exclude_characters="\x00\"'`\\", exclude_categories=["Cs"]), max_size=30)
 QUOTED = st.one_of(
     INSIDE.map('"{}"'.format),
     INSIDE.map("'{}'".format),
@@ -80,12 +80,17 @@ async def test_numbers_ids_and_quoted_text_do_not_count(conn: asyncpg.Connection
     assert one == other, [await normal(conn, message) for message in pair]
 
 
-@given(message=st.text(st.characters(blacklist_characters="\x00", blacklist_categories=("Cs",)), max_size=3000))
+@given(message=st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=3000))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_types_and_error_types_count_whatever_the_message(conn: asyncpg.Connection, message: str) -> None:
     found = [
         await conn.fetchval("select fingerprint_of($1, $2, $3)", *arguments)
-        for arguments in (("a", "Fault", message), ("b", "Fault", message), ("a", "Other", message), ("a", None, message))
+        for arguments in (
+            ("a", "Fault", message),
+            ("b", "Fault", message),
+            ("a", "Other", message),
+            ("a", None, message),
+        )
     ]
     assert len(set(found)) == 4
     assert all(len(one) == 16 and int(one, 16) >= 0 for one in found)

@@ -33,9 +33,7 @@ def failures(job_type: str | None, tenant: str | None, limit: int, output: str) 
         found: list[FailureGroup] = []
         place = None
         while True:
-            page = await ops.failures(
-                tenant=tenant, type=job_type, before=place, limit=min(_PAGE, limit - len(found))
-            )
+            page = await ops.failures(tenant=tenant, type=job_type, before=place, limit=min(_PAGE, limit - len(found)))
             found += page.groups
             place = page.reached
             if place is None or len(found) >= limit:

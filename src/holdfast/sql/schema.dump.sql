@@ -9428,7 +9428,7 @@ ALTER TABLE holdfast.clock_steps ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTIT
 );
 CREATE TABLE holdfast.dead_letters (
     job_id uuid NOT NULL,
-    tenant text NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
     type text NOT NULL,
     died_at timestamp with time zone DEFAULT now() NOT NULL,
     error_type text,

@@ -2,6 +2,7 @@
 -- fingerprint, verdicts on running jobs (docs/decisions/030-failures.md).
 
 alter table dead_letters
+  alter column tenant type text collate "C",
   add column fingerprint text collate "C",
   add column note text,
   add column requeued_as uuid;

@@ -39,7 +39,7 @@ class FailureDetails(BaseModel):
     sample_job_id: UUID | None
 
 
-class FailurePage(BaseModel):
+class FailureList(BaseModel):
     """Failures, the most recent first."""
 
     items: list[FailureDetails]
@@ -52,15 +52,15 @@ def ops_failures_router(state: AppState) -> APIRouter:
     may_operate, extra = Depends(state.auth.requires("operate")), secured("operate")
 
     @router.get(
-        "/failures", response_model=FailurePage, summary="Failures by cause, the most recent first", openapi_extra=extra
+        "/failures", response_model=FailureList, summary="Failures by cause, the most recent first", openapi_extra=extra
     )
     async def failures(
         only_type: OnlyType = None, limit: Limit = 50, cursor: NameCursor = None, caller: Caller = may_operate
-    ) -> FailurePage:
+    ) -> FailureList:
         found = await (await state.operations()).failures(
             tenant=tenant_of(caller), type=only_type, before=_place_of(cursor), limit=limit
         )
-        return FailurePage(
+        return FailureList(
             items=[FailureDetails.model_validate(group) for group in found.groups],
             next_cursor=None if found.reached is None else _cursor_of(found.reached),
         )
