@@ -37,9 +37,9 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  taken    failures[];
-  crowded  text[];
-  whose    text;
+  taken   failures[];
+  crowded text[];
+  whose   text;
 begin
   added := 0;
   reached := after;
@@ -60,28 +60,22 @@ begin
     return;
   end if;
 
-  with told as materialized (
-    select t.id, t.at, t.job_id, t.attempt, t.fingerprint, j.tenant, j.type
+  with sums as materialized (
+    -- The sample is the last one whose message is there.
+    select distinct on (j.tenant, t.fingerprint) j.tenant, t.fingerprint, j.type, t.job_id, a.error_type, a.error_message,
+      a.outcome, count(*) over alike as count, min(t.at) over alike as first_seen, max(t.at) over alike as last_seen
     from unnest(taken) t
     join jobs j on j.id = t.job_id
-  ), sums as (
-    select tenant, fingerprint, count(*) as count, min(at) as first_seen, max(at) as last_seen
-    from told
-    group by tenant, fingerprint
-  ), samples as (
-    select distinct on (t.tenant, t.fingerprint) t.tenant, t.fingerprint, t.type, t.job_id, a.error_type, a.error_message,
-      a.outcome
-    from told t
     left join job_attempts a on a.job_id = t.job_id and a.attempt = t.attempt
-    order by t.tenant, t.fingerprint, a.error_message is null, t.id desc
+    window alike as (partition by j.tenant, t.fingerprint)
+    order by j.tenant, t.fingerprint, a.error_message is null, t.id desc
   ), summed as (
     insert into fingerprints as f (
       tenant, fingerprint, type, error_type, message, count, first_seen, last_seen, sample_job_id)
-    select s.tenant, s.fingerprint, x.type, x.error_type,
-      message_shown(s.fingerprint, x.type, x.error_type, x.error_message, x.outcome), s.count, s.first_seen,
-      least(s.last_seen, clock_timestamp()), x.job_id
+    select s.tenant, s.fingerprint, s.type, s.error_type,
+      message_shown(s.fingerprint, s.type, s.error_type, s.error_message, s.outcome), s.count, s.first_seen,
+      least(s.last_seen, clock_timestamp()), s.job_id
     from sums s
-    join samples x on x.tenant = s.tenant and x.fingerprint = s.fingerprint
     on conflict (tenant, fingerprint) do update
     set count = f.count + excluded.count,
       -- A moment that lies ahead is of a clock that was set back since.
