@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-__all__ = ["calls", "due_later", "ended", "held_targets", "overdue", "permits", "ready_streams"]
+__all__ = ["calls", "due_later", "ended", "failures", "held_targets", "overdue", "permits", "ready_streams"]
 
 #: Jobs of one kind. Ids of version 7 whose time begins {age} ago, twenty to a millisecond.
 _JOBS = """
@@ -101,5 +101,39 @@ async def calls(conn: asyncpg.Connection, count: int) -> None:
     await conn.execute(
         "insert into calls (tenant, target) "
         "select 'default', 't' || lpad(n::text, 7, '0') from generate_series(1, $1::integer) n",
+        count,
+    )
+
+
+async def failures(conn: asyncpg.Connection, count: int) -> None:
+    """Dead jobs with letters that nobody has read and failures that nobody has added up, and retrying ones that were.
+
+    They have ten fingerprints; two hundred other tenants have the others.
+    """
+    print_of = "fingerprint_of('crowd', 'Fault', repeat('x', n % 10))"
+    await _fill(
+        conn, count, 8,
+        ", tried as ("
+        "  insert into job_attempts (job_id, attempt, started_at, outcome, worker, error_type, error_message)"
+        "  select id, 1, now(), 'failed', 'w0', 'Fault', repeat('x', n % 10) from numbered)"
+        ", buried as ("
+        "  insert into dead_letters (job_id, tenant, type, error_type, error_message)"
+        "  select id, 'default', 'crowd', 'Fault', repeat('x', n % 10) from numbered)"
+        f" insert into failures (job_id, attempt, fingerprint) select id, 1, {print_of} from numbered",
+        state="'dead'", attempt="1", finished="now()",
+    )  # fmt: skip
+    await _fill(
+        conn, count, 9,
+        "insert into failing (job_id, tenant, fingerprint, attempt)"
+        f" select id, 'default', {print_of}, 1 from numbered",
+        state="'retry'", attempt="1",
+    )  # fmt: skip
+    await conn.execute(
+        "insert into fingerprints select 'default', fingerprint_of('crowd', 'Fault', repeat('x', n)), 'crowd', 'Fault',"
+        " repeat('x', n), 1, now(), now(), gen_random_uuid() from generate_series(0, 9) n"
+    )
+    await conn.execute(
+        "insert into fingerprints select 't' || n % 200, md5(n::text), 'crowd', 'Fault', 'x', 1, now(),"
+        " now() - make_interval(secs => n), gen_random_uuid() from generate_series(1, $1::integer) n",
         count,
     )

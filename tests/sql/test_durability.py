@@ -27,6 +27,9 @@ VOLATILE = {
     "workers": "heartbeats: a worker that is unknown registers again",
     "payload_shapes": "published again by every worker that starts; without them everything is accepted",
     "leaders": "two leaders are harmless",
+    "failures": "written beside jobs; what was taken away comes back together with the sums",
+    "fingerprints": "sums are made again from the failures that come back",
+    "failing": "the leader notes again what fails, with the failures that come back",
     "schema_steps": "a migration that a crash takes back is done again",
     "schema_functions": "a migration that a crash takes back is done again",
 }

@@ -53,6 +53,10 @@ CALLS = (
     "select from execute_requests(5)",
     "select from sweep(1e9, 50)",
     "select from clamp_rates('rate', 0, 200)",
+    "select from add_failures(0, 200)",
+    "select from drop_recovered(null, 200)",
+    "select from forget_fingerprints(null, 200)",
+    "select from read_letters(null, 200)",
     "select from clamp_backoff('-infinity', '00000000-0000-0000-0000-000000000000', 200)",
 )
 #: What maintenance asks for, and why its cost is not among these.
@@ -73,6 +77,7 @@ async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.ready_streams(conn, count)
     await crowd.permits(conn, count)
     await crowd.calls(conn, count)
+    await crowd.failures(conn, count)
 
 
 async def visited(conn: asyncpg.Connection, call: str) -> Cost:
@@ -123,7 +128,10 @@ async def test_a_call_costs_the_same_at_any_size_of_the_tables(conn: asyncpg.Con
         await conn.execute("analyze")
     small = [await most_visited(conn, call) for call in CALLS]
     await conn.execute("set session_replication_role = replica")
-    await conn.execute("truncate heads, waiting, due, ready, jobs, job_attempts, permits, calls")
+    await conn.execute(
+        "truncate heads, waiting, due, ready, jobs, job_attempts, permits, calls,"
+        " failures, fingerprints, failing, dead_letters"
+    )
     await conn.execute("set session_replication_role = default")
     await fill(conn, LARGE)
     await conn.execute("vacuum")

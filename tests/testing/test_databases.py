@@ -200,6 +200,10 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
     await conn.execute("update settings set value = '1' where name = 'AGEING_SECONDS'")
     await conn.execute("insert into leaders values ('maintenance', 'me', 1, now())")
     await conn.execute("insert into repairs values ('some', 1)")
+    await conn.execute("insert into failing values (gen_random_uuid(), 'default', 'f', 1)")
+    await conn.execute(
+        "insert into fingerprints values ('default', 'f', 'work', null, null, 1, now(), now(), gen_random_uuid())"
+    )
     await conn.execute("insert into erasures values (gen_random_uuid(), 1, 1)")
     await conn.execute("select close_type('closed', 'me')")
     await conn.execute("select note_clock_step(100.0)")

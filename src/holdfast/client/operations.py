@@ -22,9 +22,10 @@ from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.query import parse_query
 from holdfast.store.browse import BrowseStore, Family, Page
 from holdfast.store.database import Database
+from holdfast.store.failures import FailurePage, FailureStore, LastSeen
 from holdfast.store.keys import KeyStore
 
-__all__ = ["Cleanup", "Family", "Operations", "Page"]
+__all__ = ["Cleanup", "FailurePage", "Family", "LastSeen", "Operations", "Page"]
 
 #: How many jobs one page looks at before it ends early.
 VISITED = 100_000
@@ -49,6 +50,7 @@ class Operations(Steering, ByHand):
         ByHand.__init__(self, database)
         self._store = BrowseStore(database)
         self._found = BrowseStore(browsing)
+        self._failures = FailureStore(browsing)
         self._searching = Turns()
         self.keys = Keys(KeyStore(database))
         self.dead = DeadLetters(database, browsing, self._searching, acceptance)
@@ -114,6 +116,20 @@ class Operations(Steering, ByHand):
         """The rarer moves of a job, oldest first, behind the first so many; and whether there are more."""
         await self._refuse_unknown(job_id, tenant)
         return await self._store.events(job_id, tenant, after=after, limit=limit)
+
+    async def failures(
+        self,
+        *,
+        tenant: str | None = None,
+        type: str | None = None,  # noqa: A002 - the name that it has everywhere
+        before: LastSeen | None = None,
+        limit: int = 50,
+    ) -> FailurePage:
+        """Failures by cause, the most recent first; `before` is where the page before ended."""
+        if not BOUNDS["page"].holds(limit):
+            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
+        async with self._listing.one(tenant):
+            return await self._failures.page(tenant, type, before, limit)
 
     async def statistics(self, *, tenant: str | None = None) -> dict[str, Any]:
         """What stands where."""

@@ -29,8 +29,8 @@ Tree = Mapping[str, Any]
 
 #: Fields by what they are compared with.
 _TEXTS = (
-    "id", "state", "reason", "type", "queue", "target", "tenant", "correlation", "error", "key", "dedup", "by",
-    "parent",
+    "id", "state", "reason", "type", "queue", "target", "tenant", "correlation", "error", "fingerprint", "key",
+    "dedup", "by", "parent",
 )  # fmt: skip
 _NUMBERS = ("attempt", "failures", "priority")
 _DURATIONS = ("wait", "age")

@@ -33,7 +33,8 @@ grant execute on function
   holdfast.retire_from,
   holdfast.drop_stray_leases, holdfast.drop_stray_entries, holdfast.drop_stray_due, holdfast.show_hidden,
   holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,
-  holdfast.offer, holdfast.serve_ready, holdfast.forget_streams
+  holdfast.offer, holdfast.serve_ready, holdfast.forget_streams,
+  holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
@@ -48,7 +49,7 @@ to holdfast_client;
 grant execute on function
   holdfast.create_key, holdfast.rotate_key, holdfast.revoke_key, holdfast.list_keys, holdfast.list_audit,
   holdfast.search_jobs, holdfast.job_statistics, holdfast.job_totals, holdfast.attempts_after, holdfast.events_after,
-  holdfast.keys_after, holdfast.correlated_ids, holdfast.job_family, holdfast.clean_up
+  holdfast.keys_after, holdfast.correlated_ids, holdfast.job_family, holdfast.clean_up, holdfast.list_failures
 to holdfast_operator;
 
 -- Steering, and what operators see of it.

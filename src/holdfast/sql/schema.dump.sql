@@ -175,6 +175,92 @@ end
 $$;
 ALTER FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) IS 'Decide something about a job in an operator''s name, and write down who did.';
+CREATE FUNCTION holdfast.add_failures(after bigint DEFAULT 0, max_rows integer DEFAULT 1000) RETURNS TABLE(added integer, reached bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  taken   failures[];
+  crowded text[];
+  whose   text;
+begin
+  added := 0;
+  reached := after;
+  if not sole_adder() then
+    return next;
+    return;
+  end if;
+  with gone as (
+    delete from failures f
+    where f.id = any (array(select e.id from failures e where e.id > add_failures.after order by e.id limit max_rows))
+    returning f.*
+  )
+  select array_agg(gone.*::failures), count(*), coalesce(max(gone.id), add_failures.after)
+  into taken, added, reached
+  from gone;
+  if added = 0 then
+    return next;
+    return;
+  end if;
+  with sums as materialized (
+    -- The sample is the last one whose message is there.
+    select distinct on (j.tenant, t.fingerprint) j.tenant, t.fingerprint, j.type, t.job_id, a.error_type, a.error_message,
+      a.outcome, count(*) over alike as count, min(t.at) over alike as first_seen, max(t.at) over alike as last_seen
+    from unnest(taken) t
+    join jobs j on j.id = t.job_id
+    left join job_attempts a on a.job_id = t.job_id and a.attempt = t.attempt
+    window alike as (partition by j.tenant, t.fingerprint)
+    order by j.tenant, t.fingerprint, a.error_message is null, t.id desc
+  ), summed as (
+    insert into fingerprints as f (
+      tenant, fingerprint, type, error_type, message, count, first_seen, last_seen, sample_job_id)
+    select s.tenant, s.fingerprint, s.type, s.error_type,
+      message_shown(s.fingerprint, s.type, s.error_type, s.error_message, s.outcome), s.count, s.first_seen,
+      least(s.last_seen, clock_timestamp()), s.job_id
+    from sums s
+    on conflict (tenant, fingerprint) do update
+    set count = f.count + excluded.count,
+      -- A moment that lies ahead is of a clock that was set back since.
+      first_seen = least(f.first_seen, excluded.first_seen),
+      last_seen = least(greatest(f.last_seen, excluded.last_seen), clock_timestamp()),
+      -- The message is that of the sample, always.
+      message = coalesce(excluded.message, f.message),
+      sample_job_id = case
+        when excluded.message is null and f.message is not null then f.sample_job_id
+        else excluded.sample_job_id
+      end
+    returning f.tenant, f.xmax = 0 as is_new
+  )
+  select array_agg(c.tenant) into crowded
+  from (
+    select s.tenant from summed s where s.is_new group by s.tenant order by count(*) desc limit 8) c;
+  insert into failing as f (job_id, tenant, fingerprint, attempt)
+  select distinct on (t.job_id) t.job_id, j.tenant, t.fingerprint, t.attempt
+  from unnest(taken) t
+  join jobs j on j.id = t.job_id
+  where j.state not in ('success', 'dead', 'canceled')
+  order by t.job_id, t.attempt desc
+  on conflict (job_id) do update
+  set fingerprint = excluded.fingerprint, attempt = excluded.attempt
+  where f.attempt < excluded.attempt;
+  -- The letters of dead jobs say what they died of.
+  delete from failing f
+  where f.job_id = any (array(
+    select t.job_id from unnest(taken) t join jobs j on j.id = t.job_id where j.state in ('success', 'dead', 'canceled')));
+  foreach whose in array coalesce(crowded, '{}') loop
+    perform trim_fingerprints(whose);
+  end loop;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.add_failures(after bigint, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.add_failures(after bigint, max_rows integer) IS 'Add up failures behind `after`, up to `max_rows` of them.';
 CREATE FUNCTION holdfast.admit(after text DEFAULT ''::text, max_gates integer DEFAULT 200) RETURNS TABLE(looked integer, reached text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -851,8 +937,9 @@ CREATE FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words te
   update jobs j
   set reason = verdict_event(verdict), last_error = operator_words(verdict, by, words), last_error_at = now()
   where j.id = job.id;
-  insert into dead_letters (job_id, tenant, type, error_type, error_message)
-  values (job.id, job.tenant, job.type, operator_error(verdict), operator_words(verdict, by, words))
+  insert into dead_letters (job_id, tenant, type, error_type, error_message, fingerprint)
+  select job.id, job.tenant, job.type, said.error, said.words, fingerprint_of(job.type, said.error, said.words)
+  from (select operator_error(verdict) as error, operator_words(verdict, by, words) as words) said
   on conflict do nothing;
   insert into job_events (job_id, event, by, note) values (job.id, verdict_event(verdict), by, words);
 $$;
@@ -2186,6 +2273,10 @@ begin
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'
     when 'acknowledged' then acknowledged_operand()
+    when 'fingerprint' then $x$case
+      when j.state = 'dead' then (select d.fingerprint from dead_letters d where d.job_id = j.id)
+      when j.state not in ('success', 'canceled') then (select g.fingerprint from failing g where g.job_id = j.id)
+      end$x$
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
   end;
@@ -2564,6 +2655,40 @@ end
 $$;
 ALTER FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) IS 'Delete up to `max_items` items of jobs.';
+CREATE FUNCTION holdfast.drop_recovered(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  ids := array(
+    select g.job_id
+    from failing g
+    where g.job_id > coalesce(after[1]::uuid, '00000000-0000-0000-0000-000000000000')
+    order by g.job_id
+    limit max_rows);
+  delete from failing f
+  where f.ctid = any (array(
+    select s.ctid
+    from failing s
+    where s.job_id = any (ids)
+      and not exists (select from jobs j where j.id = s.job_id and j.state not in ('success', 'dead', 'canceled'))
+    for update skip locked));
+  get diagnostics mended = row_count;
+  if cardinality(ids) = max_rows then
+    reached := array[ids[max_rows]::text];
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.drop_recovered(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_recovered(after text[], max_rows integer) IS 'Take out of `failing` what has ended since, or is gone.';
 CREATE FUNCTION holdfast.drop_stray_due(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3383,6 +3508,31 @@ end
 $$;
 ALTER FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) IS 'The stream of each of these new jobs of a tenant, created if there is none; null for a job without a queue.';
+CREATE FUNCTION holdfast.fingerprint_of(type text, error_type text, message text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select left(
+    encode(
+      sha256(convert_to(
+        concat_ws(chr(31), type, coalesce(error_type, ''), coalesce(normalized_message(message), '')), 'UTF8')),
+      'hex'),
+    16)
+$$;
+ALTER FUNCTION holdfast.fingerprint_of(type text, error_type text, message text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.fingerprint_of(type text, error_type text, message text) IS 'The fingerprint of a failure: 16 characters that are the same for jobs of one type which fail in the same way.';
+CREATE FUNCTION holdfast.fingerprints_wanted(tree jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select (
+    select array(select jsonb_array_elements_text(part -> 'value'))
+    from jsonb_array_elements(case when tree ? 'and' then tree -> 'and' else jsonb_build_array(tree) end) as part
+    where part ->> 'field' = 'fingerprint' and part ->> 'op' = '='
+      and (strpos(part ->> 'value', '*') = 0 or (part ->> 'exact')::boolean)
+    limit 1)
+$$;
+ALTER FUNCTION holdfast.fingerprints_wanted(tree jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.fingerprints_wanted(tree jsonb) IS 'The fingerprints that all results of a search must have, null if it names none: then it walks over jobs.';
 CREATE FUNCTION holdfast.firmness(decision text) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3527,6 +3677,55 @@ end
 $$;
 ALTER FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) IS 'Do one step for each of these streams that was used neither since the walk began nor within the idle time.';
+CREATE FUNCTION holdfast.forget_fingerprints(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  horizon timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
+  tenants text[];
+  prints  text[];
+begin
+  mended := 0;
+  if not clock_is_known() or not sole_adder() then
+    reached := after;
+    return next;
+    return;
+  end if;
+  select array_agg(f.tenant), array_agg(f.fingerprint) into tenants, prints
+  from (
+    select f.tenant, f.fingerprint
+    from fingerprints f
+    where (f.tenant, f.fingerprint) > (coalesce(after[1], ''), coalesce(after[2], ''))
+    order by f.tenant, f.fingerprint
+    limit max_rows) f;
+  delete from fingerprints f
+  using unnest(tenants, prints) as seen (tenant, fingerprint)
+  where f.tenant = seen.tenant and f.fingerprint = seen.fingerprint
+    and f.last_seen < horizon
+    and not has_open_failures(f.tenant, f.fingerprint);
+  get diagnostics mended = row_count;
+  update fingerprints f
+  set last_seen = now(), first_seen = least(f.first_seen, now())
+  from unnest(tenants, prints) as seen (tenant, fingerprint)
+  where f.tenant = seen.tenant and f.fingerprint = seen.fingerprint and f.last_seen > now() + interval '1 second';
+  if cardinality(tenants) = max_rows then
+    reached := array[tenants[max_rows], prints[max_rows]];
+    -- Who has too many fills whole steps.
+    if tenants[1] = tenants[max_rows] then
+      mended := mended + trim_fingerprints(tenants[1], max_rows);
+    end if;
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) IS 'Forget fingerprints that nobody has seen for as long as dead jobs are kept and that have nothing open, and those of tenants with too many.';
 CREATE FUNCTION holdfast.forget_idle_permits(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3565,6 +3764,42 @@ end
 $$;
 ALTER FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) IS 'Forget permits of keys that nobody has used for an hour, or, for rates, for longer than any rate lasts.';
+CREATE FUNCTION holdfast.forget_message(id uuid) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  perform pg_advisory_xact_lock(hashtext(current_schema() || '.fingerprints'), 0);
+  update fingerprints f
+  set sample_job_id = coalesce(another.job_id, f.sample_job_id),
+    message = case when another.job_id is not null then f.message end
+  from fingerprints s
+  cross join lateral (
+    select coalesce(
+      (select j.id
+       from (
+         select g.job_id
+         from failing g
+         where g.fingerprint = s.fingerprint and g.tenant = s.tenant and g.job_id <> forget_message.id
+         limit 100) g
+       join jobs j on j.id = g.job_id and j.state not in ('success', 'dead', 'canceled')
+       limit 1),
+      (select l.job_id
+       from (
+         select d.job_id, d.error_message
+         from dead_letters d
+         where d.fingerprint = s.fingerprint and d.tenant = s.tenant and d.job_id <> forget_message.id
+         limit 100) l
+       where l.error_message is not null
+       limit 1)) as job_id) another
+  where s.sample_job_id = forget_message.id and f.tenant = s.tenant and f.fingerprint = s.fingerprint;
+end
+$$;
+ALTER FUNCTION holdfast.forget_message(id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_message(id uuid) IS 'Take the message of a job that is erased out of the fingerprints that show this job as their sample.';
 CREATE FUNCTION holdfast.forget_permits(max_permits integer DEFAULT 1000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3718,6 +3953,7 @@ begin
   set payload = '{}', result = null, last_error = null, updated_at = now()
   where j.id = forgotten.id;
   update dead_letters d set error_message = null, note = null where d.job_id = forgotten.id;
+  perform forget_message(forgotten.id);
   delete from job_progress p where p.job_id = forgotten.id;
   insert into job_events (job_id, event, by)
   select forgotten.id, 'erased', forgotten.by
@@ -4134,6 +4370,22 @@ CREATE FUNCTION holdfast.has_keys(stream integer) RETURNS boolean
     where s.id = has_keys.stream and l.keyed)
 $$;
 ALTER FUNCTION holdfast.has_keys(stream integer) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+  select exists (
+      select from failing g
+      where g.fingerprint = has_open_failures.fingerprint and g.tenant = has_open_failures.tenant)
+    or exists (
+      select from dead_letters d
+      where d.fingerprint = has_open_failures.fingerprint and d.tenant = has_open_failures.tenant
+        and d.acknowledged_at is null)
+$$;
+ALTER FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) IS 'Whether a job of this tenant still fails in this way, or died of it and nobody has acknowledged that.';
 CREATE FUNCTION holdfast.headless_targets(max_targets integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4440,6 +4692,34 @@ CREATE FUNCTION holdfast.job_totals(only_tenant text DEFAULT NULL::text) RETURNS
 $$;
 ALTER FUNCTION holdfast.job_totals(only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.job_totals(only_tenant text) IS 'How many jobs are scheduled or retrying, how many wait behind a target''s head, and how many dead ones are unacknowledged.';
+CREATE FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, before uuid, max_jobs integer) RETURNS uuid[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $$
+begin
+  return array(
+    select c.job_id
+    from (
+      select g.job_id
+      from failing g
+      where g.fingerprint = any (prints) and (only_tenant is null or g.tenant = only_tenant)
+        and (before is null or g.job_id < before)
+      union
+      select d.job_id
+      from dead_letters d
+      where d.fingerprint = any (prints) and (only_tenant is null or d.tenant = only_tenant)
+        and (before is null or d.job_id < before)) c
+    order by c.job_id desc
+    limit max_jobs);
+end
+$$;
+ALTER FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, before uuid, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, before uuid, max_jobs integer) IS 'The jobs that have one of these fingerprints, newest first: those that still fail, and the dead ones.';
 CREATE FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4787,6 +5067,90 @@ CREATE FUNCTION holdfast.list_controls() RETURNS SETOF holdfast.controls
 $$;
 ALTER FUNCTION holdfast.list_controls() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_controls() IS 'What operators have paused, limited and weighted.';
+CREATE FUNCTION holdfast.list_failures(only_tenant text DEFAULT NULL::text, only_type text DEFAULT NULL::text, before_seen timestamp with time zone DEFAULT NULL::timestamp with time zone, before_fingerprint text DEFAULT NULL::text, before_tenant text DEFAULT NULL::text, max_rows integer DEFAULT 50, max_pending integer DEFAULT 5000) RETURNS TABLE(tenant text, fingerprint text, type text, error_type text, message text, count bigint, open_count bigint, open_more boolean, first_seen timestamp with time zone, last_seen timestamp with time zone, sample_job_id uuid)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $_$
+#variable_conflict use_column
+declare
+  -- Each walk has an index with its order and nothing else. A tenant has a bounded number of fingerprints.
+  walk text := case
+    when only_tenant is not null then
+      $w$where f.tenant = $1 and ($2 is null or f.type = $2) and not starts_with(f.type, 'holdfast.')
+        and (f.last_seen, f.fingerprint) < ($3, $4)
+      order by f.last_seen desc, f.fingerprint desc$w$
+    when only_type is not null then
+      $w$where f.type = $2 and (f.last_seen, f.fingerprint, f.tenant) < ($3, $4, $5)
+      order by f.last_seen desc, f.fingerprint desc, f.tenant desc$w$
+    else
+      $w$where (f.last_seen, f.fingerprint, f.tenant) < ($3, $4, $5)
+      order by f.last_seen desc, f.fingerprint desc, f.tenant desc$w$
+  end;
+begin
+  return query execute format($q$
+    with pending as materialized (
+      select p.id, p.at, p.job_id, p.attempt, p.fingerprint, j.tenant, j.type,
+        j.state not in ('success', 'dead', 'canceled')
+          and not exists (select from failing g where g.job_id = p.job_id and g.fingerprint = p.fingerprint) as is_open
+      from (select f.* from failures f order by f.id desc limit $7) p
+      join jobs j on j.id = p.job_id
+      where ($1 is null or (j.tenant = $1 and not starts_with(j.type, 'holdfast.'))) and ($2 is null or j.type = $2)
+    ), recent as materialized (
+      select p.tenant, p.fingerprint, p.type, count(*) as count, min(p.at) as first_seen,
+        least(max(p.at), clock_timestamp()) as last_seen,
+        (array_agg(p.job_id order by p.id desc))[1] as job_id, (array_agg(p.attempt order by p.id desc))[1] as attempt,
+        count(distinct p.job_id) filter (where p.is_open) as open_count
+      from pending p
+      group by p.tenant, p.fingerprint, p.type
+    ), stored as materialized (
+      select f.*
+      from fingerprints f
+      %s
+      limit $6 + (select count(*) from recent)
+    ), page as (
+      select s.tenant, s.fingerprint, s.type, s.error_type, s.message, s.count, 0 as open_count, s.first_seen, s.last_seen,
+        s.sample_job_id, null::integer as attempt
+      from stored s
+      where not exists (select from recent r where r.tenant = s.tenant and r.fingerprint = s.fingerprint)
+      union all
+      select r.tenant, r.fingerprint, r.type, f.error_type, f.message, r.count + coalesce(f.count, 0), r.open_count,
+        least(r.first_seen, f.first_seen), greatest(r.last_seen, f.last_seen), r.job_id, r.attempt
+      from recent r
+      left join lateral (
+        select f.* from fingerprints f where f.tenant = r.tenant and f.fingerprint = r.fingerprint offset 0) f on true
+      where (greatest(r.last_seen, f.last_seen), r.fingerprint, r.tenant) < ($3, $4, $5)
+      order by last_seen desc, fingerprint desc, tenant desc
+      limit $6
+    )
+    select p.tenant, p.fingerprint, p.type, coalesce(p.error_type, a.error_type),
+      coalesce(p.message, message_shown(p.fingerprint, p.type, a.error_type, a.error_message, a.outcome)), p.count,
+      least(p.open_count + still.failing + still.letters, 10000),
+      p.open_count + still.failing + still.letters > 10000, readable(p.first_seen), readable(p.last_seen),
+      sample_of(p.tenant, p.fingerprint, p.sample_job_id)
+    from page p
+    left join lateral (
+      select a.* from job_attempts a where a.job_id = p.sample_job_id and a.attempt = p.attempt offset 0) a on true
+    cross join lateral (
+      select
+        (select count(*) from (
+          select from failing g where g.fingerprint = p.fingerprint and g.tenant = p.tenant limit 10001) g) as failing,
+        (select count(*) from (
+          select from dead_letters d
+          where d.fingerprint = p.fingerprint and d.tenant = p.tenant and d.acknowledged_at is null
+          limit 10001) d) as letters) still
+    order by p.last_seen desc, p.fingerprint desc, p.tenant desc
+    $q$, walk)
+  using only_tenant, only_type, coalesce(before_seen, 'infinity'), coalesce(before_fingerprint, ''),
+    coalesce(before_tenant, ''), max_rows, max_pending;
+end
+$_$;
+ALTER FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) IS 'Failures by fingerprint, the most recent first, before the given place: how many there were, and how many jobs still fail so or died of it unacknowledged (up to 10,000 are counted).';
 CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types text[] DEFAULT NULL::text[], queues text[] DEFAULT NULL::text[], only_tenant text DEFAULT NULL::text, only_target text DEFAULT NULL::text, correlation text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 200000) RETURNS SETOF holdfast.job_details
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5205,6 +5569,16 @@ end
 $$;
 ALTER FUNCTION holdfast.mend(id uuid, fault text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.mend(id uuid, fault text) IS 'Give one job its missing row, if it is still missing once the job is locked.';
+CREATE FUNCTION holdfast.message_shown(fingerprint text, type text, error_type text, error_message text, outcome text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case
+    when fingerprint_of(type, error_type, coalesce(error_message, outcome)) = fingerprint
+    then normalized_message(coalesce(error_message, outcome))
+  end
+$$;
+ALTER FUNCTION holdfast.message_shown(fingerprint text, type text, error_type text, error_message text, outcome text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.message_shown(fingerprint text, type text, error_type text, error_message text, outcome text) IS 'The message of a failure as it is shown for its fingerprint; null if the attempt does not have it any more, because its job was erased.';
 CREATE FUNCTION holdfast.milliseconds(length interval) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5217,6 +5591,13 @@ CREATE FUNCTION holdfast.moment(at timestamp with time zone) RETURNS text
   select to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
 $$;
 ALTER FUNCTION holdfast.moment(at timestamp with time zone) OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.most_fingerprints() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select 10000
+$$;
+ALTER FUNCTION holdfast.most_fingerprints() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.most_fingerprints() IS 'How many fingerprints a tenant may have.';
 CREATE FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5351,6 +5732,20 @@ CREATE FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_
 $$;
 ALTER FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) IS 'What becomes of a running job, given what happened to its attempt.';
+CREATE FUNCTION holdfast.normalized_message(message text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select left(
+    regexp_replace(
+      regexp_replace(
+        left(message, 2000),
+        $p$\Y"(?:[^"\\]|\\.)*(?:"|\\?$)|\Y`[^`]*(?:`|$)|[^\u0001-\u007f]'|\Y'(?:[^'\\]|\\.|'\w)*(?:'\Y|\\?$)|[-+]?(?:[A-Za-z0-9]*|\m[0-9a-fA-F-]*)[0-9][A-Za-z0-9.,:/+_-]*|\m[a-fA-F]{8,}\M$p$,
+        '?', 'g'),
+      '\?(?:[ ,]*\?)+', '?', 'g'),
+    500)
+$_$;
+ALTER FUNCTION holdfast.normalized_message(message text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.normalized_message(message text) IS 'An error message without what differs from job to job: numbers, ids and quoted text, each of which becomes `?`.';
 CREATE FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb DEFAULT NULL::jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6308,6 +6703,50 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.raise_durability() OWNER TO holdfast_owner;
+CREATE FUNCTION holdfast.read_letters(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+begin
+  ids := array(
+    select d.job_id
+    from dead_letters d
+    where d.fingerprint is null and d.job_id > coalesce(after[1]::uuid, '00000000-0000-0000-0000-000000000000')
+    order by d.job_id
+    limit max_rows);
+  with free as materialized (
+    select d.job_id
+    from dead_letters d
+    where d.job_id = any (ids) and d.fingerprint is null
+    order by d.job_id
+    for update skip locked
+  ), known as (
+    update dead_letters d
+    set fingerprint = fingerprint_of(d.type, d.error_type, d.error_message)
+    from free
+    where d.job_id = free.job_id
+    returning d.job_id, d.died_at, d.fingerprint
+  )
+  insert into failures (at, job_id, attempt, fingerprint)
+  select k.died_at, k.job_id, j.attempt, k.fingerprint
+  from known k
+  join jobs j on j.id = k.job_id;
+  get diagnostics mended = row_count;
+  if cardinality(ids) = max_rows then
+    reached := array[ids[max_rows]::text];
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.read_letters(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.read_letters(after text[], max_rows integer) IS 'Give letters from before there were fingerprints theirs, and have them added up like failures of today.';
 CREATE TABLE holdfast.ready (
     stream integer NOT NULL,
     rank integer NOT NULL,
@@ -7718,6 +8157,25 @@ CREATE FUNCTION holdfast.running_outside(gate text, capacity integer) RETURNS bi
 $$;
 ALTER FUNCTION holdfast.running_outside(gate text, capacity integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.running_outside(gate text, capacity integer) IS 'How many attempts run with a permit beyond the capacity of the limit.';
+CREATE FUNCTION holdfast.sample_of(tenant text, fingerprint text, last uuid) RETURNS uuid
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+  select coalesce(
+    (select j.id from jobs j where j.id = last),
+    (select g.job_id
+     from failing g
+     where g.fingerprint = sample_of.fingerprint and g.tenant = sample_of.tenant
+     limit 1),
+    (select d.job_id
+     from dead_letters d
+     where d.fingerprint = sample_of.fingerprint and d.tenant = sample_of.tenant
+     limit 1))
+$$;
+ALTER FUNCTION holdfast.sample_of(tenant text, fingerprint text, last uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.sample_of(tenant text, fingerprint text, last uuid) IS 'A job that failed in this way and can be looked at: the last one, unless it is gone; else another, else none.';
 CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 100000) RETURNS TABLE(ids uuid[], reached uuid, reached_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7736,9 +8194,12 @@ declare
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
     where strpos(condition, 'j.' || large) > 0);
+  prints    text[] := fingerprints_wanted(tree);
+  alike     uuid[] := case when prints is not null then jobs_with_fingerprint(prints, only_tenant, before, max_visited) end;
   -- The jobs that are walked over, newest first. Those of a tenant are walked over by the index that has nothing else:
   -- no other index has this order, whatever the statistics say of the tenant.
   walk      text := case
+    when prints is not null then 'where j.id = any ($8) and ($1 is null or j.tenant = $1) order by j.id desc'
     when coalesce(only_tenant, 'default') = 'default' then
       'where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1) order by j.id desc'
     else
@@ -7766,7 +8227,7 @@ begin
         limit $3) page
       $q$, walk, condition)
     into found_ids
-    using only_tenant, before, max_jobs, max_visited, null, null, tree;
+    using only_tenant, before, max_jobs, max_visited, null, null, tree, alike;
   else
     execute format($q$
       select array_agg(page.id order by page.id desc) filter (where page.fits),
@@ -7794,12 +8255,16 @@ begin
         limit $3) page
       $q$, condition, read_size, walk)
     into found_ids, last_seen
-    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432), tree;
+    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432), tree, alike;
   end if;
   if last_seen is not null then
     select j.id, j.created_at into last from jobs j where j.id = last_seen;
   elsif cardinality(found_ids) = max_jobs then
     select j.id, j.created_at into last from jobs j where j.id = found_ids[max_jobs];
+  elsif prints is not null then
+    select a.id, j.created_at into last
+    from (select alike[max_visited] as id) a
+    left join jobs j on j.id = a.id;
   else
     execute format('select j.id, j.created_at from jobs j %s offset $3 - 1 limit 1', walk)
     into last
@@ -8355,7 +8820,8 @@ begin
     where j.id = v.job_id and j.state = 'running' and j.attempt = v.attempt
     returning j.id, j.attempt, j.state, j.seq, j.stream, j.priority, j.tenant, j.target, j.type, j.run_at,
       v.outcome, v.kind, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
-      v.duration_ms, v.interrupt, v.verdict, v.interrupted_by, v.interrupt_note, v.interrupt_message
+      v.duration_ms, v.interrupt, v.verdict, v.interrupted_by, v.interrupt_note, v.interrupt_message,
+      case when v.faulty then fingerprint_of(j.type, v.error_type, coalesce(v.error_message, v.outcome)) end as fingerprint
   ), lined as (
     insert into ready (stream, rank, seq, job_id)
     select stream, ready_rank(priority, true), seq, id from moved where state = 'queued' and target is null
@@ -8363,9 +8829,13 @@ begin
     insert into due (run_at, job_id)
     select run_at, id from moved where state in ('retry', 'scheduled')
   ), buried as (
-    insert into dead_letters (job_id, tenant, type, error_type, error_message)
-    select id, tenant, type, error_type, coalesce(error_message, outcome) from moved where state = 'dead'
+    insert into dead_letters (job_id, tenant, type, error_type, error_message, fingerprint)
+    select id, tenant, type, error_type, coalesce(error_message, outcome), fingerprint from moved where state = 'dead'
     on conflict do nothing
+  ), counted as (
+    -- Only appended: no row is shared, whatever the messages.
+    insert into failures (job_id, attempt, fingerprint)
+    select id, attempt, fingerprint from moved where fingerprint is not null
   ), noted as (
     -- An error or a drain is not anybody's request: the worker is named then.
     insert into job_events (job_id, event, by, note, message)
@@ -8724,6 +9194,14 @@ CREATE FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[],
 $$;
 ALTER FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) IS 'Put jobs off until later, without costing an attempt.';
+CREATE FUNCTION holdfast.sole_adder() RETURNS boolean
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select pg_try_advisory_xact_lock(hashtext(current_schema() || '.fingerprints'), 0)
+$$;
+ALTER FUNCTION holdfast.sole_adder() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.sole_adder() IS 'Whether this transaction may write to `fingerprints`.';
 CREATE FUNCTION holdfast.stands_alone() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -9170,6 +9648,42 @@ CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
 $$;
 ALTER FUNCTION holdfast.touch_keys(key_ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.touch_keys(key_ids uuid[]) IS 'Record when keys were last used.';
+CREATE FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer DEFAULT 1000) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  excess    integer;
+  forgotten integer := 0;
+begin
+  select count(*) - most_fingerprints() into excess
+  from (
+    select from fingerprints f where f.tenant = of_tenant limit most_fingerprints() + max_rows) f;
+  if excess > 0 then
+    delete from fingerprints f
+    using (
+      select o.fingerprint
+      from (
+        select f.fingerprint, f.last_seen, has_open_failures(f.tenant, f.fingerprint) as is_open
+        from fingerprints f
+        where f.tenant = of_tenant
+        order by f.last_seen, f.fingerprint
+        limit excess + max_rows) o
+      order by o.is_open, o.last_seen, o.fingerprint
+      limit excess) gone
+    where f.tenant = of_tenant and f.fingerprint = gone.fingerprint;
+    get diagnostics forgotten = row_count;
+  end if;
+  return forgotten;
+end
+$$;
+ALTER FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) IS 'Forget fingerprints of a tenant that has too many: the oldest that have nothing open, then the oldest.';
 CREATE FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer DEFAULT 10000) RETURNS TABLE(tenants text[], targets text[])
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9798,7 +10312,8 @@ COMMENT ON TABLE holdfast.erasures IS 'How far jobs are erased whose rows are to
 CREATE TABLE holdfast.failing (
     job_id uuid NOT NULL,
     tenant text NOT NULL COLLATE pg_catalog."C",
-    fingerprint text NOT NULL COLLATE pg_catalog."C"
+    fingerprint text NOT NULL COLLATE pg_catalog."C",
+    attempt integer NOT NULL
 );
 ALTER TABLE holdfast.failing OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.failing IS 'Open jobs whose last attempt failed, with the fingerprint of that failure.';
@@ -9810,7 +10325,7 @@ CREATE TABLE holdfast.failures (
     fingerprint text NOT NULL COLLATE pg_catalog."C"
 );
 ALTER TABLE holdfast.failures OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.failures IS 'A row for each failure, until it was added up by fingerprint.';
+COMMENT ON TABLE holdfast.failures IS 'A row for each failure, until the leader has added it up.';
 ALTER TABLE holdfast.failures ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.failures_id_seq
     START WITH 1
@@ -9831,7 +10346,7 @@ CREATE TABLE holdfast.fingerprints (
     sample_job_id uuid NOT NULL
 );
 ALTER TABLE holdfast.fingerprints OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.fingerprints IS 'Failures by fingerprint: how many, since when, and one of them.';
+COMMENT ON TABLE holdfast.fingerprints IS 'Failures by tenant and fingerprint: how many, since when, and one of the jobs.';
 CREATE TABLE holdfast.heads (
     tenant text NOT NULL COLLATE pg_catalog."C",
     target text NOT NULL COLLATE pg_catalog."C",
@@ -10057,14 +10572,17 @@ ALTER TABLE ONLY holdfast.waiting
     ADD CONSTRAINT waiting_pkey PRIMARY KEY (tenant, target, turn, place);
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+CREATE INDEX dead_letters_alike ON holdfast.dead_letters USING btree (fingerprint, tenant, ((acknowledged_at IS NULL)), job_id);
 CREATE INDEX dead_letters_died ON holdfast.dead_letters USING btree (died_at, job_id);
-CREATE INDEX dead_letters_fingerprint ON holdfast.dead_letters USING btree (fingerprint, died_at) WHERE (acknowledged_at IS NULL);
 CREATE INDEX dead_letters_of_tenant ON holdfast.dead_letters USING btree (tenant, died_at, job_id);
+CREATE INDEX dead_letters_old ON holdfast.dead_letters USING btree (job_id) WHERE (fingerprint IS NULL);
 CREATE INDEX dead_letters_open ON holdfast.dead_letters USING btree (tenant, died_at, job_id) WHERE (acknowledged_at IS NULL);
 CREATE INDEX dead_letters_unread ON holdfast.dead_letters USING btree (died_at, job_id) WHERE (acknowledged_at IS NULL);
-CREATE INDEX failing_fingerprint ON holdfast.failing USING btree (fingerprint, tenant);
+CREATE INDEX failing_fingerprint ON holdfast.failing USING btree (fingerprint, tenant, job_id);
 CREATE INDEX fingerprints_of_tenant ON holdfast.fingerprints USING btree (tenant, last_seen, fingerprint);
-CREATE INDEX fingerprints_seen ON holdfast.fingerprints USING btree (last_seen, fingerprint);
+CREATE INDEX fingerprints_of_type ON holdfast.fingerprints USING btree (type, last_seen, fingerprint, tenant);
+CREATE INDEX fingerprints_sample ON holdfast.fingerprints USING btree (sample_job_id);
+CREATE INDEX fingerprints_seen ON holdfast.fingerprints USING btree (last_seen, fingerprint, tenant);
 CREATE INDEX idempotency_keys_job ON holdfast.idempotency_keys USING btree (job_id);
 CREATE INDEX job_events_erased ON holdfast.job_events USING btree (job_id) WHERE (event = 'erased'::text);
 CREATE INDEX job_events_of_job ON holdfast.job_events USING btree (job_id, id);
@@ -10169,6 +10687,8 @@ GRANT ALL ON FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note
 REVOKE ALL ON FUNCTION holdfast.acknowledged_operand() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.act_by_hand(verb text, id uuid, by text, words text, will_retry boolean, priority integer, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.add_failures(after bigint, max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.add_failures(after bigint, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.admit(after text, max_gates integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
@@ -10278,6 +10798,8 @@ REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.drop_recovered(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drop_recovered(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) FROM PUBLIC;
@@ -10335,13 +10857,18 @@ GRANT ALL ON FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till 
 REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fingerprint_of(type text, error_type text, message text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fingerprints_wanted(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.firmness(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forget_message(id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_shapes() FROM PUBLIC;
@@ -10392,6 +10919,7 @@ GRANT ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], cl
 REVOKE ALL ON FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.hand_verbs() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.highest(bound text) FROM PUBLIC;
@@ -10423,6 +10951,7 @@ REVOKE ALL ON FUNCTION holdfast.job_statistics(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_statistics(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.job_totals(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, before uuid, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
@@ -10453,6 +10982,8 @@ REVOKE ALL ON FUNCTION holdfast.list_closed_types() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_closed_types() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_controls() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_controls() TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
@@ -10484,12 +11015,15 @@ REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.mend(id uuid, fault text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.message_shown(fingerprint text, type text, error_type text, error_message text, outcome text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.milliseconds(length interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.moment(at timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.most_fingerprints() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.named(worker text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.normalized_message(message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
@@ -10557,6 +11091,8 @@ GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_work
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.raise_durability() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.read_letters(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.read_letters(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.ready_entry(stream integer, priority integer, seq bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_rank(priority integer, returned boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ready_ranks(priority integer) FROM PUBLIC;
@@ -10640,6 +11176,7 @@ REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLI
 REVOKE ALL ON FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload jsonb, options jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.running_jobs(memory jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.running_outside(gate text, capacity integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.sample_of(tenant text, fingerprint text, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.search_letters(tree jsonb, only_tenant text, acknowledged boolean, only_fingerprint text, before_at timestamp with time zone, before_id uuid, max_letters integer, max_visited integer) FROM PUBLIC;
@@ -10672,6 +11209,7 @@ REVOKE ALL ON FUNCTION holdfast.single_line(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.sole_adder() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
@@ -10710,6 +11248,7 @@ REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unheard(channel text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unheard(channel text) TO holdfast_worker;

@@ -15,6 +15,7 @@ from holdfast.store.rows import ending_of
 from holdfast.telemetry.events import AttemptEnded
 
 __all__ = [
+    "AddedUp",
     "Admitted",
     "Aged",
     "BroughtNearer",
@@ -51,6 +52,13 @@ class Statements(Protocol):
     async def value(self, statement: str, *arguments: Any) -> Any:
         """The first value of the first row."""
         ...
+
+
+class AddedUp(NamedTuple):
+    """How many failures were added up, and the last of them."""
+
+    added: int
+    reached: int
 
 
 class Presidency(NamedTuple):
@@ -324,6 +332,22 @@ class MaintenanceStore:
     async def forget_streams(self, after: list[str] | None, most: int) -> Walked:
         """Forget streams that have been idle for long."""
         return await self._walk("forget_streams", after, most)
+
+    async def add_failures(self, after: int, most: int) -> AddedUp:
+        """Add up failures by fingerprint."""
+        return AddedUp(*await self._statements.row("add_failures", after, most))
+
+    async def drop_recovered(self, after: list[str] | None, most: int) -> Walked:
+        """Note that jobs which have ended do not fail any more."""
+        return await self._walk("drop_recovered", after, most)
+
+    async def forget_fingerprints(self, after: list[str] | None, most: int) -> Walked:
+        """Forget fingerprints that are old, or too many."""
+        return await self._walk("forget_fingerprints", after, most)
+
+    async def read_letters(self, after: list[str] | None, most: int) -> Walked:
+        """Give letters from before there were fingerprints theirs."""
+        return await self._walk("read_letters", after, most)
 
     async def _walk(self, statement: str, after: list[str] | None, most: int) -> Walked:
         row = await self._statements.row(statement, after, most)

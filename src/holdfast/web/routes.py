@@ -28,6 +28,7 @@ from holdfast.web.figures import metrics_router
 from holdfast.web.health import Probes, Readiness, health_router
 from holdfast.web.metrics import Metrics
 from holdfast.web.ops.by_hand import ops_by_hand_router
+from holdfast.web.ops.failures import ops_failures_router
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
 from holdfast.web.ops.letters import ops_letters_router
@@ -86,6 +87,7 @@ def create_app(
         requests_router(state),
         ops_jobs_router(state),
         ops_lineage_router(state),
+        ops_failures_router(state),
         ops_keys_router(state),
         ops_subjects_router(state),
         ops_targets_router(state),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.maintenance.duties.ageing import Ageing
 from holdfast.maintenance.duties.clock import ClockWalk
+from holdfast.maintenance.duties.fingerprints import Fingerprints, ForgetFingerprints, OldLetters, Recovered
 from holdfast.maintenance.duties.forgetting import ForgetPermits, ForgetWorkers
 from holdfast.maintenance.duties.permits import Permits
 from holdfast.maintenance.duties.promotion import Promotion
@@ -37,6 +38,10 @@ DUTIES: tuple[type[Duty], ...] = (
     Hidden,
     LostHeads,
     Headless,
+    OldLetters,
+    Fingerprints,
+    Recovered,
+    ForgetFingerprints,
     ForgetWorkers,
     ForgetPermits,
     ForgetStreams,

@@ -61,6 +61,10 @@ begin
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'
     when 'acknowledged' then acknowledged_operand()
+    when 'fingerprint' then $x$case
+      when j.state = 'dead' then (select d.fingerprint from dead_letters d where d.job_id = j.id)
+      when j.state not in ('success', 'canceled') then (select g.fingerprint from failing g where g.job_id = j.id)
+      end$x$
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
   end;
@@ -120,7 +124,7 @@ $$;
 -- looked at, null if there is none older. With a tenant, only its own jobs are looked at and counted: where a page ends
 -- must not reveal anything about the jobs of others. A page that reads payloads, results or errors ends early, after at
 -- least one job, when it has taken two seconds or when these values exceed 32 MiB as stored: one tenant's large jobs
--- must not keep others waiting.
+-- must not keep others waiting. A search for a fingerprint looks only at the jobs that have it.
 create or replace function search_jobs(
   tree jsonb, only_tenant text default null, before uuid default null, max_jobs integer default 50,
   max_visited integer default 100000
@@ -142,9 +146,12 @@ declare
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
     where strpos(condition, 'j.' || large) > 0);
+  prints    text[] := fingerprints_wanted(tree);
+  alike     uuid[] := case when prints is not null then jobs_with_fingerprint(prints, only_tenant, before, max_visited) end;
   -- The jobs that are walked over, newest first. Those of a tenant are walked over by the index that has nothing else:
   -- no other index has this order, whatever the statistics say of the tenant.
   walk      text := case
+    when prints is not null then 'where j.id = any ($8) and ($1 is null or j.tenant = $1) order by j.id desc'
     when coalesce(only_tenant, 'default') = 'default' then
       'where ($2 is null or j.id < $2) and ($1 is null or j.tenant = $1) order by j.id desc'
     else
@@ -172,7 +179,7 @@ begin
         limit $3) page
       $q$, walk, condition)
     into found_ids
-    using only_tenant, before, max_jobs, max_visited, null, null, tree;
+    using only_tenant, before, max_jobs, max_visited, null, null, tree, alike;
   else
     execute format($q$
       select array_agg(page.id order by page.id desc) filter (where page.fits),
@@ -200,13 +207,17 @@ begin
         limit $3) page
       $q$, condition, read_size, walk)
     into found_ids, last_seen
-    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432), tree;
+    using only_tenant, before, max_jobs, max_visited, ends_at, search_limit('bytes', 33554432), tree, alike;
   end if;
 
   if last_seen is not null then
     select j.id, j.created_at into last from jobs j where j.id = last_seen;
   elsif cardinality(found_ids) = max_jobs then
     select j.id, j.created_at into last from jobs j where j.id = found_ids[max_jobs];
+  elsif prints is not null then
+    select a.id, j.created_at into last
+    from (select alike[max_visited] as id) a
+    left join jobs j on j.id = a.id;
   else
     execute format('select j.id, j.created_at from jobs j %s offset $3 - 1 limit 1', walk)
     into last

@@ -181,8 +181,9 @@ as $$
   update jobs j
   set reason = verdict_event(verdict), last_error = operator_words(verdict, by, words), last_error_at = now()
   where j.id = job.id;
-  insert into dead_letters (job_id, tenant, type, error_type, error_message)
-  values (job.id, job.tenant, job.type, operator_error(verdict), operator_words(verdict, by, words))
+  insert into dead_letters (job_id, tenant, type, error_type, error_message, fingerprint)
+  select job.id, job.tenant, job.type, said.error, said.words, fingerprint_of(job.type, said.error, said.words)
+  from (select operator_error(verdict) as error, operator_words(verdict, by, words) as words) said
   on conflict do nothing;
   insert into job_events (job_id, event, by, note) values (job.id, verdict_event(verdict), by, words);
 $$;

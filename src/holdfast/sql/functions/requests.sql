@@ -435,6 +435,7 @@ begin
   set payload = '{}', result = null, last_error = null, updated_at = now()
   where j.id = forgotten.id;
   update dead_letters d set error_message = null, note = null where d.job_id = forgotten.id;
+  perform forget_message(forgotten.id);
   delete from job_progress p where p.job_id = forgotten.id;
   insert into job_events (job_id, event, by)
   select forgotten.id, 'erased', forgotten.by

@@ -302,7 +302,8 @@ begin
     where j.id = v.job_id and j.state = 'running' and j.attempt = v.attempt
     returning j.id, j.attempt, j.state, j.seq, j.stream, j.priority, j.tenant, j.target, j.type, j.run_at,
       v.outcome, v.kind, v.claimed_at, v.ready_at, v.worker, v.error_type, v.error_message, v.traceback, v.log_excerpt,
-      v.duration_ms, v.interrupt, v.verdict, v.interrupted_by, v.interrupt_note, v.interrupt_message
+      v.duration_ms, v.interrupt, v.verdict, v.interrupted_by, v.interrupt_note, v.interrupt_message,
+      case when v.faulty then fingerprint_of(j.type, v.error_type, coalesce(v.error_message, v.outcome)) end as fingerprint
   ), lined as (
     insert into ready (stream, rank, seq, job_id)
     select stream, ready_rank(priority, true), seq, id from moved where state = 'queued' and target is null
@@ -310,9 +311,13 @@ begin
     insert into due (run_at, job_id)
     select run_at, id from moved where state in ('retry', 'scheduled')
   ), buried as (
-    insert into dead_letters (job_id, tenant, type, error_type, error_message)
-    select id, tenant, type, error_type, coalesce(error_message, outcome) from moved where state = 'dead'
+    insert into dead_letters (job_id, tenant, type, error_type, error_message, fingerprint)
+    select id, tenant, type, error_type, coalesce(error_message, outcome), fingerprint from moved where state = 'dead'
     on conflict do nothing
+  ), counted as (
+    -- Only appended: no row is shared, whatever the messages.
+    insert into failures (job_id, attempt, fingerprint)
+    select id, attempt, fingerprint from moved where fingerprint is not null
   ), noted as (
     -- An error or a drain is not anybody's request: the worker is named then.
     insert into job_events (job_id, event, by, note, message)

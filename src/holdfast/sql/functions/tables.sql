@@ -12,8 +12,8 @@ comment on table dead_letters is 'A row for each dead job, until somebody has ac
 comment on table due is 'Scheduled and retrying jobs, by the moment at which they become eligible.';
 comment on table erasures is 'How far jobs are erased whose rows are too many for one call.';
 comment on table failing is 'Open jobs whose last attempt failed, with the fingerprint of that failure.';
-comment on table failures is 'A row for each failure, until it was added up by fingerprint.';
-comment on table fingerprints is 'Failures by fingerprint: how many, since when, and one of them.';
+comment on table failures is 'A row for each failure, until the leader has added it up.';
+comment on table fingerprints is 'Failures by tenant and fingerprint: how many, since when, and one of the jobs.';
 comment on table heads is 'The one job per target that may be ready, run, retry or block the others.';
 comment on table idempotency_keys is 'Every idempotency key of a tenant, with its job and the fingerprint of the request.';
 comment on table job_attempts is 'A row for each attempt that has ended, with its outcome, duration and log excerpt.';

@@ -12,7 +12,10 @@ create index dead_letters_died on dead_letters (died_at, job_id);
 create index dead_letters_of_tenant on dead_letters (tenant, died_at, job_id);
 create index dead_letters_unread on dead_letters (died_at, job_id) where acknowledged_at is null;
 create index dead_letters_open on dead_letters (tenant, died_at, job_id) where acknowledged_at is null;
-create index dead_letters_fingerprint on dead_letters (fingerprint, died_at) where acknowledged_at is null;
+-- Per tenant: how many letters of a fingerprint are open, and which jobs have it.
+create index dead_letters_alike on dead_letters (fingerprint, tenant, (acknowledged_at is null), job_id);
+-- Letters from before this step. Once the leader has read them, there are none.
+create index dead_letters_old on dead_letters (job_id) where fingerprint is null;
 
 -- One row for each failure, until the duty `fingerprints` has added it up.
 create table failures (
@@ -36,16 +39,19 @@ create table fingerprints (
   sample_job_id uuid not null,
   primary key (tenant, fingerprint)
 );
-create index fingerprints_seen on fingerprints (last_seen, fingerprint);
+create index fingerprints_seen on fingerprints (last_seen, fingerprint, tenant);
 create index fingerprints_of_tenant on fingerprints (tenant, last_seen, fingerprint);
+create index fingerprints_of_type on fingerprints (type, last_seen, fingerprint, tenant);
+create index fingerprints_sample on fingerprints (sample_job_id);
 
 -- Open jobs whose last attempt failed, with the fingerprint of that failure. Only the leader writes here.
 create table failing (
   job_id      uuid primary key,
   tenant      text collate "C" not null,
-  fingerprint text collate "C" not null
+  fingerprint text collate "C" not null,
+  attempt     integer not null
 );
-create index failing_fingerprint on failing (fingerprint, tenant);
+create index failing_fingerprint on failing (fingerprint, tenant, job_id);
 
 -- What an operator has decided about the attempt that runs.
 alter table leases add column verdict text;

@@ -99,6 +99,12 @@ select job_id, depth, complete from holdfast.job_family($1, $2, $3);
 -- Delete, or count, ended jobs whose retention is over.
 select ended, dead, reached from holdfast.clean_up($1, $2, $3);
 
+-- name: list_failures
+-- Failures by fingerprint, the most recent first.
+select left(tenant, 200) as tenant, fingerprint, left(type, 200) as type, left(error_type, 200) as error_type,
+  left(message, 500) as message, count, open_count, open_more, first_seen, last_seen, sample_job_id
+from holdfast.list_failures($1, $2, $3, $4, $5, $6);
+
 -- name: job_statistics
 -- How many jobs are ready and running, per stream.
 select tenant, queue, type, ready, running, holdfast.readable(oldest_ready_at) as oldest_ready_at

@@ -111,3 +111,19 @@ select mended, reached from holdfast.serve_ready($1, $2);
 -- name: forget_streams
 -- Forget idle streams.
 select mended, reached from holdfast.forget_streams($1, $2);
+
+-- name: add_failures
+-- Add up failures by fingerprint.
+select added, reached from holdfast.add_failures($1, $2);
+
+-- name: drop_recovered
+-- Take out of `failing` what has ended.
+select mended, reached from holdfast.drop_recovered($1, $2);
+
+-- name: forget_fingerprints
+-- Forget fingerprints that are old, or too many.
+select mended, reached from holdfast.forget_fingerprints($1, $2);
+
+-- name: read_letters
+-- Give letters from before there were fingerprints theirs.
+select mended, reached from holdfast.read_letters($1, $2);
