@@ -83,7 +83,8 @@ begin
           select from failing g where g.fingerprint = p.fingerprint and g.tenant = p.tenant limit 10001) g) as failing,
         (select count(*) from (
           select from dead_letters d
-          where d.fingerprint = p.fingerprint and d.tenant = p.tenant and d.acknowledged_at is null
+          where (d.fingerprint, d.tenant, d.acknowledged_at is null) >= (p.fingerprint, p.tenant, true)
+            and (d.fingerprint, d.tenant, d.acknowledged_at is null) <= (p.fingerprint, p.tenant, true)
           limit 10001) d) as letters) still
     order by p.last_seen desc, p.fingerprint desc, p.tenant desc
     $q$, walk)

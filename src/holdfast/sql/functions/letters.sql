@@ -46,6 +46,7 @@ create or replace function search_letters(
 language plpgsql security definer stable
 set search_path from current
 set enable_seqscan = off
+set enable_sort = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
