@@ -8,13 +8,12 @@ import itertools
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 
 from holdfast import Holdfast
-from holdfast.client import keyring as keys
-from holdfast.client.keyring import Keyring
-from holdfast.model.key import Caller, EventsToken, digest_of, new_secret
+from holdfast.model.key import new_secret
 from holdfast.web import places
 from holdfast.web import steps as pacing
 from holdfast.web.bounded import Bounded
@@ -113,8 +112,10 @@ def test_strangers_have_few_of_the_places_and_those_with_a_key_others(monkeypatc
     applicants = [new() for _ in range(5)]
     for one in applicants:
         taken.apply(one)
-    assert applicants[0] in gone
-    assert applicants[1] not in gone
+    assert [one in taken._applicants for one in applicants] == [True] * 4 + [False]
+    for _ in range(8):
+        new()
+    assert [one in gone for one in applicants] == [False] * 4 + [True]  # whoever is being looked up is not pushed out
 
 
 async def test_a_stranger_that_is_gone_leaves_its_line_at_once() -> None:
@@ -224,13 +225,17 @@ async def test_a_key_that_has_ended_makes_its_connection_a_strangers_again() -> 
 async def test_what_may_be_a_key_has_a_line_of_its_own() -> None:
     steps = Steps()
 
-    def party(key: str, query: bytes = b"") -> str:
-        return steps.party({"headers": [(b"authorization", key.encode())], "path": "/jobs", "query_string": query})
+    def party(key: str, query: bytes = b"", path: str = "/jobs") -> str:
+        headers = [(b"authorization", key.encode())] if key else []
+        return steps.party({"headers": headers, "path": path, "query_string": query})
 
     assert party(f"Bearer {new_secret()}") == pacing._APPLICANTS
-    assert party("", b"token=abc") == pacing._APPLICANTS
+    token, events = b"a=b&token=" + b"a" * 75, f"/jobs/{uuid4()}/events"
+    assert party("", token, events) == pacing._APPLICANTS
     for other in ("Bearer x", new_secret(), f"Bearer {new_secret()}x", "Basic abc"):
-        assert party(other) == pacing._STRANGERS
+        assert party(other, token, events) == pacing._STRANGERS
+    for query, path in ((b"token=abc", events), (token, "/jobs"), (token, "/jobs/x/events")):
+        assert party("", query, path) == pacing._STRANGERS
 
 
 async def test_the_first_probe_of_a_connection_does_not_wait(bare: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,6 +313,19 @@ async def test_a_listener_accepts_several_connections_in_a_round(hf: Holdfast) -
         await asyncio.open_connection(*where)
 
 
+async def test_a_preference_that_is_no_wait_does_not_cost_a_half_closed_client_its_answer(hf: Holdfast) -> None:
+    submission = POST + b"Content-Length: %d\r\nPrefer: %b\r\n\r\n" + BODY
+    minimal, waits = (submission % (len(BODY), prefer) for prefer in (b"return=minimal, wait=0", b"wait=60"))
+    async with serving(hf) as port, asyncio.timeout(20):
+        for sent, answers in ((minimal, 1), (minimal + minimal, 2), (waits, 0)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            writer.write_eof()
+            with contextlib.suppress(ConnectionError):
+                assert (await reader.read()).count(b"HTTP/1.1 202 ") == answers
+            writer.close()
+
+
 @pytest.mark.parametrize("chunked", [True, False])
 async def test_a_client_that_closes_its_side_is_answered(hf: Holdfast, chunked: bool) -> None:
     whole = CHUNKED + b"\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
@@ -323,9 +341,10 @@ async def test_a_client_that_closes_its_side_is_answered(hf: Holdfast, chunked: 
             writer.close()
 
 
-async def test_a_body_that_was_not_asked_for_is_not_waited_for(hf: Holdfast, key: KeyMaker) -> None:
+@pytest.mark.parametrize("expect", [b"100-continue", b"100-Continue, foo"])
+async def test_a_body_that_was_not_asked_for_is_not_waited_for(hf: Holdfast, key: KeyMaker, expect: bytes) -> None:
     good = (await key("submit"))["Authorization"].encode()
-    head = POST + b"Expect: 100-continue\r\nContent-Length: %d\r\nAuthorization: %b\r\n\r\n"
+    head = POST + b"Expect: " + expect + b"\r\nContent-Length: %d\r\nAuthorization: %b\r\n\r\n"
     async with serving(hf) as port, asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head % (len(BODY), b"Bearer unknown"))
@@ -342,32 +361,3 @@ async def test_a_body_that_was_not_asked_for_is_not_waited_for(hf: Holdfast, key
         assert answer.startswith(b"HTTP/1.1 202 ")
         assert b"connection: close" not in answer
         writer.close()
-
-
-async def test_unknown_keys_are_looked_up_a_few_at_a_time_and_known_ones_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    good = new_secret()
-    asked: list[bytes] = []
-    answers = asyncio.Event()
-
-    class Store:
-        async def find(self, proof: bytes | EventsToken) -> tuple[bool, Caller | None, float | None]:
-            known = proof == digest_of(good)
-            asked.append(cast("bytes", proof))
-            if not known:
-                await answers.wait()
-            return True, Caller(tenant="acme", name="a", scopes=frozenset()) if known else None, None
-
-    monkeypatch.setattr(keys, "_REMEMBER_SECONDS", 0.0)
-    ring = Keyring(cast("Any", Store()))
-    assert await ring.caller(good) is not None
-    unknown = [asyncio.create_task(ring.caller(new_secret())) for _ in range(20)]
-    await until(lambda: len(asked) == 1 + keys._AT_ONCE, seconds=5, what="some are asked for")
-    async with asyncio.timeout(5):
-        assert await ring.caller(good) is not None
-    for task in unknown[:10]:
-        task.cancel()
-    answers.set()
-    assert await asyncio.gather(*unknown[10:]) == [None] * 10
-    assert len(asked) <= 2 + keys._AT_ONCE + 10

@@ -1,7 +1,8 @@
 """API keys: make, rotate and revoke them, and tell whose a secret is.
 
 What was found is remembered for a second: a revoked key is refused a second later at most, and those who wait with it
-are told then. While the database is away nobody is let in, but to figures that need no database (`lately`).
+are told then. While the database is away nobody is let in, but to figures that need no database (`lately`). Unknown
+secrets are looked up together: whoever invents them keeps neither the database nor other newcomers busy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from holdfast.client.lookups import LookUps
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.ids import new_job_id
 from holdfast.model.key import AuditEntry, Caller, EventsToken, Key, digest_of, new_secret, prefix_of
@@ -22,9 +24,7 @@ from holdfast.store.keys import KeyStore
 __all__ = ["Keyring", "Keys"]
 
 _REMEMBER_SECONDS = 1.0
-_REMEMBERED, _STRANGERS = 10_000, 1_000
-#: How many unknown secrets are looked up at once: whoever invents them must not keep the database from the others.
-_AT_ONCE = 4
+_REMEMBERED, _STRANGERS = 10_000, 5_000
 #: For how long a key that was good counts as good for `lately`: a revoked key may be taken for good for that long.
 _LATELY_SECONDS = 600.0
 #: A key about to expire is remembered for no time at all: it is not asked for more often than this.
@@ -53,7 +53,7 @@ class Keyring:
         self._good: dict[_Proof, _Found] = {}
         self._bad: dict[_Proof, _Found] = {}
         self._asked: dict[_Proof, asyncio.Task[_Found]] = {}
-        self._unknown = asyncio.Semaphore(_AT_ONCE)
+        self._unknown = LookUps[_Proof, _Found](self._ask_for_unknown)
         self._ends: dict[_Proof, asyncio.Task[None]] = {}
         self._waiting: Counter[_Proof] = Counter()
         self._used: dict[UUID, float] = {}
@@ -118,8 +118,7 @@ class Keyring:
             return found
         if proof in self._good or proof == _NOBODY or proof in self._asked:
             return await self._share(proof)
-        async with self._unknown:
-            return await self._share(proof)
+        return await self._unknown.ask(proof)
 
     async def _share(self, proof: _Proof) -> _Found:
         """Ask, or wait for the answer with those who have asked."""
@@ -133,15 +132,25 @@ class Keyring:
 
     async def _ask(self, proof: _Proof) -> _Found:
         asked_at = time.monotonic()
-        any_key, caller, seconds_left = await self._store.find(proof)
+        return self._remember(proof, asked_at, *await self._store.find(proof))
+
+    async def _ask_for_unknown(self, proofs: Sequence[_Proof]) -> dict[_Proof, _Found]:
+        asked_at = time.monotonic()
+        found = await self._store.find_all(proofs)
+        return {proof: self._remember(proof, asked_at, *found[proof]) for proof in proofs}
+
+    def _remember(
+        self, proof: _Proof, asked_at: float, any_key: bool, caller: Caller | None, seconds_left: float | None
+    ) -> _Found:
         good_for = _REMEMBER_SECONDS if seconds_left is None else min(_REMEMBER_SECONDS, seconds_left)
         lately = _LATELY_SECONDS if seconds_left is None else min(_LATELY_SECONDS, seconds_left)
         found = _Found(caller, any_key, asked_at + good_for, asked_at + lately)
         # What strangers send must not push out what is good.
         known, most = (self._good, _REMEMBERED) if caller or proof == _NOBODY else (self._bad, _STRANGERS)
         self._good.pop(proof, None)
+        known.pop(proof, None)
         if len(known) >= most:
-            known.clear()
+            del known[next(iter(known))]
         known[proof] = found
         if caller is not None and caller.key_id is not None:
             self._touch(caller.key_id, asked_at)

@@ -104,6 +104,11 @@ class Auth:
             "add it to `scopes` where the routes are mounted."
         )
 
+    async def tenant_of(self, proof: str | EventsToken) -> str | None:
+        """Whose key this is, or stands for; None if nobody's."""
+        caller = await (await self._hf.control()).keyring.caller(proof)
+        return None if caller is None else caller.tenant
+
     async def look_again(self, request: Request) -> None:
         """A problem if the caller, who was admitted some time ago, would be refused now."""
         await self._caller(request)

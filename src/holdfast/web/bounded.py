@@ -3,14 +3,14 @@
 1. Heads are counted as they arrive (see holdfast.web.heads); so are empty lines, chunk extensions and trailers.
 2. A body is parsed when the route asks for it, a slice at a time, as a part of the request's own steps: chunks of one
    byte cost thousands of calls per read. Until then, up to 24 KiB of it wait as bytes, and nothing more is read.
-3. If a request is answered before the last chunk of its body, the rest is not parsed, and the connection ends, unless
-   that rest has arrived and is short. If an answer ends the connection while the body is still being sent, the client
-   can still read the answer.
+3. If a request is answered before the end of its body, the rest is dropped, and the connection ends, unless that rest
+   has arrived and is short, or was announced and is shorter than a slice. If an answer ends the connection while the
+   body is still being sent, the client can still read the answer.
 4. Of pipelined requests, one or two are parsed; the rest waits as bytes, and nothing more is read. A parsed request
    takes thirty times as much memory as its bytes. Clients that go away meanwhile are noticed (see
    holdfast.web.hangups).
 5. Of heads with very many fields, and of connections whose data is dropped, a few have their turn in each round of the
-   loop: a thousand at once do not stop it.
+   loop: a thousand at once do not stop it. Heads with a known key have turns of their own.
 6. A client that sends no more (it has closed its side) gets the answers to what it has sent, if that is soon. A wait
    or a stream ends then: most such clients are gone.
 7. Answers that are not read are not kept forever (see holdfast.web.unread).
@@ -38,6 +38,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from holdfast.web.flow import Flow, GentleTransport
 from holdfast.web.hangups import HangUps
 from holdfast.web.heads import CROWDED, EXCESS, FIELD_MEMORY, HEAD_LIMIT, SLICE, Heads
+from holdfast.web.prefer import asks_to_wait
 from holdfast.web.problems import Problem
 from holdfast.web.ration import Ration
 from holdfast.web.unread import Unread
@@ -74,7 +75,7 @@ class Bounded(Heads):
     flow: Flow
     unread = Unread()
     hangups = HangUps()
-    _large_heads = Ration(_HEADS_IN_A_ROUND)
+    _large_heads, _callers_heads = Ration(_HEADS_IN_A_ROUND), Ration(_HEADS_IN_A_ROUND)
     _drops = Ration(_DROPS_IN_A_ROUND, _DROPS_SECONDS)
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -139,15 +140,12 @@ class Bounded(Heads):
 
     def end_of_data(self) -> bool:
         """The client sends no more. Returns whether the connection stays until that is answered."""
-        cycle = self.cycle
-        if self.drops or cycle is None or cycle.response_complete or cycle.response_started or self._in_a_wait():
+        under_way = next(iter(self._unanswered), None)
+        if self.drops or under_way is None or under_way.response_started or asks_to_wait(under_way.scope["headers"]):
             return False
         self._half_closed = self.loop.call_later(_HALF_CLOSED_SECONDS, self.transport.abort)
-        cycle.message_event.set()  # whoever waits for the body asks again
+        self.cycle.message_event.set()  # whoever waits for the body asks again
         return True
-
-    def _in_a_wait(self) -> bool:
-        return any(name == b"prefer" for name, _ in self.cycle.scope["headers"])
 
     def on_headers_complete(self) -> None:
         """What follows is the body; fields behind it are trailers."""
@@ -168,6 +166,7 @@ class Bounded(Heads):
     def on_body(self, body: bytes) -> None:
         """A part of the body; how large that may be is decided where it is read."""
         self._heard, self._unheard = True, 0
+        self._left -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -215,8 +214,8 @@ class Bounded(Heads):
         for timer in (self._lingering, self._half_closed):
             if timer is not None:
                 timer.cancel()
-        self._large_heads.leave(self)
-        self._drops.leave(self)
+        for ration in (self._large_heads, self._callers_heads, self._drops):
+            ration.leave(self)
         self._waiting = b""
         self._charge(0)
         self.unread.end(self.transport)
@@ -227,30 +226,26 @@ class Bounded(Heads):
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        if cycle is self.cycle and not self._chunked and not cycle.waiting_for_100_continue:
-            super()._start_asgi_task(cycle, app)
-            return
-
         async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             async def sending(message: ASGISendEvent) -> None:
-                if message["type"] == "http.response.start" and cycle.more_body and self._may_lack_rest(cycle):
+                if message["type"] == "http.response.start" and cycle.more_body:
                     self._leave_rest(cycle)
                 await send(message)
 
-            await app(scope, receive, sending)
+            await app(scope, receive, sending if cycle.more_body else send)
 
         super()._start_asgi_task(cycle, answer)
-
-    def _may_lack_rest(self, cycle: RequestResponseCycle) -> bool:
-        """Whether it is unknown what follows: a client that was to be told to go on with the body need not send it."""
-        return self._chunked or cycle.waiting_for_100_continue
 
     def _leave_rest(self, cycle: RequestResponseCycle) -> None:
         """The request is answered without the rest of its body, so the connection cannot serve another one.
 
-        Unless the rest is here, and short.
+        Unless the rest is here, and short. The end of a body in chunks is unknown, and a client that was to be told to
+        go on with the body need not send it; of others a short rest is waited for.
         """
-        if len(self._waiting) <= _CHUNKED_SLICE:
+        if not self._chunked and not cycle.waiting_for_100_continue:
+            if self._left <= max(SLICE, len(self._waiting)):
+                return
+        elif len(self._waiting) <= _CHUNKED_SLICE:
             self.ask()
         if not cycle.more_body:
             return
@@ -270,7 +265,12 @@ class Bounded(Heads):
         if self._has_turn or self._in_body or self._waiting.count(b"\n", 0, SLICE) <= _FEW_LINES:
             self._has_turn = False
             return True
-        return self._large_heads.take(self, self._go_on)
+        heads = self._callers_heads if self.shows_known_key(self._waiting) else self._large_heads
+        return heads.take(self, self._go_on)
+
+    def shows_known_key(self, head: bytes) -> bool:
+        """Whether a head that was not parsed yet is likely to be a known caller's."""
+        raise NotImplementedError
 
     def _go_on(self) -> None:
         self._has_turn = True

@@ -58,14 +58,14 @@ class Heads(NeverUpgraded):
         self._heard = False
         self._kept = 0  # memory of the head under way, as far as it is kept once it is complete
         self._charged = 0  # of `_heads`, for the head under way
-        self._chunked = False
+        self._chunked, self._left = False, 0  # how the body is sent, and how much of it, if that was announced, is left
         self._problem: Problem | None = None
 
     def on_message_begin(self) -> None:
         """A request begins."""
         self._heard, self._in_head = True, True
         self._bytes = self._fields = self._unheard = self._kept = 0
-        self._chunked = False
+        self._chunked, self._left = False, 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -96,6 +96,10 @@ class Heads(NeverUpgraded):
             if self._chunked or value.strip().lower() != b"chunked":
                 self.stop(Problem(400, "bad-request", "The only transfer coding that is understood is chunked."))
             self._chunked = True
+        if name == b"content-length":
+            self._left = int(value)
+        if name == b"expect" and b"100-continue" in map(bytes.strip, value.lower().split(b",")):
+            self.expect_100_continue = True
 
     def _make_room(self, size: int) -> bool:
         """Room for the head under way; whether there is any."""

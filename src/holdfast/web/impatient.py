@@ -14,6 +14,7 @@ from typing import Any, cast
 from holdfast.web.bounded import Bounded
 from holdfast.web.places import Places
 from holdfast.web.problems import Problem
+from holdfast.web.proofs import key_ahead
 from holdfast.web.standing import Standing
 
 __all__ = ["Impatient"]
@@ -51,6 +52,11 @@ class Impatient(Bounded):
         super().on_headers_complete()
         self._standing.attach(cast("Any", self.scope))
         self.places.begin(self)
+
+    def shows_known_key(self, head: bytes) -> bool:
+        """Whether a head that was not parsed yet has the key of a caller who was let in before."""
+        key = key_ahead(head)
+        return key is not None and cast("Any", self.config.app).state.holdfast.auth.steps.knows(key)
 
     def pause_writing(self) -> None:
         """The client does not read."""

@@ -4,8 +4,9 @@
 2. A connection is a stranger's until a caller is let in on it. Strangers have 1,024 of the places together, so that all
    that they can cost is bounded: memory, and how long they are in line. One more closes another one (see
    holdfast.web.throng), even if a request is under way on it.
-3. Strangers whose request has something that looks like a key have 256 places of their own while it is looked up: those
-   without one cannot push them out.
+3. Strangers whose request has something that looks like a key have 256 places of their own while it is looked up, which
+   takes milliseconds: nobody can push them out meanwhile. If all are taken, because the database is slow, the next one
+   keeps its stranger's place.
 4. If all places are taken, a stranger's connection is closed for a new one; if there is none, the connection that has
    been idle longest, and then the one whose client has not read its answer for longest.
 5. If requests of known callers are under way on all of them, a new connection is answered with 503 and closed.
@@ -112,7 +113,7 @@ class Places:
 
     def apply(self, connection: Impatient) -> None:
         """The request under way has what may be a key."""
-        if self._strangers.leave(connection):
+        if len(self._applicants) < self._applicants.most and self._strangers.leave(connection):
             self._join(self._applicants, connection)
 
     def know(self, connection: Impatient) -> None:

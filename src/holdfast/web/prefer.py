@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from fastapi import Request, Response
 
-__all__ = ["applied", "wanted_wait"]
+__all__ = ["applied", "asks_to_wait", "wanted_wait"]
 
 LONGEST_SECONDS = 60
 _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:;[^,]*)?(?=,|$)', re.IGNORECASE)
@@ -14,7 +15,16 @@ _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:;[^,]*)?(?=,|$)', r
 
 def wanted_wait(request: Request) -> int:
     """The number of seconds, at most a minute; 0 if the header is missing or invalid."""
-    found = _WAIT.search(",".join(request.headers.getlist("prefer")))
+    return _wanted(request.headers.getlist("prefer"))
+
+
+def asks_to_wait(fields: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request with these header fields wants to wait."""
+    return _wanted(value.decode("latin-1") for name, value in fields if name == b"prefer") > 0
+
+
+def _wanted(values: Iterable[str]) -> int:
+    found = _WAIT.search(",".join(values))
     return min(LONGEST_SECONDS, int(found.group(1))) if found else 0
 
 

@@ -110,7 +110,7 @@ def create_app(
             expose_headers=["Location", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
     app.add_middleware(Access, metrics=metrics, bus=hf.events)
-    app.add_middleware(StepsMiddleware, steps=auth.steps)
+    app.add_middleware(StepsMiddleware, steps=auth.steps, tenant_of=None if guarded else auth.tenant_of)
 
     @lru_cache(maxsize=8)
     def description(below: str) -> bytes:

@@ -44,10 +44,6 @@ class Standing:
         """The request has what may be a key."""
         self._places.apply(self._connection)
 
-    def begin(self) -> None:
-        """It has waited for its turn, and has it: what is done for it now should not be in vain."""
-        self._places.begin(self._connection)
-
     def know(self) -> None:
         """Its caller was let in."""
         self._places.know(self._connection)
@@ -66,8 +62,6 @@ class _Nowhere:
         return False
 
     def apply(self) -> None: ...
-
-    def begin(self) -> None: ...
 
     def know(self) -> None: ...
 

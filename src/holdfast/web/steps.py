@@ -11,30 +11,35 @@ in one thread, one after the other, so forty busy callers of one tenant would be
 3. Until its key is known to be a tenant's, a request is a stranger's. All strangers together are one party, however
    many addresses they come from; within it, addresses take turns, and whoever has begun goes before most who have not.
    While a tenant is about, strangers have a smaller share than a tenant.
-4. Requests with what may be a key (applicants) and probes (`/livez`, `/readyz`) each have a line and a small share of
-   their own, so that they do not wait for strangers. The first probe of a connection does not wait at all: it costs
-   less than to accept the connection.
-5. A stranger whose connection has ended leaves its line at once.
-6. Long computations say where others may get a turn: `await asyncio.sleep(0)`.
+4. A request with what may be a key (an applicant's) does not wait in line until it is known whether it is one: keys
+   are looked up together, which costs less than to accept a connection. Then it is a tenant's, or a stranger's.
+   Only if the database does not answer, applicants have a line and a small share of their own.
+5. Probes (`/livez`, `/readyz`) have a line and a small share of their own, too. The first probe of a connection does
+   not wait at all.
+6. A stranger whose connection has ended leaves its line at once.
+7. Long computations say where others may get a turn: `await asyncio.sleep(0)`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.errors import HoldfastError
 from holdfast.lifecycle.waiters import Waiters
+from holdfast.model.key import EventsToken
 from holdfast.model.provenance import speaker
+from holdfast.web.proofs import key_field, proof_in
 from holdfast.web.standing import Standing, standing_of
 
 __all__ = ["Paced", "Steps", "StepsMiddleware"]
 
 T = TypeVar("T")
+TenantOf = Callable[[str | EventsToken], Awaitable[str | None]]
 #: How long the steps of a round may take, with several tenants and with only one.
 _ROUND_SECONDS, _LONG_ROUND_SECONDS = 0.00025, 0.002
 #: A tenant is alone after this time without another one.
@@ -54,9 +59,8 @@ _STRANGERS, _APPLICANTS, _PROBES = " strangers", " applicants", " probes"
 #: so does somebody with a key that is new here.
 _NO_TENANTS = {_STRANGERS: 0.1, _APPLICANTS: 0.2, _PROBES: 0.2}
 _PROBED = frozenset({"/livez", "/readyz"})
-#: What may be a key (see holdfast.model.key), or a token in its place.
-_LIKE_A_KEY = re.compile(rb"(?i:bearer) +hf_[A-Za-z0-9_-]{43}")
-_TOKEN = b"token="
+#: After this time without an answer about its key, a request goes on: its route finds out what is wrong.
+_LOOK_UP_SECONDS = 2.0
 
 
 class _Account:
@@ -98,17 +102,21 @@ class Steps:
         """The party that a request counts for until its tenant is known."""
         if scope["path"].removeprefix(scope.get("root_path", "")) in _PROBED:
             return _PROBES
-        key = _key(scope)
+        key = key_field(scope)
         tenant = self._tenants.get(key) if key else self._keyless
         if tenant is not None:
             return tenant
-        return _APPLICANTS if _LIKE_A_KEY.fullmatch(key) or _TOKEN in scope["query_string"] else _STRANGERS
+        return _STRANGERS if proof_in(scope) is None else _APPLICANTS
+
+    def knows(self, key: bytes) -> bool:
+        """Whether a caller was let in with this field."""
+        return key in self._tenants
 
     def remember(self, scope: Scope, tenant: str, *, keyless: bool = False) -> None:
         """The request belongs to this tenant, and so do later ones with the same key; or without one (`keyless`)."""
         scope["steps"].party = scope["steps"].tenant = tenant
         standing_of(scope).know()
-        key = _key(scope)
+        key = key_field(scope)
         if keyless and not key:
             self._keyless = tenant
         if key and self._tenants.get(key) != tenant:
@@ -119,7 +127,7 @@ class Steps:
     def forget(self, scope: Scope) -> None:
         """The key of this request, or the lack of one, makes nobody a caller."""
         standing_of(scope).doubt()
-        if key := _key(scope):
+        if key := key_field(scope):
             self._tenants.pop(key, None)
         else:
             self._keyless = None
@@ -281,10 +289,10 @@ class Paced(Generic[T]):
 
 
 class StepsMiddleware:
-    """Around every request."""
+    """Around every request. `tenant_of` looks up whose a key is."""
 
-    def __init__(self, app: ASGIApp, steps: Steps) -> None:
-        self._app, self._steps = app, steps
+    def __init__(self, app: ASGIApp, steps: Steps, tenant_of: TenantOf | None = None) -> None:
+        self._app, self._steps, self._tenant_of = app, steps, tenant_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -296,29 +304,35 @@ class StepsMiddleware:
             return
         party = self._steps.party(scope)
         if party == _APPLICANTS:
-            standing.apply()
-        elif party not in _NO_TENANTS:
+            party = await self._look_up(scope, standing)
+            if self._is_over(standing):
+                return
+        if party not in _NO_TENANTS:
             standing.know()
             speaker.set(party)  # to look its key up again, it does not wait for those who are unknown
-        if self._is_over(standing):  # too many apply
-            return
         if party == _PROBES and standing.may_probe():
             await self._app(scope, receive, send)
             return
-        app = self._begin if party == _APPLICANTS else self._app
-        work = cast("Coroutine[Any, Any, None]", app(scope, receive, send))
+        work = cast("Coroutine[Any, Any, None]", self._app(scope, receive, send))
         client = scope.get("client")
         paced = scope["steps"] = Paced(work, self._steps, party, client[0] if client else "")
         await paced
 
-    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
-        standing_of(scope).begin()
-        await self._app(scope, receive, send)
+    async def _look_up(self, scope: Scope, standing: Standing) -> str:
+        """The party of an applicant, once the database has said whose the key is."""
+        proof = proof_in(scope)
+        if proof is None or self._tenant_of is None:
+            return _APPLICANTS
+        standing.apply()
+        try:
+            async with asyncio.timeout(_LOOK_UP_SECONDS):
+                tenant = await self._tenant_of(proof)
+        except (HoldfastError, TimeoutError):
+            return _APPLICANTS
+        if tenant is None:
+            standing.doubt()
+        return tenant or _STRANGERS
 
     @staticmethod
     def _is_over(standing: Standing) -> bool:
         return standing.gone
-
-
-def _key(scope: Scope) -> bytes:
-    return next((value for name, value in scope["headers"] if name == b"authorization"), b"")

@@ -38,6 +38,14 @@ select holdfast.waiting_jobs($1, $2);
 select any_key, id, tenant, name, scopes, requests_per_second, max_waiting, seconds_left
 from holdfast.find_key($1);
 
+-- name: find_keys
+-- The same for many digests, in their order.
+select found.any_key, found.id, found.tenant, found.name, found.scopes, found.requests_per_second, found.max_waiting,
+  found.seconds_left
+from unnest($1::bytea[]) with ordinality as asked (digest, place)
+cross join lateral holdfast.find_key(asked.digest) found
+order by asked.place;
+
 -- name: issue_events_token
 -- A token for the events of one job, in place of the key with this digest.
 select token, expires_at from holdfast.issue_events_token($1, $2, $3);
@@ -46,6 +54,15 @@ select token, expires_at from holdfast.issue_events_token($1, $2, $3);
 -- The valid key that a token stands for, and whether any key exists.
 select any_key, id, tenant, name, scopes, requests_per_second, max_waiting, seconds_left
 from holdfast.find_events_token($1, $2, $3, $4);
+
+-- name: find_events_tokens
+-- The same for many tokens, in their order.
+select found.any_key, found.id, found.tenant, found.name, found.scopes, found.requests_per_second, found.max_waiting,
+  found.seconds_left
+from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bytea[])
+  with ordinality as asked (key_id, job_id, till, seal, place)
+cross join lateral holdfast.find_events_token(asked.key_id, asked.job_id, asked.till, asked.seal) found
+order by asked.place;
 
 -- name: touch_keys
 -- Record that these keys were used.
