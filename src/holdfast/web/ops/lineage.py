@@ -17,7 +17,7 @@ from holdfast.web.state import AppState
 
 __all__ = ["ops_lineage_router"]
 
-CorrelationId = Annotated[str, Path(max_length=255, description="what the jobs were given, or the id of the first one")]
+Correlation = Annotated[str, Path(max_length=255, description="what the jobs were given, or the id of the first one")]
 Members = Annotated[int, Query(ge=1, le=500, description="the most jobs of the family that are shown")]
 
 
@@ -47,17 +47,17 @@ def ops_lineage_router(state: AppState) -> APIRouter:
     may_operate, extra = Depends(state.auth.requires("operate")), secured("operate")
 
     @router.get(
-        "/correlations/{correlation_id:path}",
+        "/correlations/{correlation:path}",
         response_model=Correlated,
         summary="All jobs of a correlation id, oldest first",
         operation_id="ops_correlation",
         openapi_extra=extra,
     )
     async def correlated(
-        correlation_id: CorrelationId, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
+        correlation: Correlation, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
     ) -> Correlated:
         found = await (await state.operations()).correlated(
-            correlation_id, tenant=tenant_of(caller), after=id_of(cursor), limit=limit
+            correlation, tenant=tenant_of(caller), after=id_of(cursor), limit=limit
         )
         items = [JobSummary.model_validate(job) for job in found]
         return Correlated(items=items, next_cursor=cursor_of(items[-1].id) if len(items) == limit else None)
