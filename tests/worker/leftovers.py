@@ -335,10 +335,10 @@ def _a_watchdog(ctx: SyncContext) -> None:
 
 
 def _a_timer_of_the_system(ctx: SyncContext) -> None:
-    """Its signal would end the child in the middle of the next job."""
+    """Its signal would end the child in the middle of a later job."""
     libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
     libc.timer_create(0, None, ctypes.byref(timer))
-    libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 300_000_000), None)
+    libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 600, 0), None)
 
 
 def _other_privileges(ctx: SyncContext) -> None:
