@@ -259,14 +259,16 @@ async def test_a_thread_whose_call_was_given_up_by_hand_still_counts(hf: Holdfas
 @pytest.mark.parametrize("kind", ["asyncio", "anyio"])
 async def test_a_timeout_of_middleware_around_a_thread_is_its_own(hf: Holdfast, kind: str) -> None:
     """It arrives there as such; and only the call that it ended was told to stop."""
-    told = list[bool]()
+    told, expire, loop = list[bool](), list[Callable[[], None]](), asyncio.get_running_loop()
 
     async def twice(call_next: Next) -> Any:
         try:
             if kind == "anyio":
-                with anyio.fail_after(0.05):
+                with anyio.fail_after(60) as scope:
+                    expire.append(lambda: setattr(scope, "deadline", anyio.current_time()))
                     return await call_next()
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(60) as limit:
+                expire.append(lambda: limit.reschedule(loop.time()))
                 return await call_next()
         except TimeoutError:
             return await call_next()
@@ -277,6 +279,7 @@ async def test_a_timeout_of_middleware_around_a_thread_is_its_own(hf: Holdfast, 
     def work(ctx: SyncContext) -> str:
         told.append(ctx.canceled)
         if len(told) == 1:
+            loop.call_soon_threadsafe(expire[0])
             while not ctx.canceled:
                 threading.Event().wait(0.005)
             return "partial"
