@@ -1,12 +1,13 @@
 """Finds values that every type judges alike, so that the effort of validating them is estimated once.
 
-Empty lists and objects are alike, and so are short flat ones with the same names and kinds of values. A text or number
+Empty lists and objects are alike, and so are short ones with the same names and kinds of values. A text or number
 counts as itself only if a type asks for it by value (`Literal`, the tag of a union). Without this, a megabyte of `[]`
 would be estimated 350,000 times.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,8 +18,11 @@ __all__ = ["SHORT_TEXT", "Alike", "Words"]
 
 #: A shorter text is not parsed: it cannot contain much.
 SHORT_TEXT = 40
-#: Flat values of up to so many members are compared; lists of at least so many items are searched for equal ones.
+#: Values of up to so many members are compared; lists of at least so many items are searched for equal ones.
 _MEMBERS, _MANY = 32, 32
+#: Longer ones count as different: they take more memory.
+_DIGITS = re.compile("[0-9]{1,20}")
+_EMPTY: tuple[Any, ...] = ([], {})
 #: How many times the whole value may be written to find equal items.
 _TIMES = 4
 
@@ -82,7 +86,11 @@ class Alike:
     def __init__(self, words: Words, size: int) -> None:
         self._words = words
         self._left = _TIMES * size
+        asked = (*(words.names or ()), *(words.values or ()))
+        self._asks_for_digits = words.names is None or any(_DIGITS.search(str(one)) for one in asked)
         self._marks: dict[int, Any] = {}
+        #: A number below zero for each kind of short value.
+        self._numbers: dict[tuple[Any, ...], int] = {}
         self._items: dict[int, list[tuple[Any, int]]] = {}
 
     def mark_of_scalar(self, value: Any) -> Any:
@@ -91,7 +99,7 @@ class Alike:
         return type(value), value if values is None or value in values else None
 
     def mark(self, value: Any) -> Any:
-        """What stands for a value; its identity unless it is short and flat."""
+        """What stands for a value; its identity unless it is short, and so are all values within it."""
         if not value:
             return "[]" if type(value) is list else "{}"
         found = self._marks.get(id(value))
@@ -120,17 +128,19 @@ class Alike:
             found[type(one), one if one in values else None] = one, kinds[type(one)]
         nested = [one for one in inside if type(one) in NESTING]
         full = list(filter(None, nested))
-        for empty in ([], {}):
+        for empty in _EMPTY:
             if times := sum(1 for one in nested if not one and type(one) is type(empty)):
                 found[repr(empty), None] = empty, times
         return [*found.values(), *self._grouped(full)]
 
     def _grouped(self, nested: list[Any]) -> list[tuple[Any, int]]:
-        """Values that are equal in every respect, as long as writing them does not take long."""
+        """Values that are equal, apart from numbers nobody asks for, as long as writing them does not take long."""
         if len(nested) < _MANY or self._left <= 0:
             return [(one, 1) for one in nested]
         texts = list(map(repr, nested))
         self._left -= sum(map(len, texts))
+        if not self._asks_for_digits:
+            texts = _DIGITS.sub("0", "\n".join(texts)).split("\n")  # there is no line break within a repr
         times = Counter(texts)
         return [(one, times[text]) for text, one in dict(zip(texts, nested, strict=True)).items()]
 
@@ -143,13 +153,14 @@ class Alike:
         for one in members:
             kind = type(one)
             if kind in NESTING:
-                if one:
+                inner = self.mark(one)
+                if type(inner) is int and inner > 0:
                     return id(value)
-                made.append(kind)
+                made.append(inner)
             elif kind is str and len(one) > SHORT_TEXT:
                 return id(value)
             else:
                 made.append((kind, one) if one in values else kind)
         if type(value) is dict:
             made += value if names is None else [name if name in names else None for name in value]
-        return tuple(made)
+        return self._numbers.setdefault(tuple(made), -1 - len(self._numbers))

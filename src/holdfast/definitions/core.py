@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "ANY", "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at", "choices_of",
-    "fields_of", "find", "has_default", "in_trial_order", "init_only_fields", "kind_of", "parts_of", "places_of",
+    "ANY", "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at",
+    "choices_of", "fields_of", "find", "has_default", "in_trial_order", "init_only_fields", "kind_of", "parts_of",
+    "places_of",
 ]  # fmt: skip
 
 Core = Mapping[str, Any]

@@ -56,7 +56,7 @@ _TRY, _WORK, _TIMES = 512, 288 * 2**20, 20
 _MADE = 384
 #: What the estimate itself may take: a look at something new, and all looks together, about 0.2 s; and how many times
 #: the whole value is written to measure its parts.
-_NEW, _STEPS, _WRITTEN = 8, 500_000, 12
+_NEW, _STEPS, _WRITTEN = 8, 250_000, 12
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 #: These parse a text, or may do so.
 _PARSING = frozenset(("json", "function-before", "function-wrap"))
@@ -175,9 +175,8 @@ class Effort:
             if judge["type"] == "union" and depth < CORE_DEPTH:
                 tried = [self._look_at_scalar(one, value, depth + 1) for one in self._type.trial_order(judge)]
                 fits, exact = any(one.fits for one in tried), any(one.exact for one in tried)
-                found = _Seen(
-                    is_certain and all(one.unfit for one in tried), VALUE * len(tried), 0, is_open and fits, is_open and exact
-                )
+                unfit = is_certain and all(one.unfit for one in tried)
+                found = _Seen(unfit, VALUE * len(tried), 0, is_open and fits, is_open and exact)
             elif is_certain and _is_unfit_scalar(judge, value):
                 found = _UNFIT
             elif is_open and self._fits(judge, value):
@@ -295,7 +294,8 @@ class Effort:
         if self._type.is_limited or not core.keys() <= _BARE:
             return False
         if kind == "dict":
-            return core.get("keys_schema", {}).keys() <= _BARE and core.get("keys_schema", {}).get("type") == "str"
+            keys = core.get("keys_schema", {})
+            return bool(keys.get("type") == "str" and keys.keys() <= _BARE)
         return kind in ("list", "model-fields") or _KINDS.get(kind) is type(value)
 
     def _large(self, value: Any, inside: Iterable[tuple[Any, int]]) -> list[Any]:

@@ -22,6 +22,7 @@ from pydantic_core import SchemaError, SchemaValidator, from_json, to_json
 
 from holdfast.definitions.any_json import with_any_json
 from holdfast.definitions.choosing import Choosing, ways
+from holdfast.definitions.collecting import no_collection
 from holdfast.definitions.core import CORE_DEPTH, NESTING, OBJECTS, Core, choices_of, fields_of, kind_of, parts_of
 from holdfast.definitions.effort import COPIED, VALUE, Effort, TooMuchEffort, text_size
 from holdfast.definitions.fault_place import first_fault
@@ -94,7 +95,8 @@ class FirstFault:
             if depth > CORE_DEPTH:
                 raise Unfit("it is nested too deep, or contains itself (recursion)")
             if parts * self._faults.choices**depth > COPIED // VALUE:
-                self._bound(Effort(self._choosing, parts * VALUE, copied=False), value)
+                with no_collection():
+                    self._bound(Effort(self._choosing, parts * VALUE, copied=False), value)
         return self._until_first_fault(self._stopping, lambda validator: validator.validate_python(value), value=value)
 
     def _bound_text(self, text: str) -> None:
@@ -107,11 +109,12 @@ class FirstFault:
             return
         else:
             small = 0
-        try:
-            value = from_json(text)
-        except ValueError:
-            return  # pydantic refuses it
-        self._bound(Effort(self._choosing, size, copied=True, small=small), value)
+        with no_collection():
+            try:
+                value = from_json(text)
+            except ValueError:
+                return  # pydantic refuses it
+            self._bound(Effort(self._choosing, size, copied=True, small=small), value)
 
     def _bound(self, effort: Effort, value: Any) -> None:
         try:
