@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import DatabaseUnavailable, Holdfast, InvalidInput
 from holdfast.client.job_ref import JobRef
-from holdfast.errors import DatabaseBusy
+from holdfast.errors import DatabaseBusy, PayloadTooLarge
 from holdfast.model.ids import new_job_id
 from holdfast.model.options import Intent, Options
 from tests.harness.waiting import until
@@ -171,6 +171,27 @@ async def test_many_locked_keys_are_found_together(hf: Holdfast, conn: asyncpg.C
     assert not any(task.done() for task in locked)
     await transaction.commit()
     assert {ref.outcome for ref in await asyncio.gather(*locked)} == {"existing"}
+
+
+async def test_refused_jobs_are_found_without_waiting_for_locked_keys_each_time(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute("select enqueue('other', idempotency_key => 'taken' || n) from generate_series(1, 30) n")
+    calls: dict[str, list[asyncio.Task[JobRef]]] = {"own": [], "taken": [], "refused": []}
+    for n in range(1, 31):
+        calls["own"].append(asyncio.create_task(hf.enqueue("other", idempotency_key=f"own{n}")))
+        calls["taken"].append(asyncio.create_task(hf.enqueue("other", idempotency_key=f"taken{n}")))
+        large = {"a": [1e308] * 4000}
+        if n % 2:
+            calls["refused"].append(asyncio.create_task(hf.enqueue("other", large, idempotency_key=f"large{n}")))
+    async with asyncio.timeout(2):  # in halves, each of which waits for the locks, it would take more than 3 seconds
+        assert {ref.outcome for ref in await asyncio.gather(*calls["own"])} == {"created"}
+        refused = await asyncio.gather(*calls["refused"], return_exceptions=True)
+    assert {type(fault) for fault in refused} == {PayloadTooLarge}
+    await transaction.commit()
+    assert {ref.outcome for ref in await asyncio.gather(*calls["taken"])} == {"existing"}
 
 
 async def test_calls_with_locked_keys_are_told_so_at_the_same_time(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -113,6 +114,20 @@ def test_half_a_surrogate_pair_is_refused_not_replaced(annotation: Any, broken: 
     with pytest.raises(InvalidPayload, match="not valid Unicode, because JSON cannot carry half a surrogate pair"):
         payload_of(str).encode({"value": "\udfff"})
     assert payload_of(dict[str, int]).encode({"value": {"\ufffd": 1}}) == '{"value":{"\ufffd":1},"number":0}'
+
+
+@pytest.mark.parametrize("key", [None, math.inf, -math.inf, math.nan])
+def test_a_key_that_would_become_the_text_none_is_refused(key: Any) -> None:
+    lost = {"inner": [{0.5: 1, key: 2}]}
+    for annotation in (Any, dict[str, Any], Noted):
+        with pytest.raises(InvalidPayload, match=rf"the payload of take has the key {key}, which"):
+            payload_of(annotation).encode({"value": Noted(note=lost) if annotation is Noted else lost})
+    for encode in (encode_cursor, lambda value: encode_result(value, "take", 2**20)):
+        with pytest.raises(InvalidInput, match=f"has the key {key}, which"):
+            encode(lost)
+    with pytest.raises(InvalidPayload, match=r"has the key None|not JSON compliant"):
+        encode_plain("work", lost)
+    assert payload_of(dict[float, int]).encode({"value": {math.inf: 1}}) == '{"value":{"inf":1},"number":0}'
 
 
 @pytest.mark.parametrize("annotation", [int, dict[str, int], list[str | None], Extended, dict[str, list[float]]])

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired
 
 import pytest
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
 from holdfast import Context, InvalidInput, InvalidPayload
@@ -108,3 +109,43 @@ def test_required_fields_that_only_json_can_have_are_refused_when_enqueued() -> 
     assert not payload.faults('{"value": {"values": [1], "secret": "x"}}')
     with pytest.raises(InvalidPayload, match="Field required"):
         payload.encode({"value": OnlyFromOutside(values=[1], secret="x")})
+
+
+class Money(BaseModel):
+    net: int = Field(validation_alias=AliasChoices("amount", "net"))
+    amount: int = Field(validation_alias=AliasChoices("gross", "amount"))
+
+
+class Article(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    name: str = Field(validation_alias="title")
+    title: str = Field(default="none", validation_alias="headline")
+
+
+@pydantic_dataclass
+class Renamed:
+    name: str = Field(validation_alias=AliasChoices("title", "name"))
+    title: str = Field(validation_alias=AliasChoices("headline", "title"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        (Money, {"amount": 100, "gross": 119}),
+        (Article, {"title": "N", "headline": "T"}),
+        (Renamed, {"title": "N", "headline": "T"}),
+    ],
+)
+def test_a_field_does_not_get_the_value_of_another_with_its_old_name(kind: Any, written: Any) -> None:
+    given = TypeAdapter(kind).validate_python(written)
+    payload = payload_of(kind)
+    assert payload.call_arguments(payload.encode({"value": given}))["value"] == given
+
+
+def test_fields_that_are_read_by_the_same_names_are_refused() -> None:
+    class Same(BaseModel):
+        a: int = Field(validation_alias=AliasChoices("x"))
+        b: int = Field(validation_alias=AliasChoices("x"))
+
+    with pytest.raises(InvalidInput, match=r"a and b are read by the same names"):
+        payload_of(Same)

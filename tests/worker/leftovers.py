@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import _thread
+import ctypes
 import faulthandler
 import itertools
 import json
 import multiprocessing
 import os
 import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -188,6 +190,31 @@ def slow_post(ctx: SyncContext, mark: str) -> None:
         raise
 
 
+@hf.job("end and fail", executor="process", retry=ONCE)
+def end_and_fail(ctx: SyncContext) -> None:
+    """Fails after its own transaction has ended its job."""
+    ctx.logger.info("begun")
+    with ctx.transaction():
+        pass
+    raise ValueError("after the end")
+
+
+@hf.job("inherit", executor="process", retry=ONCE)
+def inherit(ctx: SyncContext) -> list[Any]:
+    """What this process has inherited."""
+    return inherited()
+
+
+def inherited() -> list[Any]:
+    """What a process inherits from the thread that starts it."""
+    mask = os.umask(0o77)
+    os.umask(mask)
+    limits = [resource.getrlimit(number)[0] for number in (resource.RLIMIT_FSIZE, resource.RLIMIT_MSGQUEUE)]
+    blocked = sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+    ignored = signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN
+    return [limits, mask, blocked, ignored, os.sched_getscheduler(0)]
+
+
 @hf.job("wander", executor="process", retry=ONCE)
 def wander(ctx: Context, to: str) -> list[Any]:
     """Goes to another folder, and takes that away; says where it began."""
@@ -307,7 +334,13 @@ def _a_watchdog(ctx: SyncContext) -> None:
     faulthandler.dump_traceback_later(0.3, exit=True)
 
 
-#: What can be left behind, and whether the child is used again.
+def _a_timer_of_the_system(ctx: SyncContext) -> None:
+    """Its signal would end the child in the middle of a later job."""
+    libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
+    libc.timer_create(0, None, ctypes.byref(timer))
+    libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 600, 0), None)
+
+
 def _other_privileges(ctx: SyncContext) -> None:
     if os.geteuid() == 0:
         os.setegid(65534)
@@ -315,6 +348,7 @@ def _other_privileges(ctx: SyncContext) -> None:
         os.umask(0o77)  # nobody else may give up privileges
 
 
+#: What can be left behind, and whether the child is used again.
 LEFT: dict[str, Callable[[SyncContext], None]] = {
     "nothing": lambda ctx: None,
     "filter": _a_filter,
@@ -330,6 +364,7 @@ LEFT: dict[str, Callable[[SyncContext], None]] = {
     "ended program": _an_ended_program,
     "job and transaction": _a_job_and_a_transaction,
     "watchdog": _a_watchdog,
+    "timer of the system": _a_timer_of_the_system,
     "privileges": _other_privileges,
     "limit": lambda ctx: resource.setrlimit(resource.RLIMIT_CPU, (1000, resource.getrlimit(resource.RLIMIT_CPU)[1])),
     "scheduler": lambda ctx: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),

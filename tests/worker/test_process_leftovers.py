@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -114,9 +116,7 @@ async def test_a_thread_left_behind_has_no_part_in_the_next_job(hf: Holdfast, ma
     assert json.loads(told.read_text()) == {
         "log": None,
         "enqueue": "HoldfastError: the handler of this attempt has ended; nothing is recorded for it any more",
-        "transaction": (
-            "HoldfastError: the handler of this attempt has ended; it can no longer begin a transaction"
-        ),
+        "transaction": ("HoldfastError: the handler of this attempt has ended; it can no longer begin a transaction"),
     }
     assert await hf.find(types=["child"]) == []
     assert third.result != first.result, "a child in which somebody else speaks is not kept"
@@ -171,6 +171,18 @@ async def test_a_child_is_kept_only_if_nothing_of_its_handler_lives_on(hf: Holdf
         second = await hf.wait((await hf.enqueue("rest")).id, timeout=30)
     assert (first.state, second.state) == ("success", "success"), (first.last_error, second.last_error)
     assert (first.result == second.result) is (what in leftovers.KEPT)
+
+
+def test_every_look_at_a_child_finds_what_it_looks_for() -> None:
+    """In a process of its own, with a copy of it for each of them."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.worker.kernel_leftovers"], capture_output=True, text=True, check=False, timeout=60
+    )
+    found = json.loads(run.stdout or "{}")
+    assert found.pop("nothing") == [False, True], run.stderr
+    assert found.pop("hooks of the interpreter") == [False, True], "they are restored"
+    assert found == {name: [True, True] for name in found}
+    assert len(found) > 5
 
 
 async def test_a_child_that_is_not_used_again_has_a_successor_at_once(hf: Holdfast) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import resource
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from holdfast import Context, Holdfast, InvalidInput, RetryPolicy, SyncContext
 from holdfast.lifecycle import importing
+from holdfast.worker import surroundings
 from holdfast.worker.processes import pool
 from tests.harness.inprocess import reached, working
-from tests.worker.children import opened
+from tests.harness.waiting import until
+from tests.worker import leftovers
+from tests.worker.children import children, opened
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -65,6 +70,47 @@ async def test_a_limit_that_a_handler_lowers_is_raised_again(hf: Holdfast, limit
         await reached(hf, await hf.enqueue("lower"), "success")
         await hf.wait(await look.enqueue(), timeout=10)
         assert (await hf.wait(await look.enqueue(), timeout=10)).result == limited
+
+
+async def test_a_limit_that_the_last_handler_lowers_is_raised_again(
+    hf: Holdfast, limited: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it ends right after another one, when the limits have just been looked at."""
+    monkeypatch.setattr(surroundings, "_LIMITS_SECONDS", 0.3)
+
+    @hf.job("lower")
+    async def lower(ctx: Context) -> None:
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**30, hard))
+
+    jobs = [await lower.enqueue() for _ in range(3)]
+    async with working(hf):
+        for job in jobs:
+            await hf.wait(job, timeout=10)
+        await until(lambda: resource.getrlimit(resource.RLIMIT_FSIZE)[0] == limited, what="it is raised")
+
+
+@pytest.mark.usefixtures("limited")
+async def test_children_start_as_their_worker_did(database_url: str) -> None:
+    """Whatever a handler in the worker's process has changed, and has not changed back."""
+    before, policy = leftovers.inherited(), os.sched_getscheduler(0)
+    async with opened(database_url, leftovers.hf) as hf, working(hf) as worker:
+        await hf.wait(await hf.enqueue("quick"), timeout=10)
+        with ExitStack() as undo:
+            undo.callback(os.umask, os.umask(0o27))
+            undo.callback(signal.signal, signal.SIGUSR2, signal.signal(signal.SIGUSR2, signal.SIG_IGN))
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM})
+            undo.callback(signal.pthread_sigmask, signal.SIG_SETMASK, blocked)
+            undo.callback(os.sched_setscheduler, 0, policy, os.sched_param(0))
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            for number in (resource.RLIMIT_FSIZE, resource.RLIMIT_MSGQUEUE):
+                limits = resource.getrlimit(number)
+                undo.callback(resource.setrlimit, number, limits)
+                resource.setrlimit(number, (2**18, limits[1]))
+            assert all(now != then for now, then in zip(leftovers.inherited(), before, strict=True))
+            job = await hf.enqueue("inherit")
+            await until(lambda: children(worker), what="a child starts")
+        assert (await hf.wait(job, timeout=30)).result == before
 
 
 async def test_a_handler_cannot_take_the_signals_of_its_worker(hf: Holdfast) -> None:

@@ -14,12 +14,12 @@ it. Where the handler itself is known in this process, and is the one that was p
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import time
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from holdfast.definitions.collecting import no_collection
 from holdfast.definitions.judge import Fault, judge_of
 from holdfast.definitions.registry import Registry
 from holdfast.errors import HoldfastError, InvalidPayload
@@ -106,13 +106,10 @@ class Acceptance:
         if size <= _LARGE:
             return _first_faults(judges, intent.payload)
         began = time.monotonic()
-        collecting = gc.isenabled()
-        gc.disable()  # it would look through all the values that are made: see holdfast.web.bodies
         try:
-            return _first_faults(judges, intent.payload)
+            with no_collection():
+                return _first_faults(judges, intent.payload)
         finally:
-            if collecting:
-                gc.enable()
             await asyncio.sleep(time.monotonic() - began)
 
     def _judges_of(self, job_type: str, rules: _Rules) -> list[_Judge | None]:

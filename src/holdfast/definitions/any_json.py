@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.definitions.core import CORE_DEPTH, Core, choices_of, kind_of, parts_of
 
-__all__ = ["with_any_json"]
+__all__ = ["is_limited", "with_any_json"]
 
 _SCALARS = frozenset(("str", "int", "float", "bool", "none"))
 #: The options that do not narrow a type.
@@ -36,7 +36,7 @@ def with_any_json(core: Core, *, judging: bool = False) -> Core:
     definitions = {one["ref"]: one for one in core.get("definitions", ())}
     whole = _AnyJson(definitions, ("smart", "left_to_right") if judging else ("smart",))
     refs = {ref for ref, one in definitions.items() if whole.accepts_all(one)}
-    if not refs or _is_limited(core, 0) or (_is_chosen(core, refs) and not judging):
+    if not refs or is_limited(core) or (_is_chosen(core, refs) and not judging):
         return core
     return {**core, "definitions": [_unchecked(one) if one["ref"] in refs else one for one in core["definitions"]]}
 
@@ -103,11 +103,11 @@ def _unchecked(core: Core) -> Core:
     return {"type": "json-or-python", "json_schema": {"type": "any"}, "python_schema": inner, "ref": core["ref"]}
 
 
-def _is_limited(part: Any, depth: int) -> bool:
+def is_limited(part: Any, depth: int = 0) -> bool:
     """Whether the configuration of a model changes what texts and numbers are accepted."""
     if isinstance(part, Mapping) and _LIMITS & (part.get("config") or {}).keys():
         return True
-    return depth > CORE_DEPTH or any(_is_limited(one, depth + 1) for one in _inside(part))
+    return depth > CORE_DEPTH or any(is_limited(one, depth + 1) for one in _inside(part))
 
 
 def _is_chosen(core: Core, refs: set[str]) -> bool:

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at", "choices_of",
-    "fields_of", "find", "has_default", "in_trial_order", "init_only_fields", "kind_of", "parts_of", "places_of",
+    "ANY", "AROUND", "CONTAINERS", "CORE_DEPTH", "DICTS", "NESTING", "OBJECTS", "PARTS", "SCALARS", "Core", "at",
+    "choices_of", "fields_of", "find", "has_default", "in_trial_order", "init_only_fields", "kind_of", "parts_of",
+    "places_of",
 ]  # fmt: skip
 
 Core = Mapping[str, Any]
+
+ANY: Core = {"type": "any"}
 
 CONTAINERS = frozenset(("list", "deque", "tuple", "set", "frozenset", "dict", "frozen-dict", "ordered-dict", "counter"))
 DICTS = frozenset(("dict", "frozen-dict", "ordered-dict", "counter"))
@@ -22,6 +25,9 @@ SCALARS = frozenset(
 )  # fmt: skip
 #: Those of them that never accept a value of Python that is a list or dict, either.
 _SINGLE = SCALARS - {"decimal", "literal", "enum"}
+#: Pairs of families of which the first one may be tried before the second.
+_PASSING = frozenset((("list", "scalar"), ("dict", "scalar")))
+_PASSING_IF_SMART = _PASSING | {("list", "object")}
 #: These wrap one other schema and pass the value on unchanged.
 AROUND = dict.fromkeys(("model", "dataclass", "nullable", "default", "custom-error", "function-after"), "schema") | {
     "definitions": "schema",
@@ -58,23 +64,40 @@ def choices_of(core: Core) -> list[Core]:
     return [choice[0] if isinstance(choice, tuple) else choice for choice in core["choices"]]
 
 
-def in_trial_order(choices: list[Any]) -> list[Any]:
-    """The choices of a union, lists and dicts before texts and numbers.
+def in_trial_order(union: Core, choices: list[Any], definitions: Mapping[str, Core]) -> list[Any]:
+    """The choices of a union: lists before objects and scalars, and dicts before scalars.
 
-    No value fits both, so the same choice wins. But no copy of a large value is kept because it is not a text.
+    No value of JSON fits two of these, so the same choice wins. But no copy of a large value is kept because it is not
+    a text. A value in Python may fit a list and an object, of which a smart union prefers the object in any order.
     """
+    passing = _PASSING_IF_SMART if union.get("mode", "smart") == "smart" else _PASSING
     ordered: list[Any] = []
-    place = 0  # behind the last choice that must not be passed, and the lists and dicts since
+    kinds: list[str] = []
     for choice in choices:
-        kind = (choice[0] if isinstance(choice, tuple) else choice)["type"]
-        if kind in CONTAINERS:
-            ordered.insert(place, choice)
-            place += 1
-        else:
-            ordered.append(choice)
-            if kind not in _SINGLE:
-                place = len(ordered)
+        kind = _family(choice[0] if isinstance(choice, tuple) else choice, definitions)
+        place = len(ordered)
+        while place and (kind, kinds[place - 1]) in passing:
+            place -= 1
+        ordered.insert(place, choice)
+        kinds.insert(place, kind)
     return ordered
+
+
+def _family(core: Core, definitions: Mapping[str, Core]) -> str:
+    """What a choice accepts: lists, dicts, the fields of an object, or scalars; empty if it may accept others."""
+    kind = core["type"]
+    if kind in CONTAINERS:
+        return "dict" if kind in DICTS else "list"
+    if kind in _SINGLE:
+        return "scalar"
+    for _ in range(CORE_DEPTH):
+        if core["type"] == "definition-ref":
+            core = definitions.get(core["schema_ref"], ANY)
+        elif core["type"] in ("model", "function-after") and not core.get("custom_init"):
+            core = core["schema"]
+        else:
+            break
+    return "object" if core["type"] == "model-fields" else ""
 
 
 def fields_of(core: Core) -> Iterator[tuple[str, Core]]:

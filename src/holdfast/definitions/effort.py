@@ -25,7 +25,10 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from holdfast.definitions.alike import SHORT_TEXT, Alike
+from holdfast.definitions.choosing import Choosing
 from holdfast.definitions.core import (
+    ANY,
     AROUND,
     CONTAINERS,
     CORE_DEPTH,
@@ -34,14 +37,12 @@ from holdfast.definitions.core import (
     OBJECTS,
     SCALARS,
     Core,
-    choices_of,
     fields_of,
     find,
     has_default,
-    in_trial_order,
 )
 
-__all__ = ["COPIED", "VALUE", "Effort", "TooMuchEffort", "chosen", "copy_size", "text_size", "ways"]
+__all__ = ["COPIED", "VALUE", "Effort", "TooMuchEffort", "chosen", "text_size"]
 
 #: How many bytes of memory copies of values may take.
 COPIED = 64 * 2**20
@@ -50,14 +51,24 @@ VALUE, _COPYING = 64, 4
 #: The memory of a copy besides its text, measured: of each value, and what a list or object, a quote and a key add.
 _ITEM, _CONTAINER, _QUOTE, _KEY = 32, 40, 14, 32
 #: What a try of a union takes besides, and what all tries may take, plus how many times the whole value.
-_TRY, _WORK, _TIMES = 512, 192 * 2**20, 20
-#: A shorter text is not parsed: it cannot contain much.
-_SHORT_TEXT = 40
+_TRY, _WORK, _TIMES = 512, 288 * 2**20, 20
+#: What an object takes besides its members, measured with pydantic 2.12.
+_MADE = 384
+#: What the estimate itself may take: a look at something new, and all looks together, about 0.2 s; and how many times
+#: the whole value is written to measure its parts.
+_NEW, _STEPS, _WRITTEN = 8, 250_000, 12
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 #: These parse a text, or may do so.
 _PARSING = frozenset(("json", "function-before", "function-wrap"))
-#: What a value must be for a type to look into it.
-_OBJECT, _LIST = "object", "list"
+#: Wrap a schema, and accept all that it accepts, unless an option narrows it.
+_OPEN = frozenset(("definitions", "nullable", "default", "model"))
+_NARROWING = frozenset(("custom_init", "post_init", "root_model", "validate_default", "on_error"))
+#: Options of types that accept all values of their kind.
+_BARE = frozenset(
+    ("type", "ref", "metadata", "serialization", "items_schema", "keys_schema", "values_schema", "fields", "model_name",
+     "computed_fields")
+)  # fmt: skip
+_KINDS = {"str": str, "int": int, "float": float, "bool": bool, "none": type(None)}
 
 _TOO_MANY_TRIES = "a union within itself would try its choices too many times: give it a discriminator"
 _TOO_MANY_COPIES = "too many choices of a union do not fit a large value: give it a discriminator"
@@ -67,125 +78,195 @@ class TooMuchEffort(ValueError):
     """Validating the value could take too long, or too much memory."""
 
 
+class _OutOfSteps(Exception):
+    """Looking at all of the value would itself take too long."""
+
+
 class _Seen(NamedTuple):
     """What is known about a type and a value."""
 
     unfit: bool  # certainly
     work: int
     copies: int
+    fits: bool = False  # certainly
+    exact: bool = False  # a smart union tries no other choice then
 
 
 _NOTHING, _UNFIT = _Seen(False, VALUE, 0), _Seen(True, VALUE, 0)
+_FITS, _EXACT = _Seen(False, VALUE, 0, True), _Seen(False, VALUE, 0, True, True)
 
 
 class Effort:
     """The effort of one validation."""
 
-    def __init__(self, definitions: Mapping[str, Core], size: int, *, copied: bool, small: int = 0) -> None:
+    def __init__(self, type_: Choosing, size: int, *, copied: bool, small: int = 0) -> None:
         """`size`: of the whole value, in bytes. `copied`: faults copy values, as those of JSON texts do.
 
         Values of up to `small` bytes need no look.
         """
-        self._definitions, self._copied, self._small = definitions, copied, small
+        self._type, self._definitions, self._copied, self._small = type_, type_.definitions, copied, small
+        self._alike = Alike(type_.words, size)
         self._sizes: dict[int, int] = {}
         self._larges: dict[int, list[Any]] = {}
-        self._seen: dict[tuple[int, int], _Seen] = {}
+        self._seen: dict[tuple[int, Any], _Seen] = {}
         #: Keeps values that are parsed here, so that their ids are unique.
         self._parsed: list[Any] = []
         self._most = _WORK + _TIMES * size
+        self._whole = size
+        self._steps = _STEPS
+        self._left_to_write = _WRITTEN * size
 
-    def look(self, core: Core, value: Any, depth: int = 0) -> _Seen:
+    def bound(self, core: Core, value: Any) -> None:
         """Raises TooMuchEffort."""
+        try:
+            self._look(core, value, 0)
+        except (_OutOfSteps, RecursionError):
+            if self._type.most_tries(value) * VALUE > self._most:
+                raise TooMuchEffort(_TOO_MANY_TRIES) from None
+            if self._copied and self._whole * self._type.choices > COPIED:
+                raise TooMuchEffort(_TOO_MANY_COPIES) from None
+
+    def _look(self, core: Core, value: Any, depth: int) -> _Seen:
         if depth > CORE_DEPTH:
             return _NOTHING  # pydantic refuses it as too deep
-        core, value, is_certain = self._unwrapped(core, value)
+        if type(value) not in NESTING and not (type(value) is str and len(value) > SHORT_TEXT):
+            return self._look_at_scalar(core, value)
+        key = id(core), self._alike.mark(value)
+        found = self._seen.get(key)
+        self._steps -= 1 if found is not None else _NEW
+        if self._steps < 0:
+            raise _OutOfSteps
+        if found is not None:
+            return found
+        core, value, is_certain, is_open = self._unwrapped(core, value)
+        if (known := self._without_parts(core, value, is_certain=is_certain)) is not None:
+            return known
+        kind = core["type"]
+        # There are no further functions in between: they would halve the depth that Python allows.
+        seen = self._tries(core, value, depth) if kind == "union" else self._parts(core, value, depth)
+        if seen.copies > COPIED:
+            raise TooMuchEffort(_TOO_MANY_COPIES)
+        if seen.work > self._most:
+            raise TooMuchEffort(_TOO_MANY_TRIES)
+        fits = seen.fits and is_open and (kind == "union" or self._fits(core, value))
+        exact = fits and seen.exact and kind in ("union", "list")
+        found = self._seen[key] = _Seen(seen.unfit and is_certain, seen.work, seen.copies, fits, exact)
+        return found
+
+    def _without_parts(self, core: Core, value: Any, *, is_certain: bool) -> _Seen | None:
+        """What is known without a look into the value."""
         kind = core["type"]
         if type(value) not in NESTING:
             return _UNFIT if is_certain and _is_unfit_scalar(core, value) else _NOTHING
-        key = id(core), id(value)
-        if key in self._seen:
-            return self._seen[key]
         if self._small and self._size(value) <= self._small:
             return _NOTHING
         if kind in SCALARS or (kind in CONTAINERS and (kind in DICTS) != (type(value) is dict)):
             return _Seen(is_certain, VALUE, 0)
         if kind in OBJECTS and type(value) is list and kind not in ("arguments", "named-tuple"):
             return _Seen(is_certain, VALUE, 0)
-        unfit, work, copies = self._tries(core, value, depth) if kind == "union" else self._parts(core, value, depth)
-        if copies > COPIED:
-            raise TooMuchEffort(_TOO_MANY_COPIES)
-        if work > self._most:
-            raise TooMuchEffort(_TOO_MANY_TRIES)
-        found = self._seen[key] = _Seen(unfit and is_certain, work, copies)
+        return None
+
+    def _look_at_scalar(self, core: Core, value: Any, depth: int = 0) -> _Seen:
+        """By kind, unless it is one of the words that a type asks for."""
+        key = id(core), self._alike.mark_of_scalar(value)
+        found = self._seen.get(key)
+        if found is None:
+            judge, value, is_certain, is_open = self._unwrapped(core, value)
+            if judge["type"] == "union" and depth < CORE_DEPTH:
+                tried = [self._look_at_scalar(one, value, depth + 1) for one in self._type.trial_order(judge)]
+                fits, exact = any(one.fits for one in tried), any(one.exact for one in tried)
+                unfit = is_certain and all(one.unfit for one in tried)
+                found = _Seen(unfit, VALUE * len(tried), 0, is_open and fits, is_open and exact)
+            elif is_certain and _is_unfit_scalar(judge, value):
+                found = _UNFIT
+            elif is_open and self._fits(judge, value):
+                found = _FITS if judge["type"] == "any" and value is not None else _EXACT
+            else:
+                found = _NOTHING
+            self._seen[key] = found
+            self._steps -= _NEW
         return found
 
     def _tries(self, core: Core, value: Any, depth: int) -> _Seen:
-        """All choices of a union."""
+        """All choices of a union. Once one fits, the faults of others are not kept."""
         size = self._size(value)
-        work, copies, kept, unfit = VALUE + _TRY, 0, 0, True
-        for choice in in_trial_order(choices_of(core)):
-            seen = self.look(choice, value, depth)
+        work, copies, kept, unfit, fits, exact = VALUE + _TRY, 0, 0, True, False, False
+        for choice in self._type.trial_order(core):
+            seen = self._look(choice, value, depth)
             work += seen.work + size // _COPYING
-            copies = max(copies, kept + seen.copies)
-            kept += size
+            copies = max(copies, kept + max(seen.copies, size if fits else 0))
+            fits = fits or seen.fits
+            kept += 0 if fits else size
             unfit = unfit and seen.unfit
-        return _Seen(unfit, work, max(copies, kept))
+            if seen.exact:
+                exact = True
+                break
+        return _Seen(unfit, work, max(copies, kept), fits, exact)
 
     def _parts(self, core: Core, value: Any, depth: int) -> _Seen:
         """An object or list, up to its first certain fault."""
-        work, copies = VALUE, 0
-        for inner, part in self._inside(core, value):
-            seen = _UNFIT if inner is None else self.look(inner, part, depth + 1)
-            work, copies = work + seen.work, max(copies, seen.copies)
+        work, copies, fits, exact = VALUE + (_MADE if core["type"] in OBJECTS else 0), 0, True, True
+        for inner, part, times in self._inside(core, value):
+            seen = _UNFIT if inner is None else self._look(inner, part, depth + 1)
+            work, copies = work + times * seen.work, max(copies, seen.copies)
+            fits, exact = fits and seen.fits, exact and seen.exact
             if seen.unfit:
                 return _Seen(True, work, copies)
-        return _Seen(False, work, copies)
+        return _Seen(False, work, copies, fits, exact)
 
-    def _inside(self, core: Core, value: Any) -> Iterable[tuple[Core | None, Any]]:
-        """What is looked at next, in pydantic's order; None is certainly unfit."""
+    def _inside(self, core: Core, value: Any) -> Iterable[tuple[Core | None, Any, int]]:
+        """What is looked at next, in pydantic's order, and how often; None is certainly unfit."""
         kind = core["type"]
         if kind == "tagged-union":
             choice = chosen(core, value)
-            return () if choice is None else ((choice, value),)
+            return () if choice is None else ((choice, value, 1),)
         if kind in OBJECTS:
             return self._members(core, value)
         if kind in CONTAINERS:
-            items = core.get("values_schema" if type(value) is dict else "items_schema") or {"type": "any"}
-            inside = value.values() if type(value) is dict else value
+            items = core.get("values_schema" if type(value) is dict else "items_schema") or ANY
             if isinstance(items, list):
-                return zip(items, inside, strict=False)
+                return zip(items, value, repeat(1), strict=False)
             if type(value) is dict and any(_is_unfit_key(core.get("keys_schema"), key) for key in islice(value, 1)):
-                return ((None, None),)
-            return zip(repeat(items), self._large(value, inside) if self._small else inside, strict=False)
+                return ((None, None, 1),)
+            inside = self._alike.items(value)
+            if self._small:
+                large = self._large(value, inside)
+                return zip(repeat(items), large, repeat(1), strict=False)
+            return ((items, one, times) for one, times in inside)
         return ()
 
-    def _members(self, core: Core, value: Any) -> Iterable[tuple[Core | None, Any]]:
+    def _members(self, core: Core, value: Any) -> Iterable[tuple[Core | None, Any, int]]:
         if type(value) is list:
-            yield from zip((field["schema"] for _, field in fields_of(core)), value, strict=False)
+            yield from zip((field["schema"] for _, field in fields_of(core)), value, repeat(1), strict=False)
             return
         known = set()
+        left_out = 0
         for name, field in fields_of(core):
             found = find(name, field, value)
             if found is not None:
                 known.add(found[0][0])
-                yield field["schema"], found[1]
+                yield field["schema"], found[1], 1
             elif field.get("required", core.get("total", True)) and not has_default(field["schema"], self._definitions):
-                yield None, None
+                yield None, None, 1
+            else:
+                left_out += 1
+        if left_out:
+            yield ANY, None, left_out // 2  # a default takes half the time of a value
         extras = core.get("extras_schema")
         if extras is not None:
-            yield from ((extras, inner) for key, inner in value.items() if key not in known)
+            yield from ((extras, inner, 1) for key, inner in value.items() if key not in known)
 
-    def _unwrapped(self, core: Core, value: Any) -> tuple[Core, Any, bool]:
-        """What judges the value, the value that it judges, and whether its judgement counts."""
-        is_certain = True
+    def _unwrapped(self, core: Core, value: Any) -> tuple[Core, Any, bool, bool]:
+        """What judges the value, the value that it judges, and whether its judgement counts: against it, and for it."""
+        is_certain = is_open = True
         for _ in range(CORE_DEPTH):
             kind = core["type"]
             if kind in _PARSING:
                 if "schema" not in core:
                     break
-                is_certain = False
+                is_certain = is_open = False
                 core = core["schema"]
-                if type(value) is str and len(value) > _SHORT_TEXT:
+                if type(value) is str and len(value) > SHORT_TEXT:
                     with suppress(ValueError):
                         value = from_json(value)
                         self._parsed.append(value)
@@ -193,21 +274,35 @@ class Effort:
                 if kind in ("json-or-python", "call") or core.get("custom_init") or "on_error" in core:
                     is_certain = False
                 elif kind == "nullable" and value is None:
-                    return {"type": "any"}, value, False
+                    return ANY, value, False, is_open
+                is_open = is_open and kind in _OPEN and not _narrows(core)
                 core = core[AROUND[kind]]
             elif kind == "definition-ref":
                 core = self._definitions[core["schema_ref"]]
             elif kind == "chain":
                 core = core["steps"][0]
+                is_open = False
             else:
                 break
-        return core, value, is_certain
+        return core, value, is_certain, is_open
 
-    def _large(self, value: Any, inside: Iterable[Any]) -> list[Any]:
+    def _fits(self, core: Core, value: Any) -> bool:
+        """Whether a value whose parts fit certainly fits, too."""
+        kind = core["type"]
+        if kind == "any":
+            return True
+        if self._type.is_limited or not core.keys() <= _BARE:
+            return False
+        if kind == "dict":
+            keys = core.get("keys_schema", {})
+            return bool(keys.get("type") == "str" and keys.keys() <= _BARE)
+        return kind in ("list", "model-fields") or _KINDS.get(kind) is type(value)
+
+    def _large(self, value: Any, inside: Iterable[tuple[Any, int]]) -> list[Any]:
         """The items of a list or dict that need a look."""
         if id(value) not in self._larges:
             self._larges[id(value)] = (
-                [one for one in inside if type(one) in NESTING or type(one) is str if self._size(one) > self._small]
+                [one for one, _ in inside if type(one) in NESTING or type(one) is str if self._size(one) > self._small]
                 if self._size(value) > self._small
                 else []
             )
@@ -217,36 +312,16 @@ class Effort:
         if not self._copied:
             return VALUE
         if id(value) not in self._sizes:
-            self._sizes[id(value)] = copy_size(value)
+            text = to_json(value).decode()
+            self._left_to_write -= len(text)
+            if self._left_to_write < 0:
+                raise _OutOfSteps
+            self._sizes[id(value)] = text_size(text)
         return self._sizes[id(value)]
 
 
-def ways(core: Core, definitions: Mapping[str, Core], depth: int = 0) -> list[str]:
-    """What a type looks into, once for each of its choices that does."""
-    kind = core["type"]
-    if depth > CORE_DEPTH:
-        return [_OBJECT, _LIST]
-    if kind in OBJECTS or kind in DICTS:
-        return [_OBJECT, _LIST] if kind in ("arguments", "named-tuple") else [_OBJECT]
-    if kind in CONTAINERS:
-        return [_LIST]
-    if kind == "definition-ref":
-        return ways(definitions[core["schema_ref"]], definitions, depth + 1)
-    if kind == "tagged-union":
-        return [_OBJECT]
-    if kind == "union":
-        return [way for choice in choices_of(core) for way in ways(choice, definitions, depth + 1)]
-    inner = core["steps"][0] if kind == "chain" else core.get(AROUND.get(kind, "schema"))
-    return ways(inner, definitions, depth + 1) if isinstance(inner, Mapping) else []
-
-
-def copy_size(value: Any) -> int:
-    """The approximate memory of a copy of a JSON value."""
-    return text_size(to_json(value).decode())
-
-
 def text_size(text: str) -> int:
-    """The same for a JSON text. Commas and the like within strings count, too."""
+    """The approximate memory of a copy of a JSON text's value. Commas and the like within strings count, too."""
     containers = text.count("[") + text.count("{")
     values = text.count(",") + containers
     return len(text) + _ITEM * values + _CONTAINER * containers + _QUOTE * text.count('"') + _KEY * text.count(":")
@@ -265,6 +340,13 @@ def chosen(core: Core, value: Any) -> Core | None:
     if isinstance(choice, str | int):
         choice = choices.get(choice)
     return choice if isinstance(choice, Mapping) else None
+
+
+def _narrows(core: Core) -> bool:
+    """Whether a wrapper may refuse what its inner schema accepts."""
+    config = core.get("config") or {}
+    is_closed = config.get("extra_fields_behavior") == "forbid" or config.get("validate_default")
+    return bool(is_closed) or any(core.get(option) for option in _NARROWING)
 
 
 def _is_unfit_key(core: Core | None, key: Any) -> bool:

@@ -21,8 +21,10 @@ from typing import Any, Protocol
 from pydantic_core import SchemaError, SchemaValidator, from_json, to_json
 
 from holdfast.definitions.any_json import with_any_json
+from holdfast.definitions.choosing import Choosing, ways
+from holdfast.definitions.collecting import no_collection
 from holdfast.definitions.core import CORE_DEPTH, NESTING, OBJECTS, Core, choices_of, fields_of, kind_of, parts_of
-from holdfast.definitions.effort import COPIED, VALUE, Effort, TooMuchEffort, text_size, ways
+from holdfast.definitions.effort import COPIED, VALUE, Effort, TooMuchEffort, text_size
 from holdfast.definitions.fault_place import first_fault
 from holdfast.definitions.stopping import StoppingValidator, failing_fast
 
@@ -93,7 +95,8 @@ class FirstFault:
             if depth > CORE_DEPTH:
                 raise Unfit("it is nested too deep, or contains itself (recursion)")
             if parts * self._faults.choices**depth > COPIED // VALUE:
-                self._bound(Effort(self._faults.definitions, parts * VALUE, copied=False), value)
+                with no_collection():
+                    self._bound(Effort(self._choosing, parts * VALUE, copied=False), value)
         return self._until_first_fault(self._stopping, lambda validator: validator.validate_python(value), value=value)
 
     def _bound_text(self, text: str) -> None:
@@ -106,15 +109,16 @@ class FirstFault:
             return
         else:
             small = 0
-        try:
-            value = from_json(text)
-        except ValueError:
-            return  # pydantic refuses it
-        self._bound(Effort(faults.definitions, size, copied=True, small=small), value)
+        with no_collection():
+            try:
+                value = from_json(text)
+            except ValueError:
+                return  # pydantic refuses it
+            self._bound(Effort(self._choosing, size, copied=True, small=small), value)
 
     def _bound(self, effort: Effort, value: Any) -> None:
         try:
-            effort.look(self._core, value)
+            effort.bound(self._core, value)
         except TooMuchEffort as fault:
             raise Unfit(str(fault)) from None
         except RecursionError:
@@ -157,6 +161,11 @@ class FirstFault:
         return len(text) <= self._faults.characters and not self._faults.may_be_many(text)
 
     @cached_property
+    def _choosing(self) -> Choosing:
+        """What its unions do."""
+        return Choosing(self._core, self._faults.definitions, self._faults.unions, self._faults.objects)
+
+    @cached_property
     def _stopping(self) -> StoppingValidator | None:
         """The validator that stops at the first fault; None if pydantic cannot build it."""
         try:
@@ -173,12 +182,13 @@ class _Faults:
         self.is_recursive = False
         self._message = 0
         self.choices = 0
-        self._unions: list[Core] = []
+        self.unions: list[Core] = []
+        self.objects: list[Core] = []
         #: How many faults each definition has; None while this is being counted.
         self._counted: dict[str, int | None] = {}
         most = self._count(core, 0)
         #: Whether the number of tries may be exponential: several choices may look into the same value.
-        self.is_explosive = self.is_recursive and any(self._is_forked(union) for union in self._unions)
+        self.is_explosive = self.is_recursive and any(self._is_forked(union) for union in self.unions)
         each = _FAULT + _MESSAGES * self._message
         #: Whether no value in Python has faults that take much memory. They do not copy values.
         self.are_few = not self.is_recursive and most * each <= _LISTED
@@ -213,9 +223,10 @@ class _Faults:
             return inner
         self._message = max(self._message, _message_size(kind, part))
         if kind in OBJECTS:
+            self.objects.append(part)
             return inner + sum(1 for _ in fields_of(part)) + 1
         if kind == "union":
-            self._unions.append(part)
+            self.unions.append(part)
             self.choices = max(self.choices, len(choices_of(part)))
         return max(1, inner)
 

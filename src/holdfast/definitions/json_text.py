@@ -1,8 +1,8 @@
 """JSON texts of Python values. A value that JSON cannot carry is refused, not changed.
 
 1. JSON has no infinity and no NaN. pydantic writes null instead.
-2. Keys are texts: 1 and "1" are the same key, and only one of the two values would arrive. pydantic replaces half a
-   surrogate pair in a key.
+2. Keys are texts: 1 and "1" are the same key, and only one of the two values would arrive. None, infinity and NaN
+   would all arrive as "None". pydantic replaces half a surrogate pair in a key.
 3. PostgreSQL cannot store a NUL character, and Python does not read very long numbers.
 
 Each of these leaves a mark in the text that is cheap to look for. Only a text with this mark is examined.
@@ -16,6 +16,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
@@ -26,7 +27,7 @@ from holdfast.model.equal_keys import repeated_key
 from holdfast.model.foreign import message_of, name_of
 
 __all__ = [
-    "REPLACEMENT", "JsonText", "encode_plain", "encode_result", "encode_value", "refuse_broken_keys",
+    "JsonText", "encode_plain", "encode_result", "encode_value", "may_have_lost_keys", "refuse_lost_keys",
     "refuse_lost_numbers", "refuse_repeated_keys", "storable", "unwritable",
 ]  # fmt: skip
 
@@ -36,8 +37,8 @@ _NUL = "\\u0000"
 _NUL_ITSELF = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 #: How pydantic writes a number that was too large to be read.
 _INFINITY = "Infinity"
-#: How pydantic writes half a surrogate pair in a key.
-REPLACEMENT = "\ufffd"
+#: How pydantic writes half a surrogate pair in a key; how it writes None and NaN there, and how Python writes None.
+_REPLACEMENT, _NONE, _NULL = "\ufffd", '"None":', '"null":'
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATES, _HALF_A_PAIR = "surrogates not allowed", "JSON cannot carry half a surrogate pair"
 #: PostgreSQL stores longer whole numbers, but Python does not read them.
@@ -107,6 +108,8 @@ def encode_plain(job_type: str, payload: Any) -> str:
         else:
             text = _write(payload)
             refuse_repeated_keys(text.encode(), f"the payload of {job_type}")
+            if _NULL in text:
+                refuse_lost_keys(payload, f"the payload of {job_type}")
     except (TypeError, ValueError, RecursionError) as fault:
         raise InvalidPayload(f"{job_type}: the payload cannot be written as JSON: {unwritable(fault)}") from None
     return storable(text, f"the payload of {job_type}")
@@ -138,8 +141,8 @@ def encode_value(value: Any, what: str) -> str:
             refuse_repeated_keys(written, what)
         if "null" in text:
             refuse_lost_numbers(_ANY.to_python(value, by_alias=True, warnings="none"), text, what)
-        if REPLACEMENT in text:
-            refuse_broken_keys(_ANY.to_python(value, by_alias=True, warnings="none"), what)
+        if may_have_lost_keys(text):
+            refuse_lost_keys(_ANY.to_python(value, by_alias=True, warnings="none"), what)
         return storable(text, what)
     except InvalidInput:
         raise
@@ -182,8 +185,13 @@ def refuse_repeated_keys(written: bytes, what: str) -> None:
         )
 
 
-def refuse_broken_keys(value: Any, what: str) -> None:
-    """Raise InvalidPayload if a key is not valid Unicode: pydantic has written REPLACEMENT instead."""
+def may_have_lost_keys(text: str) -> bool:
+    """Whether a key was perhaps written as another one."""
+    return _NONE in text or _REPLACEMENT in text
+
+
+def refuse_lost_keys(value: Any, what: str) -> None:
+    """Raise InvalidPayload if there is a key that JSON cannot carry: None, infinity, NaN, or not valid Unicode."""
     left = [value]
     while left:
         one = left.pop()
@@ -191,6 +199,8 @@ def refuse_broken_keys(value: Any, what: str) -> None:
             for key in one:
                 if isinstance(key, str) and _SURROGATE.search(key):
                     raise InvalidPayload(f"{what} has the key {shown(key)}: {_HALF_A_PAIR}")
+                if key is None or (isinstance(key, float | Decimal) and not math.isfinite(key)):
+                    raise InvalidPayload(f"{what} has the key {key}, which would become a text: keys of JSON are texts")
             left.extend(one.values())
         elif isinstance(one, _LISTS):
             left.extend(one)

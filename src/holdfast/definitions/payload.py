@@ -16,12 +16,13 @@ from typing import Any, get_origin, get_type_hints, is_typeddict
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, from_json
 
+from holdfast.definitions.arriving import Arriving
 from holdfast.definitions.core import init_only_fields
 from holdfast.definitions.first_fault import FirstFault, Unfit
 from holdfast.definitions.json_text import (
-    REPLACEMENT,
     JsonText,
-    refuse_broken_keys,
+    may_have_lost_keys,
+    refuse_lost_keys,
     refuse_lost_numbers,
     refuse_repeated_keys,
     storable,
@@ -85,8 +86,9 @@ class Payload:
         try:
             self._serializer = serializer_of(self._adapter.core_schema, self._adapter.serializer)
         except LostField as fault:
-            raise InvalidInput(f"job type {job_type!r}: {fault}; the handler would get its default") from None
+            raise InvalidInput(f"job type {job_type!r}: {fault}") from None
         self._may_repeat_keys = may_repeat_keys(self._adapter.core_schema, own=self._names is not None)
+        self._arriving = Arriving(self._adapter.core_schema, own=self._names is not None)
         if (lost := next(init_only_fields(self._adapter.core_schema), None)) is not None:
             raise InvalidInput(
                 f"job type {job_type!r}: {lost} is an InitVar, which a dataclass does not keep; it would be lost: "
@@ -135,10 +137,12 @@ class Payload:
                 refuse_repeated_keys(written, self._what)
             if self._may_have_floats and "null" in text:
                 refuse_lost_numbers(self._left(checked), text, self._what)
-            if REPLACEMENT in text:
-                refuse_broken_keys(self._left(checked), self._what)
+            if may_have_lost_keys(text):
+                refuse_lost_keys(self._left(checked), self._what)
             if self._reread:
-                self._validator.validate(text)
+                read = self._validator.validate(text)
+                if self._arriving.may_lose and (lost := self._arriving.lost(checked, read)) is not None:
+                    raise Unfit(lost.why, lost.place)
         except (ValidationError, Unfit) as fault:
             raise InvalidPayload(f"{self._job_type}: {_readable(fault)}") from None
         except (PydanticSerializationError, UnicodeEncodeError) as fault:

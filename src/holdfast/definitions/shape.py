@@ -70,6 +70,8 @@ _CONFIGURED: Mapping[tuple[str, str], str] = {
     ("decimal", "allow_inf_nan"): "allow_inf_nan",
 }
 _COLLECTIONS = ("list", "set", "frozenset")
+#: What a judge can make a set of, whatever it contains.
+_HASHABLE = frozenset((*_SCALARS, "literal", "enum"))
 #: Wrap another schema, which alone decides what is accepted, or accept less than it does.
 _TRANSPARENT = ("function-after", "custom-error", "default")
 #: Schemas that may contain a default.
@@ -130,11 +132,7 @@ class _Describer:
         if kind in _SCALARS:
             return _scalar(kind, schema, config)
         if kind in _COLLECTIONS:
-            return {
-                "is": kind,
-                "of": self._part(schema, "items_schema", config, depth + 1),
-                **_options(schema, config, kind, ("strict", *_LENGTHS)),
-            }
+            return self._collection(schema, config, depth)
         if kind in _TRANSPARENT:
             if schema.get("on_error", "raise") != "raise":
                 return ANYTHING
@@ -228,6 +226,13 @@ class _Describer:
     def _tuple(self, schema: Mapping[str, Any], config: Config, depth: int) -> Node:
         node: Node = {"is": "tuple", "of": [self.node(item, config, depth) for item in schema["items_schema"]]}
         return node | _options(schema, config, "tuple", ("strict", "variadic_item_index", *_LENGTHS))
+
+    def _collection(self, schema: Mapping[str, Any], config: Config, depth: int) -> Node:
+        kind, items = schema["type"], self._part(schema, "items_schema", config, depth + 1)
+        if kind != "list" and items["is"] not in _HASHABLE:
+            # Judges make dicts of objects, of which there are no sets. Without one, equal items count several times.
+            return {"is": "list", "of": items, **_options(schema, config, kind, ("strict", "min_length"))}
+        return {"is": kind, "of": items, **_options(schema, config, kind, ("strict", *_LENGTHS))}
 
     def _dict(self, schema: Mapping[str, Any], config: Config, depth: int) -> Node:
         return {

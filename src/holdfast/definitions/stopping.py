@@ -128,7 +128,8 @@ class StoppingValidator:
         elif kind in OBJECTS:
             self._stop_in_fields(part, made)
         elif kind == "union":
-            made["choices"] = [self._as_choice(choice) for choice in in_trial_order(made["choices"])]
+            ordered = in_trial_order(part, made["choices"], self._definitions)
+            made["choices"] = [self._as_choice(choice) for choice in ordered]
         elif kind.startswith("function-") and not _is_of_pydantic(part["function"]["function"]):
             made["function"] = {**part["function"], "function": self._watching(part["function"]["function"])}
         return made

@@ -2,7 +2,8 @@
 
 A model may read a field by one name and write it by another (`validation_alias`, `serialization_alias`), or not write
 it at all (`exclude`, `exclude_if`). A field with a default would then be lost without a word. So a field is written at
-a place where it is read.
+a place where it is read, and that no other field has if it is read earlier: with `AliasChoices("amount", "net")` for
+one field and the name `amount` for another, the first would get the value of the second.
 
 A field that its author excludes for good may be a secret, and is never written. One that is read from a path only
 (`AliasPath`) has no name to write it by. Such fields are refused where the type is declared, unless they are required:
@@ -12,7 +13,8 @@ then every payload without them is refused, and those that come as JSON have the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 from pydantic_core import SchemaSerializer
 
@@ -21,6 +23,8 @@ from holdfast.definitions.core import CORE_DEPTH, PARTS, Core, fields_of, has_de
 __all__ = ["LostField", "serializer_of"]
 
 _OBJECTS = frozenset(("model-fields", "typed-dict", "dataclass-args"))
+#: How many names are tried before a type is refused.
+_TRIES = 20_000
 
 
 class LostField(ValueError):
@@ -63,38 +67,108 @@ class _Writing:
         return made
 
     def _fields(self, core: Core, made: Any, config: Core, owner: str) -> Any:
-        fields = list(fields_of(core))
-        taken = {
-            _name_in(name, field) for name, field in fields if [_name_in(name, field)] in places_of(name, field, config)
-        }
-        for key, (name, field) in zip(made if isinstance(made, Mapping) else range(len(made)), fields, strict=True):
-            if field.get("init", True) is False or field.get("init_only"):
+        keys = list(made if isinstance(made, Mapping) else range(len(made)))
+        written: list[_Written] = []
+        for key, (name, field) in zip(keys, fields_of(core), strict=True):
+            if field.get("init_only"):
                 continue
+            made[key] = self._with_options(field, made[key])
             is_optional = not field.get("required", core.get("total", True))
-            may_be_left_out = is_optional or has_default(field["schema"], self._definitions)
-            made[key] = self._field(name, made[key], config, taken, owner if may_be_left_out else None)
+            one = _Written.of(key, name, field, places_of(name, field, config))
+            if (is_optional or has_default(field["schema"], self._definitions)) and field.get("init", True):
+                _refuse_lost(one, field, owner)
+            if not made[key].get("serialization_exclude"):
+                written.append(one)
+        for one, place in zip(written, _apart(written, owner), strict=True):
+            if place != one.usual:
+                self.has_changed = True
+                made[one.key] = {**made[one.key], "serialization_alias": place}
         return made
 
-    def _field(self, name: str, field: Core, config: Core, taken: set[str], owner: str | None) -> Core:
-        """The field as it is written. With an owner, losing it is a fault."""
-        if field.get("serialization_exclude"):
-            if owner is not None:
-                raise LostField(f"{owner}.{name} is excluded (exclude=True): its value would not be stored")
-            return field
+    def _with_options(self, field: Core, made: Core) -> Core:
+        """The field, written whatever its value is, unless a dataclass does not take it.
+
+        A value that the dataclass would not set by itself is refused later (`holdfast.definitions.arriving`).
+        """
+        if field.get("init", True) is False:
+            self.has_changed = True
+            return {**made, "serialization_exclude": True}
         if "serialization_exclude_if" in field:
             self.has_changed = True
-            field = {option: value for option, value in field.items() if option != "serialization_exclude_if"}
-        written, places = _name_in(name, field), places_of(name, field, config)
-        if [written] in places:
-            return field
-        names = [str(place[0]) for place in places if len(place) == 1 and place[0] not in taken]
-        if names:
-            self.has_changed = True
-            taken.add(names[0])
-            return {**field, "serialization_alias": names[0]}
-        if owner is not None:
-            raise LostField(f"{owner}.{name} is written as {written!r}, but not read from there: give it one alias")
-        return field
+            return {option: one for option, one in made.items() if option != "serialization_exclude_if"}
+        return made
+
+
+def _refuse_lost(written: _Written, field: Core, owner: str) -> None:
+    name = f"{owner}.{written.name}"
+    if field.get("serialization_exclude"):
+        told = f"{name} is excluded (exclude=True): its value would not be stored"
+    elif not written.places:
+        told = f"{name} is written as {written.usual!r}, but not read from there: give it one alias"
+    else:
+        return
+    raise LostField(f"{told}; the handler would get its default")
+
+
+class _Written(NamedTuple):
+    """A field that is written: its usual name, and by which names it is read."""
+
+    key: str | int
+    name: str
+    usual: str
+    #: The names by which it can be written, the best one first, each with the names that are read before it.
+    places: dict[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, key: str | int, name: str, field: Core, places: list[list[str | int]]) -> _Written:
+        usual, before, found = _name_in(name, field), set[str](), dict[str, frozenset[str]]()
+        for place in places:
+            if len(place) == 1:
+                found.setdefault(str(place[0]), frozenset(before))
+            before.add(str(place[0]))
+        best = {usual: found[usual]} if usual in found else {}
+        return cls(key, name, usual, {**best, **found})
+
+    @property
+    def choices(self) -> Mapping[str, frozenset[str]]:
+        """The same; the usual name of a required field that has none: its payload is refused when it is read again."""
+        return self.places or {self.usual: frozenset()}
+
+
+def _apart(fields: list[_Written], owner: str) -> list[str]:
+    """A name for each field, such that no field is read from the name of another one. Raises LostField."""
+    found: list[str] = []
+    tries = [iter(fields[0].choices)] if fields else []
+    for _ in range(_TRIES):
+        if len(found) == len(fields):
+            return found
+        place = next((one for one in tries[-1] if _is_free(fields, found, one)), None)
+        if place is not None:
+            found.append(place)
+            if len(found) < len(fields):
+                tries.append(iter(fields[len(found)].choices))
+        elif found:
+            tries.pop()
+            found.pop()
+        else:
+            break
+    both = next(
+        (f"{one.name} and {other.name}" for one, other in combinations(fields, 2) if one.choices.keys() & _read(other)),
+        "its fields",
+    )
+    raise LostField(f"{owner}: {both} are read by the same names, so one would get the value of the other")
+
+
+def _is_free(fields: list[_Written], found: list[str], place: str) -> bool:
+    before = fields[len(found)].choices[place]
+    return not any(
+        other == place or other in before or place in field.choices[other]
+        for field, other in zip(fields, found, strict=False)
+    )
+
+
+def _read(field: _Written) -> set[str]:
+    return set(field.choices).union(*field.choices.values())
 
 
 def _name_in(name: str, field: Core) -> str:

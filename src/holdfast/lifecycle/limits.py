@@ -11,20 +11,22 @@ except ImportError:  # not on every system
 
 __all__ = ["SoftLimits", "current_limits"]
 
+#: The limits that would keep a worker from working; and all that there are.
 _NAMES = ("AS", "DATA", "STACK", "NOFILE", "NPROC", "FSIZE", "CPU")
 _NUMBERS = [getattr(resource, f"RLIMIT_{name}") for name in _NAMES if hasattr(resource, f"RLIMIT_{name}")]
+_ALL = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
-def current_limits() -> list[tuple[int, int]]:
-    """All limits, each with the value up to which it may be raised."""
-    return [resource.getrlimit(number) for number in _NUMBERS]
+def current_limits() -> list[tuple[int, int, int]]:
+    """The number of each limit, its value, and the value up to which it may be raised."""
+    return [(number, *resource.getrlimit(number)) for number in _ALL]
 
 
 class SoftLimits:
     """The limits that this process has when this object is created."""
 
     def __init__(self) -> None:
-        self._soft = [soft for soft, _ in current_limits()]
+        self._soft = [resource.getrlimit(number)[0] for number in _NUMBERS]
 
     def restore(self) -> None:
         """Raise limits that were lowered since, as far as that is allowed."""

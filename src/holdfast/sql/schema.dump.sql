@@ -9347,11 +9347,11 @@ begin
     raise exception 'all lists must have the same length' using errcode = 'HF002';
   end if;
   for position in 1 .. coalesce(cardinality(types), 0) loop
-    perform refuse_no_tenant(tenants[position]);
-    perform check_enqueue(
-      types[position:position], payloads[position:position], options[position:position], tenants[position]);
-    perform check_texts(creators[position], null);
     begin
+      perform refuse_no_tenant(tenants[position]);
+      perform check_enqueue(
+        types[position:position], payloads[position:position], options[position:position], tenants[position]);
+      perform check_texts(creators[position], null);
       return query
       select position, r.job_id, r.state, r.outcome
       from record_jobs(
@@ -9360,6 +9360,8 @@ begin
     exception
       when lock_not_available then
         null;
+      when sqlstate 'HF001' or sqlstate 'HF002' or sqlstate 'HF003' or data_exception then
+        return query select position, null::uuid, null::text, 'refused';
     end;
   end loop;
 end

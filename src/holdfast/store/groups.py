@@ -3,7 +3,8 @@
 1. No call waits for others to join. A call that finds a free slot runs its own statement, in its own task. Calls that
    arrive while all slots are taken are sent together next. There are two slots, and a slow statement gives up its slot.
 2. Each job is recorded for its own tenant and creator.
-3. A refused job does not harm the others: nothing of its group was recorded, so the group is sent again in halves.
+3. A refused job does not harm the others: nothing of its group was recorded, so the group is sent again, in halves if
+   no key is involved, and otherwise in one statement that leaves out what is refused.
 4. A job whose key belongs to an open transaction is tried again and again, beside the others, for as long as a single
    call would wait. One statement records the jobs of a group whose keys are free, and leaves out the others: jobs with
    keys of their own do not wait for them.
@@ -32,7 +33,7 @@ from holdfast.model.options import Intent
 from holdfast.store.calls import Call, LoopCall, ThreadCall, late, refuse_all
 from holdfast.store.database import LOCK_SECONDS, STATEMENT_SECONDS, Session
 from holdfast.store.jobs import JobStore, are_alike
-from holdfast.store.tenancy import TenancyStore
+from holdfast.store.tenancy import LeftOut, TenancyStore
 
 __all__ = ["Groups"]
 
@@ -226,9 +227,20 @@ class Groups:
             for call, enqueued in zip(group, answers, strict=True):
                 call.accept(enqueued)
             return
-        middle = len(group) // 2
-        await self._record(group[:middle], patient=patient, tried=tried)
-        await self._record(group[middle:], patient=patient, tried=tried)
+        await self._sort_out(group, patient=patient)
+
+    async def _sort_out(self, group: list[Call], *, patient: bool) -> None:
+        """Record a group of which some are refused. In halves, each half with keys would wait for the same locks."""
+        if patient:
+            middle = len(group) // 2
+            await self._record(group[:middle], patient=True)
+            await self._record(group[middle:], patient=True)
+            return
+        left: list[Call] = []
+        for start in range(0, len(group), _MOST_TRIED):
+            left += await self._record_free(group[start : start + _MOST_TRIED])
+        if left:
+            await self._send_apart(left)
 
     async def _send_apart(self, group: list[Call]) -> None:
         """Send calls with a key apart: somebody holds a lock that one of the calls needs, most likely that of a key."""
@@ -283,12 +295,25 @@ class Groups:
             refuse_all(part, fault)
             raise
         else:
-            for call, enqueued in zip(part, answers, strict=True):
-                if enqueued is not None:
-                    call.accept(enqueued)
-            return [call for call, enqueued in zip(part, answers, strict=True) if enqueued is None]
+            return await self._answered(part, answers)
         middle = len(part) // 2
         return [*await self._record_free(part[:middle]), *await self._record_free(part[middle:])]
+
+    async def _answered(self, part: list[Call], answers: list[Enqueued | LeftOut]) -> list[Call]:
+        """Answer the calls of one statement. Returns those that are locked."""
+        refused: list[Call] = []
+        locked: list[Call] = []
+        for call, answer in zip(part, answers, strict=True):
+            if isinstance(answer, Enqueued):
+                call.accept(answer)
+            else:
+                (refused if answer == "refused" else locked).append(call)
+        for call in refused:
+            try:
+                await self._record([call], tried=True)
+            except DatabaseBusy:
+                locked.append(call)
+        return locked
 
     def _waits_behind(self, call: Call, until: float) -> bool:
         """Have a call wait if one of its keys is known to be locked."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from holdfast.model.job import Enqueued
@@ -16,7 +16,10 @@ from holdfast.model.provenance import provenance
 from holdfast.model.states import State, Status, public_status
 from holdfast.store.database import Session
 
-__all__ = ["Ended", "PublicJob", "StoredItem", "TenancyStore"]
+__all__ = ["Ended", "LeftOut", "PublicJob", "StoredItem", "TenancyStore"]
+
+#: Why an intent was not recorded with the others.
+LeftOut = Literal["locked", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +80,14 @@ class TenancyStore:
         rows.sort(key=lambda row: row["item"])
         return [Enqueued(row["job_id"], State(row["state"]), row["outcome"]) for row in rows]
 
-    async def submit_free(self, intents: Sequence[Intent]) -> list[Enqueued | None]:
-        """The same, but each intent whose key belongs to an open transaction is left out: its answer is None."""
-        answers: list[Enqueued | None] = [None] * len(intents)
+    async def submit_free(self, intents: Sequence[Intent]) -> list[Enqueued | LeftOut]:
+        """The same, but each intent that is refused, or whose key belongs to an open transaction, is left out."""
+        answers: list[Enqueued | LeftOut] = ["locked"] * len(intents)
         for row in await self._session.rows("submit_free", *_columns(intents)):
-            answers[row["item"] - 1] = Enqueued(row["job_id"], State(row["state"]), row["outcome"])
+            if row["job_id"] is None:
+                answers[row["item"] - 1] = "refused"
+            else:
+                answers[row["item"] - 1] = Enqueued(row["job_id"], State(row["state"]), row["outcome"])
         return answers
 
     async def jobs(self, asked: Sequence[tuple[str, UUID]]) -> list[PublicJob]:

@@ -6,11 +6,10 @@ Where a name stands twice in an object, the last one counts, as in PostgreSQL.
 from __future__ import annotations
 
 import asyncio
-import gc
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.types import Message, Receive
 
+from holdfast.definitions.collecting import no_collection
 from holdfast.web.deadline import Deadline
 from holdfast.web.problems import Problem
 from holdfast.web.rooms import Rooms
@@ -90,7 +90,7 @@ async def _parsed_slowly(raw: bytes, model: type[_MODEL]) -> _MODEL:
         raise Problem(413, "too-large", f"The body may have at most {_CONTAINERS} lists and objects.")
     began = time.monotonic()
     try:
-        with _no_collection():
+        with no_collection():
             return _parsed(raw, model)
     finally:
         await asyncio.sleep(time.monotonic() - began)
@@ -106,22 +106,6 @@ def _parsed(raw: bytes, model: type[_MODEL]) -> _MODEL:
         return model.model_validate_json(raw)
     except ValidationError as fault:
         raise problem_of(fault, model) from None
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Turn the garbage collector off while the values of a body are made: there may be hundreds of thousands.
-
-    That takes five times as long as reading them, and everybody else waits for it.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 async def read_optional_body(request: Request, model: type[_MODEL]) -> _MODEL:

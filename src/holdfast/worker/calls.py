@@ -7,6 +7,10 @@
    its call raises an error, as if the handler had failed, and the task does not count as canceled.
 3. A call that is made while another one runs is refused: the handler would run twice within one attempt.
 4. So is a call in another event loop: timeouts, locks and connections belong to the worker's own.
+5. A thread runs on when middleware gives up its call by hand (`close()`, `throw()`). Until it has ended, the handler is
+   not called again, and the attempt is not settled.
+6. Once the handler's own transaction has ended the job, or may have, the next job of its target may run: no call begins
+   any more.
 """
 
 from __future__ import annotations
@@ -17,15 +21,21 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.worker.claimed import Claimed
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "Stopped"]
 
 _ENDED = "the attempt has ended; its handler cannot be called any more"
 _CUT = "the attempt ended while its handler was running; the handler was canceled"
 _TWICE = "`call_next()` was called while an earlier call was running; await that one first"
 _ELSEWHERE = "`call_next()` must be awaited in the worker's own event loop"
+_COMPLETED = "the job was or may have been completed by its own transaction; its handler cannot be called any more"
 _LEFT = "middleware ended while the handler was running; it was canceled"
 _FORGOTTEN = "middleware called `call_next()` without awaiting it: the handler did not run"
+
+
+class Stopped(asyncio.CancelledError):
+    """The attempt has timed out or was told to stop before this call."""
 
 
 class _Call:
@@ -50,8 +60,8 @@ class _Call:
 class Calls:
     """All calls of one attempt that have not ended, in the order in which they were made."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, loop: asyncio.AbstractEventLoop, claimed: Claimed) -> None:
+        self._loop, self._claimed = loop, claimed
         self._open: dict[_Call, None] = {}
         self._over = False
 
@@ -70,7 +80,7 @@ class Calls:
     async def end(self) -> str | None:
         """Refuse further calls, and cancel and await those that were left. Returns what was wrong."""
         self._over = True
-        if not self._open:
+        if not self._open and self._thread() is None:
             return None
         left, current = list(self._open), asyncio.current_task()
         unbegun = {call.coroutine for call in left if call.task is None}
@@ -79,6 +89,10 @@ class Calls:
             ends |= {task for task in asyncio.all_tasks() if task.get_coro() in unbegun and task.cancel()}
         await _ended(ends)
         ends |= {_closed(call) for call in left if call.task is current}
+        if (thread := self._thread()) is not None:
+            self._claimed.call_canceled = True
+            await _ended({thread})
+            ends.add(thread)
         if ends:
             return _LEFT
         return _FORGOTTEN if unbegun else None
@@ -92,8 +106,8 @@ class Calls:
                 return await inner()
             finally:
                 running.remove(call)
-        except asyncio.CancelledError:
-            if call.in_foreign_task:
+        except asyncio.CancelledError as error:
+            if call.in_foreign_task or (isinstance(error, Stopped) and self._is_foreign(call)):
                 raise HoldfastError(_CUT) from None
             raise
         finally:
@@ -108,8 +122,18 @@ class Calls:
             raise HoldfastError(_ELSEWHERE)
         if self._over:
             raise HoldfastError(_ENDED)
-        if running:
+        if running or self._thread() is not None:
             raise HoldfastError(_TWICE)
+        if self._claimed.may_be_completed:
+            raise HoldfastError(_COMPLETED)
+
+    def _thread(self) -> asyncio.Future[None] | None:
+        """The thread of the handler, if it runs."""
+        thread = self._claimed.thread
+        return None if thread is None or thread.done() else thread
+
+    def _is_foreign(self, call: _Call) -> bool:
+        return call.task is not None and call.task is not self._claimed.task and call.task.get_coro() != call.coroutine
 
 
 def _canceled(calls: list[_Call]) -> set[asyncio.Future[Any]]:

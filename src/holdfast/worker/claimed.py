@@ -56,8 +56,12 @@ class Claimed:
     stuck = False
     #: When an async handler or middleware that ignores its cancellation counts as stuck.
     stuck_at: float | None = None
+    #: The caller of a handler in a thread has canceled the call.
+    call_canceled = False
     #: The handler has seen that it should stop.
     noticed = False
+    #: Done when the last thread of its handler has ended. Middleware may have given up the call before.
+    thread: asyncio.Future[None] | None = None
     #: The last lines that the handler logged through its context.
     log: deque[str] | None = None
     #: The database has said that the lease is gone.
@@ -83,6 +87,8 @@ class Claimed:
     over = False
     _ending = False
     completed = False
+    #: The commit that would have ended the job failed, perhaps only on its way back.
+    in_doubt = False
     #: A reason to stop that arrived while the job was ending.
     _later: Interrupt | None = None
 
@@ -125,7 +131,7 @@ class Claimed:
         """
         if self.claim.target is not None and not self.stopped and not self.completed and self.lease_end < elapsed():
             self.lapsed()
-        self.noticed = self.stopped
+        self.noticed = self.stopped or self.call_canceled
         return self.noticed
 
     def kept(self, line: str) -> None:
@@ -133,6 +139,11 @@ class Claimed:
         if self.log is None:
             self.log = deque(maxlen=_LINES_KEPT)
         self.log.append(line)
+
+    @property
+    def may_be_completed(self) -> bool:
+        """Whether its own transaction has ended the job, or may have: nobody holds its target any more."""
+        return self.completed or self.in_doubt or self.ending
 
     @property
     def running(self) -> bool:

@@ -25,7 +25,7 @@ from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import Outcome
 from holdfast.store.transactions import Transactions
-from holdfast.worker.calls import Calls
+from holdfast.worker.calls import Calls, Stopped
 from holdfast.worker.claimed import Claimed
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.copies import Original
@@ -191,7 +191,7 @@ class Execution:
 
     async def _within_middleware(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
         """Run the handler within all middleware, the first one outermost."""
-        calls = Calls(self._loop)
+        calls = Calls(self._loop, claimed)
         call = calls.within(partial(self._call_within_time, claimed, job_type, timeout))
         for middleware in reversed(self._middleware):
             call = calls.within(partial(middleware.run, self._context(claimed), call))
@@ -211,11 +211,10 @@ class Execution:
         now = time.monotonic()
         if claimed.first_called is None:
             claimed.first_called = now
-        else:
-            if timeout is not None and (timeout := claimed.first_called + timeout - now) <= 0:
-                claimed.time_out()
-            if claimed.timed_out or claimed.interrupt is not None:
-                raise asyncio.CancelledError
+        elif timeout is not None and (timeout := claimed.first_called + timeout - now) <= 0:
+            claimed.time_out()
+        if claimed.timed_out or claimed.interrupt is not None:
+            raise Stopped
         return await self.call(claimed, job_type, timeout)
 
     def _encode(self, job_type: JobType, value: Any) -> str | None:

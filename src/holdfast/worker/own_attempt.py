@@ -25,6 +25,8 @@ class OwnAttempt(Protocol):
     cut_transaction: Callable[[], None] | None
     ending: bool
     completed: bool
+    #: The commit that would have ended the job failed, perhaps only on its way back.
+    in_doubt: bool
     #: How many reports were sent.
     reports: int
 

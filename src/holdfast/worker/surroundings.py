@@ -14,8 +14,8 @@ __all__ = ["Surroundings"]
 #: To run an event loop of its own, a handler needs longer than this. Asking for the running loop is a system call, and
 #: would cost too much for shorter handlers.
 _OWN_LOOP_SECONDS = 0.00005
-#: How often the system's limits are looked at.
-_LIMITS_SECONDS = 0.05
+#: How often the system's limits are looked at. A look takes some microseconds, too much for every short handler.
+_LIMITS_SECONDS = 0.005
 
 
 class Surroundings:
@@ -25,6 +25,7 @@ class Surroundings:
         self._loop = asyncio.get_running_loop()
         self._original = original
         self._limits, self._next_look = SoftLimits(), 0.0
+        self._look_is_due = False
         self._recursion_limit, self._task_factory = sys.getrecursionlimit(), self._loop.get_task_factory()
 
     def mend(self) -> None:
@@ -34,9 +35,21 @@ class Surroundings:
             sys.setrecursionlimit(self._recursion_limit)
         if self._loop.get_task_factory() is not self._task_factory:
             self._loop.set_task_factory(self._task_factory)
-        if (now := time.monotonic()) > self._next_look:
-            self._next_look = now + _LIMITS_SECONDS
-            self._limits.restore()
+        if not self._look_is_due:
+            if (now := time.monotonic()) > self._next_look:
+                self._look(now)
+            else:
+                # This handler may be the last one for long.
+                self._look_is_due = True
+                self._loop.call_later(self._next_look - now, self._look_again)
+
+    def _look(self, now: float) -> None:
+        self._next_look = now + _LIMITS_SECONDS
+        self._limits.restore()
+
+    def _look_again(self) -> None:
+        self._look_is_due = False
+        self._look(time.monotonic())
 
     def mend_loop(self, seconds: float) -> None:
         """Restore the running loop, which a handler has to hide before it can call `asyncio.run`."""

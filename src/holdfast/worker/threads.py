@@ -46,38 +46,58 @@ class Threads:
         # Its value or error does not go through the future: a finished future refers to itself (by its callbacks), and
         # would keep the value, or the error with all the handler's variables, until cycles are collected.
         ends: list[_End] = []
-        claimed.ends = ends
-        future = self._submit(_call, claimed, call, encode, ends, self._original)
-        late = False
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not future.done():
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                done, _ = await asyncio.wait({future}, timeout=left)
-            except asyncio.CancelledError:
-                claimed.stopped = True
-                continue
-            if done:
-                break
-            if not late:
-                late, deadline = True, time.monotonic() + self._stuck_after
-                claimed.time_out()
-                claimed.stopped = True
-            elif not claimed.stuck:
-                claimed.stuck, deadline = True, None
-                self._on_stuck(claimed)
+        claimed.ends, claimed.call_canceled, claimed.noticed = ends, False, False
+        claimed.thread = thread = self._submit(_call, claimed, call, encode, ends, self._original)
+        canceled, late = await self._ended(claimed, thread, timeout)
         # There is none if the threads were shut down before it began.
         value, error = ends.pop() if ends else (None, asyncio.CancelledError())
-        if error is not None:
-            try:
+        try:
+            if error is not None:
                 if late:
                     raise Late("the handler ran for too long") from error
                 raise error
-            finally:
-                del error
-        if claimed.noticed:
-            raise Late("the handler saw that it should stop")
-        return value
+            if claimed.noticed:
+                if late or canceled is None:
+                    raise Late("the handler saw that it should stop")
+                raise canceled
+            return value
+        finally:
+            del error, canceled
+
+    async def _ended(
+        self, claimed: Claimed, thread: asyncio.Future[None], timeout: float | None
+    ) -> tuple[asyncio.CancelledError | None, bool]:
+        """Wait for a thread. Returns by what the call was first canceled, and whether it ran for too long.
+
+        That very cancellation has to be raised again: whoever canceled the call knows its own by its message.
+        """
+        canceled: asyncio.CancelledError | None = None
+        late = False
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not thread.done():
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                try:
+                    done, _ = await asyncio.wait({thread}, timeout=left)
+                except asyncio.CancelledError as error:
+                    claimed.call_canceled = True
+                    canceled = canceled or error
+                    continue
+                if done:
+                    break
+                if not late:
+                    late, deadline = True, time.monotonic() + self._stuck_after
+                    claimed.time_out()
+                    claimed.stopped = True
+                elif not claimed.stuck:
+                    claimed.stuck, deadline = True, None
+                    self._on_stuck(claimed)
+            return canceled, late
+        except BaseException:
+            claimed.call_canceled = True  # the caller has given up the call by hand
+            raise
+        finally:
+            del canceled
 
     def _submit(self, function: Callable[..., None], *arguments: Any) -> asyncio.Future[None]:
         """Call a function in a thread. Raises NotBegun, and never calls it, if there is no thread."""

@@ -2,7 +2,8 @@
 
 From the moment the completion is sent until the transaction has ended, the attempt is not interrupted, and the lease
 keeper does not take its lease for lost: the lease ends with that very commit. If the answer to the commit is lost,
-nothing is guessed: the handler fails, and the settlement of that failure learns the truth from the database.
+nothing is guessed: the handler fails, it is not called again in this attempt, and the settlement of that failure learns
+the truth from the database.
 
 A transaction ends with its handler. One that is still open then, because its block was never left or because a task or
 thread that the handler left behind is in it, is rolled back, and the handler has failed.
@@ -64,6 +65,7 @@ class JobTransaction:
 
 @asynccontextmanager
 async def _completing(claimed: OwnAttempt, transactions: Transactions, conn: Any) -> AsyncIterator[Any]:
+    sent = False
     try:
         async with transactions.begin(conn) as lent:
             if conn is None:
@@ -84,9 +86,12 @@ async def _completing(claimed: OwnAttempt, transactions: Transactions, conn: Any
                 )
             except InvalidInput as fault:
                 raise Misfit(fault, "fatal") from fault
+            sent = True
         claimed.completed = True
     finally:
         claimed.cut_transaction = None
+        if sent and not claimed.completed:
+            claimed.in_doubt = True
         if not claimed.completed:
             claimed.ending = False
 

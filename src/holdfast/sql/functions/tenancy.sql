@@ -58,7 +58,8 @@ end
 $$;
 
 -- Record the intents of many callers, without those whose keys other transactions have taken and not committed yet. Those
--- have no answer. Each is waited for for a few milliseconds, so that all of them are found in one statement.
+-- have no answer. Each is waited for for a few milliseconds, so that all of them are found in one statement. An intent
+-- that is refused has the outcome `refused` and no job: sent alone, it gets its error.
 create or replace function submit_free(
   tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[], ids uuid[]
 ) returns table (item integer, job_id uuid, state text, outcome text)
@@ -73,11 +74,11 @@ begin
     raise exception 'all lists must have the same length' using errcode = 'HF002';
   end if;
   for position in 1 .. coalesce(cardinality(types), 0) loop
-    perform refuse_no_tenant(tenants[position]);
-    perform check_enqueue(
-      types[position:position], payloads[position:position], options[position:position], tenants[position]);
-    perform check_texts(creators[position], null);
     begin
+      perform refuse_no_tenant(tenants[position]);
+      perform check_enqueue(
+        types[position:position], payloads[position:position], options[position:position], tenants[position]);
+      perform check_texts(creators[position], null);
       return query
       select position, r.job_id, r.state, r.outcome
       from record_jobs(
@@ -86,6 +87,8 @@ begin
     exception
       when lock_not_available then
         null;
+      when sqlstate 'HF001' or sqlstate 'HF002' or sqlstate 'HF003' or data_exception then
+        return query select position, null::uuid, null::text, 'refused';
     end;
   end loop;
 end

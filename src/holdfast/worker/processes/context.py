@@ -103,7 +103,7 @@ class ChildAttempt:
         self.cut_transaction: Callable[[], None] | None = None  # the whole process ends instead
         #: Whether its handler has changed the process in a way that would affect the next one.
         self.left = False
-        self.transacting = self._ending = self._completed = self.over = False
+        self.transacting = self._ending = self._completed = self._in_doubt = self.over = False
 
     @property
     def told_to_stop(self) -> bool:
@@ -148,6 +148,16 @@ class ChildAttempt:
     def completed(self, value: bool) -> None:
         self._completed = value
         self.line.say(self.order, {"kind": "completed"})
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the commit that would have ended the job failed, perhaps only on its way back."""
+        return self._in_doubt
+
+    @in_doubt.setter
+    def in_doubt(self, value: bool) -> None:
+        self._in_doubt = value
+        self.line.say(self.order, {"kind": "in doubt"})
 
 
 class ProcessContext(SyncContext):

@@ -6,6 +6,8 @@
    worker named last: when the lease of a job with a target is over, and the worker is frozen. It does the same when the
    worker or the child has ended, so that no process that a handler started outlives them.
 3. Modules are looked for where the worker looks for them, and nowhere else.
+4. A child inherits limits, signals, file mode mask and priority from the thread that starts it, and a handler may have
+   changed them there. They are set as they were when the worker started, as far as the system allows that.
 
 It imports only the standard library. The first line that the worker sends says where Holdfast is.
 """
@@ -22,6 +24,7 @@ import socket
 import struct
 import sys
 import time
+from typing import Any
 
 __all__ = ["main"]
 
@@ -35,7 +38,12 @@ _NAP_SECONDS = 86_400.0
 
 
 def main() -> None:
-    """Start the child. The arguments are the descriptors of the socket, of the stop pipe, and of the guard's pipe."""
+    """Start the child.
+
+    The arguments are the descriptors of the socket, of the stop pipe, and of the guard's pipe; and the worker's state
+    when it started.
+    """
+    _start_like(json.loads(sys.argv[4]))
     _die_with_parent()
     own, pipe = (int(sys.argv[1]), int(sys.argv[2])), int(sys.argv[3])
     _start_guard(pipe, not_for_it=own)
@@ -55,6 +63,30 @@ def main() -> None:
     from holdfast.worker.processes.inside import serve
 
     serve(sock, stop, worker["taken"])
+
+
+def _start_like(worker: dict[str, Any]) -> None:
+    """Undo what handlers have changed in the worker's process since it started."""
+    with contextlib.suppress(ImportError):
+        import resource
+
+        for number, soft in worker["limits"]:
+            with contextlib.suppress(OSError, ValueError):  # not beyond the hard limit
+                resource.setrlimit(number, (soft, resource.getrlimit(number)[1]))
+    os.umask(worker["mask"])
+    # Python itself ignores two of them.
+    for number in signal.valid_signals() - {*worker["ignored"], signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, worker["blocked"])
+    with contextlib.suppress(OSError, KeyError):
+        policy, priority = worker["turns"]
+        if os.sched_getscheduler(0) != policy:
+            os.sched_setscheduler(0, policy, os.sched_param(priority))
+    with contextlib.suppress(OSError):  # needs privileges
+        os.setpriority(os.PRIO_PROCESS, 0, worker["niceness"])
+    with contextlib.suppress(OSError, KeyError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 - imports less
+        file.write(worker["oom"])
 
 
 def _die_with_parent() -> None:

@@ -3,8 +3,8 @@
 1. Settings of the interpreter are restored: limits, hooks, the garbage collector, filters of warnings, the search path.
    Modules that a handler imports late change some of them, so a child is not given up for that.
 2. Changes that cannot be reliably restored, or could expose another job's secret, cost the child, which is not used
-   again: the environment, the locale, signal handlers, timers and masks, standard streams, limits of the system,
-   privileges, processors, builtins.
+   again: the environment, the locale, signal handlers, timers and masks, standard streams, audit hooks, builtins; and
+   what the system knows about the process, such as limits, privileges and namespaces (see `kernel_state`).
 3. Timers are stopped at once: they could end the child before it answers.
 4. Threads and processes that outlive the handler can do anything at any later time: end the child, hold a lock, change
    the folder. They cost the child, too (see `company`).
@@ -15,6 +15,7 @@ Everything is compared with its state when the handler began: its module and the
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import asyncio
 import builtins
 import contextlib
@@ -26,20 +27,21 @@ import os
 import signal
 import socket
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Collection
 from typing import Any
 
-from holdfast.lifecycle.limits import current_limits
 from holdfast.lifecycle.portal import portal_threads
 from holdfast.worker.processes.company import Company
+from holdfast.worker.processes.kernel_state import kernel_state
 
 __all__ = ["Leftovers"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 #: How many more descriptors than at its beginning a child may have.
 _PILE = 100
-_BUILTINS = frozenset(vars(builtins)) - {"_"}
+_BUILTINS = tuple(frozenset(vars(builtins)) - {"_"})
 
 
 def _set_filters(filters: list[Any]) -> None:
@@ -59,6 +61,11 @@ _RESTORED: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (sys.gettrace, sys.settrace),
     (sys.getprofile, sys.setprofile),
     (lambda: sys.excepthook, lambda hook: setattr(sys, "excepthook", hook)),
+    (lambda: sys.unraisablehook, lambda hook: setattr(sys, "unraisablehook", hook)),
+    (lambda: threading.excepthook, lambda hook: setattr(threading, "excepthook", hook)),
+    (threading.gettrace, threading.settrace),
+    (threading.getprofile, threading.setprofile),
+    (lambda: list(gc.callbacks), lambda callbacks: gc.callbacks.__setitem__(slice(None), callbacks)),
     (lambda: list(sys.path), lambda path: sys.path.__setitem__(slice(None), path)),
     (lambda: list(sys.argv), lambda arguments: sys.argv.__setitem__(slice(None), arguments)),
     (lambda: list(warnings.filters), _set_filters),
@@ -76,6 +83,7 @@ class Leftovers:
         self._settings: list[Any] = []
         self._others: list[object] = []
         self._company = Company()
+        self._hooks = _AuditHooks()
 
     def begin(self) -> None:
         """Save the state: a handler is about to begin."""
@@ -100,19 +108,17 @@ class Leftovers:
 
     def _current(self) -> list[object]:
         return [
-            [signal.getsignal(number) for number in self._signals],
+            [_signal.getsignal(number) for number in self._signals],  # without the names, which take time
             set(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
             _wake_up(),
-            _umask(),
-            dict(os.environ),
+            dict(getattr(os.environ, "_data", os.environ)),  # as bytes, which takes less time
             locale.setlocale(locale.LC_ALL),
             [sys.stdin, sys.stdout, sys.stderr],
             [stream is None or stream.closed for stream in (sys.stdin, sys.stdout, sys.stderr)],
             [_identity(number) for number in range(3)],
-            current_limits(),
-            os.getpriority(os.PRIO_PROCESS, 0),
-            _privileges(),
-            {name: vars(builtins).get(name) for name in _BUILTINS},
+            list(map(vars(builtins).get, _BUILTINS)),
+            self._hooks.count,
+            kernel_state(),
         ]
 
     @staticmethod
@@ -122,13 +128,18 @@ class Leftovers:
         return 0
 
 
-def _privileges() -> list[object]:
-    """Who it is, which files it sees, and on which processors it runs: what was given up cannot be taken back."""
-    root = os.stat("/")  # noqa: PTH116 - for every job
-    turns = (os.sched_getaffinity(0), os.sched_getscheduler(0)) if hasattr(os, "sched_getaffinity") else None
-    ids = (os.getuid(), os.geteuid(), os.getgid(), os.getegid())
-    saved = (os.getresuid(), os.getresgid()) if hasattr(os, "getresuid") else None
-    return [ids, saved, os.getgroups(), (root.st_dev, root.st_ino), turns]
+class _AuditHooks:
+    """Counts audit hooks: they cannot be listed or removed. A hook of our own would be called at every event."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        add = sys.addaudithook
+
+        def addaudithook(hook: Callable[[str, tuple[Any, ...]], Any]) -> None:
+            add(hook)
+            self.count += 1
+
+        sys.addaudithook = addaudithook
 
 
 def _wake_up() -> int:
@@ -137,12 +148,6 @@ def _wake_up() -> int:
         with contextlib.suppress(ValueError, OSError):
             signal.set_wakeup_fd(descriptor)
     return descriptor
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:

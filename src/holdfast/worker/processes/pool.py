@@ -52,8 +52,8 @@ _GONE, _GONE_SECONDS = (errno.ENOENT, errno.EACCES), 30.0
 _DIED_SECONDS, _DIED_MOST_SECONDS = 1.0, 60.0
 
 _log = logging.getLogger("holdfast")
-#: How a wait has ended: by what was waited for, by the clock, or by a cancellation of the waiting task.
-_Wait = Literal["done", "over", "interrupted"]
+#: How a wait has ended: by what was waited for, by the clock, or by this cancellation of the waiting task.
+_Wait = Literal["done", "over"] | asyncio.CancelledError
 
 
 class ProcessPool:
@@ -116,7 +116,7 @@ class ProcessPool:
             self._give_back(child, fit=fit)
             if answered and not fit:
                 self._replace(claimed.type)
-            task = fault = None  # type: ignore[assignment] # an error's traceback refers to this frame, they to it
+            task = fault = wait = None  # type: ignore[assignment] # an error's traceback refers to this frame, they to it
 
     async def _beginning(self, talk: Talk, task: asyncio.Task[Any]) -> _Wait:
         """Wait until the handler has begun or the conversation is over; "over" if that takes too long."""
@@ -257,8 +257,8 @@ async def _first(what: set[asyncio.Future[Any]], seconds: float | None) -> _Wait
     """Wait until one of these is done, the time is over, or this task is canceled."""
     try:
         done, _ = await asyncio.wait(what, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        return "interrupted"
+    except asyncio.CancelledError as error:
+        return error
     return "done" if done else "over"
 
 
@@ -284,7 +284,11 @@ def _despite(wait: _Wait, task: asyncio.Task[Any]) -> Any:
     if task.cancelled() or (fault is not None and not isinstance(fault, HandlerSignal)):
         if wait == "over":
             raise Late("the handler ran for too long") from fault
-        raise asyncio.CancelledError from fault
+        try:
+            # The first one itself: whoever canceled the call knows its own cancellation by its message.
+            raise wait if isinstance(wait, asyncio.CancelledError) else asyncio.CancelledError
+        finally:
+            del wait
     try:
         return task.result()
     finally:

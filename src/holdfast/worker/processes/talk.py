@@ -38,8 +38,8 @@ __all__ = ["ChildService", "Talk"]
 
 _END_SECONDS = 2.0
 #: Frames that only a handler that has begun can cause.
-_OF_THE_HANDLER = ("ending", "completed", "returned")
-_ON_THE_WAY = ("begin", "began", "log", "record", "report", "ending", "completed")
+_OF_THE_HANDLER = ("ending", "completed", "in doubt", "returned")
+_ON_THE_WAY = ("begin", "began", "log", "record", "report", "ending", "completed", "in doubt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +160,8 @@ class Talk:
                 self._claimed.ending = bool(frame["value"])
             case "completed":
                 self._claimed.completed = True
+            case "in doubt":
+                self._claimed.in_doubt = True
             case "log":
                 self._service.log(frame["level"], frame["text"])
             case "record":
