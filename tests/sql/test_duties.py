@@ -52,6 +52,7 @@ CALLS = (
     "select from admit('', 50)",
     "select from execute_requests(5)",
     "select from sweep(1e9, 50)",
+    "select from advance_bulks(5)",
     "select from clamp_rates('rate', 0, 200)",
     "select from clamp_backoff('-infinity', '00000000-0000-0000-0000-000000000000', 200)",
 )

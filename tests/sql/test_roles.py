@@ -32,6 +32,7 @@ WORKERS = EVERYBODY | {
     "promote_due", "promote_behind", "elect_from", "age_from", "age_lines", "reconcile_pages", "retire_from",
     "retire_known", "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
+    "advance_bulks",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
@@ -46,6 +47,7 @@ OPERATORS = EVERYBODY | {
     "list_queues", "list_types", "list_lanes", "lane_slots", "list_tenants", "drain_state",
     "list_targets", "show_targets", "explain",
     "search_letters", "get_letters", "acknowledge_letters", "requeue_letters",
+    "preview_bulk", "start_bulk", "stop_bulk", "list_bulks",
 }  # fmt: skip
 CLIENTS = {
     "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",

@@ -29,6 +29,7 @@ _MODULES = {
     "enqueue": "enqueue",
     "jobs": "jobs",
     "dead": "dead",
+    "bulk": "bulk",
     "targets": "targets",
     "queues": "subjects",
     "types": "subjects",

@@ -27,6 +27,7 @@ from holdfast.web.direct import answer_directly
 from holdfast.web.figures import metrics_router
 from holdfast.web.health import Probes, Readiness, health_router
 from holdfast.web.metrics import Metrics
+from holdfast.web.ops.bulk import ops_bulk_router
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
 from holdfast.web.ops.letters import ops_letters_router
@@ -90,6 +91,7 @@ def create_app(
         ops_targets_router(state),
         ops_requests_router(state),
         ops_letters_router(state),
+        ops_bulk_router(state),
         metrics_router(state),
         pages_router(),
     ):

@@ -192,11 +192,8 @@ begin
   perform check_signed(by, note);
   -- In the order of the ids, so that no two callers wait for each other.
   for wanted in select distinct asked.id from unnest(job_ids) as asked (id) order by 1 loop
-    update dead_letters d
-    set acknowledged_at = now(), acknowledged_by = acknowledge_letters.by, note = acknowledge_letters.note
-    where d.job_id = wanted and d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant)
-    returning d.tenant into whose;
-    if found then
+    select d.tenant into whose from dead_letters d where d.job_id = wanted and (only_tenant is null or d.tenant = only_tenant);
+    if found and acknowledge_letter(wanted, by, note) then
       perform note_audit(
         by, by_key, whose, 'letter.ack', wanted::text,
         jsonb_strip_nulls(jsonb_build_object('note', acknowledge_letters.note)));
@@ -208,6 +205,20 @@ begin
     end if;
   end loop;
   perform vouch();
+end
+$$;
+
+-- Acknowledge one letter. False if somebody has before.
+create or replace function acknowledge_letter(id uuid, by text, note text) returns boolean
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  update dead_letters d
+  set acknowledged_at = now(), acknowledged_by = acknowledge_letter.by, note = acknowledge_letter.note
+  where d.job_id = acknowledge_letter.id and d.acknowledged_at is null;
+  return found;
 end
 $$;
 

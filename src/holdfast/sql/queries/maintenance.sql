@@ -111,3 +111,7 @@ select mended, reached from holdfast.serve_ready($1, $2);
 -- name: forget_streams
 -- Forget idle streams.
 select mended, reached from holdfast.forget_streams($1, $2);
+
+-- name: advance_bulks
+-- Do a portion of one bulk operation.
+select holdfast.advance_bulks($1);
