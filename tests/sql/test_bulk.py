@@ -12,7 +12,17 @@ import pytest
 from holdfast.model.query import parse_query
 from holdfast.model.states import State
 from tests.conftest import ConnectAs
-from tests.sql.factories import enqueue, enqueue_copies, job_in, job_row, offences, run_one, state_of
+from tests.sql.factories import (
+    claim,
+    enqueue,
+    enqueue_copies,
+    job_in,
+    job_row,
+    offences,
+    run_one,
+    settle,
+    state_of,
+)
 from tests.sql.test_letters import acknowledge, died, letter
 
 #: What an action does, by the state that the job had: done (and the state afterwards), or not in the set.
@@ -52,7 +62,7 @@ async def counts(conn: asyncpg.Connection, bulk_id: UUID) -> tuple[str, int, int
 
 async def finish(conn: asyncpg.Connection, portion: int = 100) -> None:
     """Let maintenance do all that is left."""
-    for _ in range(500):
+    for _ in range(1000):
         if not await conn.fetchval("select advance_bulks($1)", portion):
             return
     raise AssertionError("bulk operations do not end")
@@ -152,7 +162,7 @@ async def test_two_operators_requeue_each_letter_once(conn: asyncpg.Connection) 
     assert sum(total[2] for total in totals) == 6
     assert all(matched == done + skipped for _, matched, done, skipped, _ in totals)
     assert await conn.fetchval("select count(*) from jobs where retry_of = any ($1)", ids) == 6
-    audit = await conn.fetch("select actor, action, detail from list_audit() where action like 'bulk%' or action like 'letter%'")
+    audit = await conn.fetch("select actor, action, detail from list_audit()")
     assert {(row["actor"], row["action"]) for row in audit} == {("ada", "bulk.start"), ("bob", "bulk.start")}
     assert json.loads(audit[0]["detail"]) == {"action": "requeue", "q": "type:work"}
 
@@ -237,9 +247,7 @@ async def test_only_jobs_of_the_tenant_are_counted_and_changed(conn: asyncpg.Con
 async def test_what_cannot_be_asked_is_refused(conn: asyncpg.Connection) -> None:
     for action, args in (("explode", {}), ("cancel", {"priority": 1}), ("requeue", {"options": {"parent_id": "x"}})):
         with pytest.raises(asyncpg.PostgresError) as refused:
-            await conn.fetchval(
-                "select start_bulk($1, '', '{}', 'ada', $2::text::jsonb)", action, json.dumps(args)
-            )
+            await conn.fetchval("select start_bulk($1, '', '{}', 'ada', $2::text::jsonb)", action, json.dumps(args))
         assert refused.value.sqlstate == "HF002"
     for _ in range(20):
         await start(conn, "cancel", "state:queued")
@@ -250,7 +258,7 @@ async def test_what_cannot_be_asked_is_refused(conn: asyncpg.Connection) -> None
 async def test_a_filter_that_raises_ends_its_operation_alone(conn: asyncpg.Connection) -> None:
     await died(conn)
     broken, good = await start(conn, "ack", "state:dead"), await start(conn, "ack", "state:dead")
-    await conn.execute("update bulks set tree = '{\"field\": \"colour\"}' where id = $1", broken)
+    await conn.execute('update bulks set tree = \'{"field": "colour"}\' where id = $1', broken)
     await finish(conn)
     assert (await look(conn, broken))["state"] == "stopped"
     assert "colour" in (await look(conn, broken))["error"]
@@ -270,3 +278,18 @@ async def test_a_dry_run_ends_early_and_says_so(conn: asyncpg.Connection) -> Non
     matches, exact, sample = await preview(conn, "cancel", "state:queued", max_matches=500)
     assert (matches, exact, len(sample)) == (1_000, False, 10)
     assert await preview(conn, "cancel", "state:queued") == (1_200, True, sample)
+
+
+async def test_no_letter_is_passed_over_whatever_the_statistics_say(conn: asyncpg.Connection) -> None:
+    await enqueue_copies(conn, 600)
+    leases = await claim(conn, limit=600)
+    await settle(conn, "fail", leases, kinds=["fatal"] * 600)
+    assert (await preview(conn, "ack", "attempt=1"))[:2] == (600, True)
+    await start(conn, "requeue", "attempt=1")
+    await finish(conn)
+    # Nothing was analysed, and all letters have just been changed.
+    bulk_id = await start(conn, "ack", "attempt=1 acknowledged:true")
+    for _ in range(6):
+        await conn.execute("select fix_bulk(b, 150) from bulks b where id = $1 and state = 'fixing'", bulk_id)
+    await finish(conn)
+    assert await counts(conn, bulk_id) == ("done", 600, 0, 600, 0)

@@ -23,7 +23,8 @@ async def test_a_dry_run_changes_nothing_and_the_run_does_what_it_said(
 ) -> None:
     operate = await key("operate")
     ids = [await died(conn) for _ in range(3)]
-    asked: dict[str, Any] = {"action": "requeue", "q": "type:work", "args": {"options": {"priority": 7}}, "note": "mended"}
+    asked: dict[str, Any] = {"action": "requeue", "q": "type:work", "note": "mended"}
+    asked["args"] = {"options": {"priority": 7}}
     dry = await client.post(BULK, json=asked | {"dry_run": True}, headers=operate)
     assert (dry.status_code, dry.json()["matches"], dry.json()["exact"]) == (200, 3, True)
     assert dry.json()["sample"][0] == {"id": str(ids[2]), "tenant": "default", "type": "work", "state": "dead"}

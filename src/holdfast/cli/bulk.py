@@ -54,7 +54,9 @@ def _command(action: str) -> click.Command:
     @click.option("--no-wait", is_flag=True, help="Start it and print its id, without waiting for the end.")
     @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
     @output_option
-    def command(query: str, output: str, *, note: str | None, dry_run: bool, no_wait: bool, yes: bool, **own: Any) -> int:
+    def command(
+        query: str, output: str, *, note: str | None, dry_run: bool, no_wait: bool, yes: bool, **own: Any
+    ) -> int:
         return asyncio.run(
             _act(action, query, _arguments(own), output, note=note, dry_run=dry_run, wait=not no_wait, yes=yes)
         )
@@ -108,7 +110,15 @@ def _arguments(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _act(
-    action: str, query: str, args: dict[str, Any], output: str, *, note: str | None, dry_run: bool, wait: bool, yes: bool
+    action: str,
+    query: str,
+    args: dict[str, Any],
+    output: str,
+    *,
+    note: str | None,
+    dry_run: bool,
+    wait: bool,
+    yes: bool,
 ) -> int:
     async with Holdfast() as hf:
         bulks = (await hf.operations()).bulk

@@ -68,9 +68,7 @@ class Bulks:
             return bulk
         raise _unknown(bulk_id)
 
-    async def list(
-        self, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50
-    ) -> Sequence[Bulk]:
+    async def list(self, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50) -> Sequence[Bulk]:
         """Bulk operations, newest first, before the given one."""
         if not BOUNDS["page"].holds(limit):
             raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")

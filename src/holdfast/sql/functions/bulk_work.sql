@@ -69,28 +69,38 @@ $$;
 create or replace function work_bulk(bulk bulks, max_jobs integer) returns void
 language plpgsql
 set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
-  condition text := query_condition(bulk.tree);
   ends_at   timestamptz := clock_timestamp() + interval '1 second';
   entry     bulk_jobs;
-  fits      boolean;
+  fitting   uuid[];
   verdict   text;
   fault     text;
   verdicts  text[] := '{}';
   postponed integer := 0;
 begin
+  execute format($q$
+    select array(
+      select noted.id
+      from unnest($1) as noted (id)
+      cross join lateral (
+        select from jobs j where j.id = noted.id and ($2 is null or j.tenant = $2) and (%s) offset 0) fits)
+    $q$, query_condition(bulk.tree))
+  into fitting
+  using array(
+      select e.job_id from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs),
+    bulk.tenant, null, null, null, null, bulk.tree;
   for entry in
     select e.* from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs
   loop
     exit when cardinality(verdicts) > 0 and clock_timestamp() > ends_at;
     begin
-      execute format(
-        'select true from jobs j where j.id = $1 and ($2 is null or j.tenant = $2) and (%s)', condition)
-      into fits
-      using entry.job_id, bulk.tenant, null, null, null, null, bulk.tree;
-      verdict := case when fits then bulk_act(bulk, entry.job_id) else 'skipped' end;
+      verdict := case when entry.job_id = any (fitting) then bulk_act(bulk, entry.job_id) else 'skipped' end;
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
