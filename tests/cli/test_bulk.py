@@ -26,7 +26,7 @@ async def test_a_bulk_operation_is_looked_at_confirmed_and_followed(
     async with hf.maintaining():
         done = await cli(*asked, "--yes", "--note", "mended", "--priority", 3)
     assert "done: 3 done, 0 skipped, 0 failed of 3" in done.stdout
-    assert await conn.fetch("select distinct priority from jobs where retry_of is not null") == [(3,)]
+    assert await conn.fetchval("select array_agg(distinct priority) from jobs where retry_of is not null") == [3]
     (listed,) = json.loads((await cli("bulk", "list", "-o", "json")).stdout)
     assert (listed["state"], listed["note"], listed["query"]) == ("done", "mended", "state:dead")
     assert "requeue" in (await cli("bulk", "list")).stdout

@@ -78,8 +78,8 @@ async def test_every_dead_job_runs_again_once_when_the_leader_is_killed_half_way
     assert sum(bulk.done for bulk in both) == LETTERS
     assert [bulk.matched for bulk in both] == [bulk.done + bulk.skipped for bulk in both]
     # One new job for each dead one, and no dead one without.
-    made = await conn.fetchrow("select count(*), count(distinct retry_of) from jobs where retry_of is not null")
-    assert made == (LETTERS, LETTERS)
+    made = await conn.fetchval("select array[count(*), count(distinct retry_of)] from jobs where retry_of is not null")
+    assert made == [LETTERS, LETTERS]
     assert await conn.fetchval("select count(*) from dead_letters where requeued_as is null") == 0
     assert await conn.fetchval("select count(*) from bulk_jobs") == 0
     assert await offences(conn) == []

@@ -79,7 +79,7 @@ async def preview(conn: asyncpg.Connection, action: str, query: str, **more: Any
 
 @pytest.mark.parametrize("action", ACTIONS)
 async def test_an_action_changes_what_it_may_and_nothing_else(conn: asyncpg.Connection, action: str) -> None:
-    jobs = {state: await job_in(conn, state) for state in State if state is not State.RUNNING}
+    jobs: dict[State, UUID] = {state: await job_in(conn, state) for state in State if state is not State.RUNNING}
     matches, exact, sample = await preview(conn, action, "type:work")
     assert (matches, exact, set(sample)) == (len(ACTIONS[action]), True, {jobs[state] for state in ACTIONS[action]})
     bulk_id = await start(conn, action, "type:work")

@@ -52,7 +52,9 @@ CALLS = (
     "select from admit('', 50)",
     "select from execute_requests(5)",
     "select from sweep(1e9, 50)",
-    "select from advance_bulks(5)",
+    "select from advance_bulks(50)",
+    "select from fix_bulk((select b from bulks b), 100)",
+    "select from end_bulk((select b from bulks b), 100)",
     "select from clamp_rates('rate', 0, 200)",
     "select from clamp_backoff('-infinity', '00000000-0000-0000-0000-000000000000', 200)",
 )
@@ -74,6 +76,7 @@ async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.ready_streams(conn, count)
     await crowd.permits(conn, count)
     await crowd.calls(conn, count)
+    await crowd.bulk(conn, count)
 
 
 async def visited(conn: asyncpg.Connection, call: str) -> Cost:

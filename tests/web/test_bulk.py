@@ -42,7 +42,7 @@ async def test_a_dry_run_changes_nothing_and_the_run_does_what_it_said(
         "tenant": "default",
     }  # fmt: skip
     assert ended["finished_at"] is not None
-    assert await conn.fetch("select distinct priority from jobs where retry_of is not null") == [(7,)]
+    assert await conn.fetchval("select array_agg(distinct priority) from jobs where retry_of is not null") == [7]
     assert (await letter(conn, ids[0]))["note"] == "mended"
     assert "done" in is_problem(await client.post(f"{place}/stop", headers=operate), 409, "conflict")["detail"]
 
