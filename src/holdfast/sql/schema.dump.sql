@@ -892,6 +892,7 @@ CREATE TABLE holdfast.bulks (
     CONSTRAINT bulks_state_check CHECK ((state = ANY (ARRAY['fixing'::text, 'running'::text, 'stopping'::text, 'stopped'::text, 'done'::text])))
 );
 ALTER TABLE holdfast.bulks OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.bulks IS 'Bulk operations: one action on all jobs that fit a filter, and how far it is.';
 CREATE FUNCTION holdfast.bulk_act(bulk holdfast.bulks, id uuid) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2976,6 +2977,8 @@ COMMENT ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenan
 CREATE FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -9811,6 +9814,7 @@ CREATE FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) RETURN
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
@@ -9932,6 +9936,7 @@ CREATE TABLE holdfast.bulk_jobs (
     tries smallint DEFAULT 0 NOT NULL
 );
 ALTER TABLE holdfast.bulk_jobs OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.bulk_jobs IS 'What is left to do of bulk operations.';
 CREATE TABLE holdfast.calls (
     id bigint NOT NULL,
     tenant text NOT NULL,
@@ -10227,7 +10232,7 @@ ALTER TABLE ONLY holdfast.audit_log
 ALTER TABLE ONLY holdfast.beginnings
     ADD CONSTRAINT beginnings_pkey PRIMARY KEY (worker, lane);
 ALTER TABLE ONLY holdfast.bulk_jobs
-    ADD CONSTRAINT bulk_jobs_bulk_id_job_id_key UNIQUE (bulk_id, job_id);
+    ADD CONSTRAINT bulk_jobs_job_id_bulk_id_key UNIQUE (job_id, bulk_id);
 ALTER TABLE ONLY holdfast.bulk_jobs
     ADD CONSTRAINT bulk_jobs_pkey PRIMARY KEY (bulk_id, place);
 ALTER TABLE ONLY holdfast.bulks

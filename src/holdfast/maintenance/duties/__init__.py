@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.maintenance.duties.ageing import Ageing
-from holdfast.maintenance.duties.bulk import Bulks
+from holdfast.maintenance.duties.bulk import BulkWork
 from holdfast.maintenance.duties.clock import ClockWalk
 from holdfast.maintenance.duties.forgetting import ForgetPermits, ForgetWorkers
 from holdfast.maintenance.duties.permits import Permits
@@ -23,7 +23,7 @@ __all__ = ["DUTIES", "new_duties"]
 
 #: In the order in which the testing kit runs them, one after the other.
 DUTIES: tuple[type[Duty], ...] = (
-    Bulks,
+    BulkWork,
     Requests,
     Seating,
     Promotion,

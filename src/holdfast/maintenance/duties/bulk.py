@@ -9,10 +9,10 @@ from holdfast.maintenance.duties.walks import rest
 from holdfast.maintenance.duty import Duty, Next, Urgency
 from holdfast.store.maintenance import MaintenanceStore
 
-__all__ = ["Bulks"]
+__all__ = ["BulkWork"]
 
 
-class Bulks(Duty):
+class BulkWork(Duty):
     """A portion at a time, with short rests, so that workers are not held up. How far it came is in the database."""
 
     name = "bulk"

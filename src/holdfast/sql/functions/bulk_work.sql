@@ -70,6 +70,7 @@ create or replace function work_bulk(bulk bulks, max_jobs integer) returns void
 language plpgsql
 set search_path from current
 set enable_seqscan = off
+set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
@@ -187,6 +188,8 @@ $$;
 create or replace function end_bulk(bulk bulks, max_jobs integer) returns void
 language plpgsql
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare

@@ -40,7 +40,8 @@ create table bulk_jobs (
   job_id  uuid not null,
   tries   smallint not null default 0,
   primary key (bulk_id, place),
-  unique (bulk_id, job_id)
+  -- Led by the job, so that no plan walks over an operation in this order.
+  unique (job_id, bulk_id)
 );
 
 create constraint trigger secured after insert or update or delete on bulks
