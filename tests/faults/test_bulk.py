@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import asyncpg
 
@@ -71,7 +73,10 @@ async def test_every_dead_job_runs_again_once_when_the_leader_is_killed_half_way
     leader = await until(lambda: leader_of(fleet), what="one leads")
     leader.kill()
     assert not await ended(), "it was killed too late"
+    (follower,) = fleet.living
+    before = _resident(follower.pid)
     await _until(ended)
+    assert _resident(follower.pid) < before + 20 * 2**20, "its memory grows with the operation"
 
     both = await watch.look()
     assert {bulk.state for bulk in both} == {"done"}
@@ -83,6 +88,11 @@ async def test_every_dead_job_runs_again_once_when_the_leader_is_killed_half_way
     assert await conn.fetchval("select count(*) from dead_letters where requeued_as is null") == 0
     assert await conn.fetchval("select count(*) from bulk_jobs") == 0
     assert await offences(conn) == []
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], seconds: float = 60 + LETTERS / 100) -> None:
