@@ -11,7 +11,7 @@ async def test_another_process_leads_when_the_leader_is_killed(fleet: Fleet, hf:
     for _ in range(3):
         fleet.spawn()
     await fleet.ready()
-    leader = await until(lambda: _leader(fleet), what="one leads")
+    leader = await until(lambda: leader_of(fleet), what="one leads")
     leader.kill()
 
     jobs = [
@@ -22,7 +22,7 @@ async def test_another_process_leads_when_the_leader_is_killed(fleet: Fleet, hf:
     for ref in jobs:
         fleet.history.enqueued(ref.id)
         assert (await hf.wait(ref.id, timeout=30)).state == "success"
-    assert _leader(fleet) not in (None, leader)
+    assert leader_of(fleet) not in (None, leader)
 
     await fleet.drained()
     await judge(hf, fleet.history)
@@ -30,7 +30,7 @@ async def test_another_process_leads_when_the_leader_is_killed(fleet: Fleet, hf:
 
 async def test_a_leader_that_drains_hands_over_at_once(fleet: Fleet, hf: Holdfast) -> None:
     fleet.spawn()
-    leader = await until(lambda: _leader(fleet), what="one leads")
+    leader = await until(lambda: leader_of(fleet), what="one leads")
     follower = fleet.spawn()
     await fleet.ready()
     leader.drain()
@@ -39,7 +39,8 @@ async def test_a_leader_that_drains_hands_over_at_once(fleet: Fleet, hf: Holdfas
     assert changed[-1]["leading"] is True
 
 
-def _leader(fleet: Fleet) -> WorkerProcess | None:
+def leader_of(fleet: Fleet) -> WorkerProcess | None:
+    """The process that leads, as far as the log says."""
     for process in fleet.living:
         changes = process.lines("LeaderChanged")
         if changes and changes[-1]["leading"]:

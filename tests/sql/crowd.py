@@ -137,3 +137,19 @@ async def failures(conn: asyncpg.Connection, count: int) -> None:
         " now() - make_interval(secs => n), gen_random_uuid() from generate_series(1, $1::integer) n",
         count,
     )
+
+
+async def bulk(conn: asyncpg.Connection, count: int) -> None:
+    """One bulk operation with this many jobs before it."""
+    await conn.execute("delete from bulk_jobs")
+    await conn.execute("delete from bulks")
+    await conn.execute(
+        "insert into bulks (id, action, query, tree, by, state, sources, last_place) values (gen_random_uuid(), 'ack',"
+        " '', '{\"and\": []}', 'ada', 'running', array['due'], $1::integer)",
+        count,
+    )
+    await conn.execute(
+        "insert into bulk_jobs (bulk_id, place, job_id)"
+        " select b.id, n, gen_random_uuid() from bulks b, generate_series(1, $1::integer) n",
+        count,
+    )

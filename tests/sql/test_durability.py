@@ -22,6 +22,7 @@ VOLATILE = {
     "streams": "written beside jobs",
     "job_attempts": "written beside leases",
     "job_events": "written beside jobs or leases",
+    "bulk_jobs": "written beside bulks",
     "erasures": "what is to be erased is erased again",
     "repairs": "counts what was mended, beside the mending",
     "workers": "heartbeats: a worker that is unknown registers again",

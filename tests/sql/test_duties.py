@@ -52,6 +52,9 @@ CALLS = (
     "select from admit('', 50)",
     "select from execute_requests(5)",
     "select from sweep(1e9, 50)",
+    "select from advance_bulks(50)",
+    "select from fix_bulk((select b from bulks b), 100)",
+    "select from end_bulk((select b from bulks b), 100)",
     "select from clamp_rates('rate', 0, 200)",
     "select from add_failures(0, 200)",
     "select from drop_recovered(null, 200)",
@@ -78,6 +81,7 @@ async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.permits(conn, count)
     await crowd.calls(conn, count)
     await crowd.failures(conn, count)
+    await crowd.bulk(conn, count)
 
 
 async def visited(conn: asyncpg.Connection, call: str) -> Cost:

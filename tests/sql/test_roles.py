@@ -33,6 +33,7 @@ WORKERS = EVERYBODY | {
     "retire_known", "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
     "add_failures", "drop_recovered", "forget_fingerprints", "read_letters",
+    "advance_bulks",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
@@ -47,6 +48,7 @@ OPERATORS = EVERYBODY | {
     "list_queues", "list_types", "list_lanes", "lane_slots", "list_tenants", "drain_state",
     "list_targets", "show_targets", "explain", "act_by_hand",
     "search_letters", "get_letters", "acknowledge_letters", "requeue_letters",
+    "preview_bulk", "start_bulk", "stop_bulk", "list_bulks",
 }  # fmt: skip
 CLIENTS = {
     "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",

@@ -39,6 +39,7 @@ OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/problems/{code}")}
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/jobs"): {"jobType": "x"},
     ("post", "/jobs/batch"): {"jobs": [{"jobType": "x"}]},
+    ("post", "/ops/bulk"): {"action": "cancel", "q": "state:queued type:nothing"},
     ("post", "/ops/keys"): {"name": "n", "scopes": ["read"]},
     ("post", "/ops/keys/{key_id}/rotate"): {},
     ("post", "/ops/jobs/{job_id}/reprioritize"): {"priority": 5},
@@ -72,6 +73,7 @@ def test_every_route_that_takes_a_body_has_a_case() -> None:
 
 async def call(client: httpx.AsyncClient, method: str, path: str, job: Any, headers: dict[str, str]) -> httpx.Response:
     address = path.replace("{job_id}", str(job)).replace("{key_id}", str(job)).replace("{target}", "t")
+    address = address.replace("{bulk_id}", str(job))
     address = address.replace("{name}", "general" if "/lanes/" in path else "default")
     return await client.request(method, address, json=BODIES.get((method, path)), headers=headers)
 
@@ -324,6 +326,8 @@ async def test_every_change_is_written_down_with_its_origin(
                 await hf.pause(job)
                 await until_paused(hf, job)
         subject = other.id if "{key_id}" in path else dead.get(path, job.id)
+        if "{bulk_id}" in path:
+            subject = await (await hf.operations()).bulk.start("cancel", "type:nothing", by="a test")
         named = {"X-Request-Id": f"change-{number}"}
         before = len((await client.get("/ops/audit?limit=500", headers=admin)).json()["items"])
         answer = await call(client, method, path, subject, admin | named)

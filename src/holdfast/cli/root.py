@@ -30,6 +30,7 @@ _MODULES = {
     "jobs": "jobs",
     "dead": "dead",
     "failures": "causes",
+    "bulk": "bulk",
     "targets": "targets",
     "queues": "subjects",
     "types": "subjects",

@@ -23,7 +23,7 @@ from holdfast.store.browse import BrowseStore
 from holdfast.store.database import Database
 from holdfast.store.letters import Decided, LetterStore
 
-__all__ = ["DeadLetters"]
+__all__ = ["DeadLetters", "changed_options"]
 
 #: How many letters one page looks at before it ends early; fewer if their jobs must be read.
 VISITED = 100_000
@@ -145,7 +145,7 @@ class DeadLetters:
             by=by,
             note=note,
             payload=text,
-            options=None if options is None else _changes(options),
+            options=None if options is None else changed_options(options),
             tenant=tenant,
             by_key=by_key,
         )
@@ -176,7 +176,7 @@ def _wanted(tree: Tree, acknowledged: bool | Literal["all"] | None) -> bool | No
     return acknowledged
 
 
-def _changes(options: Mapping[str, Any]) -> dict[str, Any]:
+def changed_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options in the engine's names; None for what is left to the job type."""
     kept = [name for name in _KEPT if name in options]
     if kept:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
+from holdfast.client.bulk import Bulks
 from holdfast.client.by_hand import ByHand
 from holdfast.client.keyring import Keys
 from holdfast.client.letters import DeadLetters
@@ -54,6 +55,7 @@ class Operations(Steering, ByHand):
         self._searching = Turns()
         self.keys = Keys(KeyStore(database))
         self.dead = DeadLetters(database, browsing, self._searching, acceptance)
+        self.bulk = Bulks(database, browsing, self._searching)
 
     async def search(
         self, query: str, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50

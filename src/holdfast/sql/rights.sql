@@ -34,7 +34,7 @@ grant execute on function
   holdfast.drop_stray_leases, holdfast.drop_stray_entries, holdfast.drop_stray_due, holdfast.show_hidden,
   holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,
   holdfast.offer, holdfast.serve_ready, holdfast.forget_streams,
-  holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters
+  holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.advance_bulks
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
@@ -61,9 +61,10 @@ grant execute on function
   holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
 
--- Dead letters.
+-- Dead letters and bulk operations.
 grant execute on function
-  holdfast.search_letters, holdfast.get_letters, holdfast.acknowledge_letters, holdfast.requeue_letters
+  holdfast.search_letters, holdfast.get_letters, holdfast.acknowledge_letters, holdfast.requeue_letters,
+  holdfast.preview_bulk, holdfast.start_bulk, holdfast.stop_bulk, holdfast.list_bulks
 to holdfast_operator;
 
 -- What operators read with psql.

@@ -69,6 +69,20 @@ CREATE FUNCTION holdfast.accepted_payloads(types text[], known text[]) RETURNS T
 $$;
 ALTER FUNCTION holdfast.accepted_payloads(types text[], known text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) IS 'The shapes by which payloads of these types are judged, newest first: those of live workers that go on claiming; if there are none, the last one that was published.';
+CREATE FUNCTION holdfast.acknowledge_letter(id uuid, by text, note text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  update dead_letters d
+  set acknowledged_at = now(), acknowledged_by = acknowledge_letter.by, note = acknowledge_letter.note
+  where d.job_id = acknowledge_letter.id and d.acknowledged_at is null;
+  return found;
+end
+$$;
+ALTER FUNCTION holdfast.acknowledge_letter(id uuid, by text, note text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.acknowledge_letter(id uuid, by text, note text) IS 'Acknowledge one letter.';
 CREATE FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(job_id uuid, outcome text, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -82,11 +96,8 @@ begin
   perform check_signed(by, note);
   -- In the order of the ids, so that no two callers wait for each other.
   for wanted in select distinct asked.id from unnest(job_ids) as asked (id) order by 1 loop
-    update dead_letters d
-    set acknowledged_at = now(), acknowledged_by = acknowledge_letters.by, note = acknowledge_letters.note
-    where d.job_id = wanted and d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant)
-    returning d.tenant into whose;
-    if found then
+    select d.tenant into whose from dead_letters d where d.job_id = wanted and (only_tenant is null or d.tenant = only_tenant);
+    if found and acknowledge_letter(wanted, by, note) then
       perform note_audit(
         by, by_key, whose, 'letter.ack', wanted::text,
         jsonb_strip_nulls(jsonb_build_object('note', acknowledge_letters.note)));
@@ -347,6 +358,45 @@ end
 $$;
 ALTER FUNCTION holdfast.adopt(gate text, capacity integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.adopt(gate text, capacity integer) IS 'Give permits beyond the capacity to jobs that were running when a limit was set, so that they count.';
+CREATE FUNCTION holdfast.advance_bulks(max_jobs integer DEFAULT 100) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
+    AS $$
+#variable_conflict use_column
+declare
+  bulk  bulks;
+  fault text;
+begin
+  select b.* into bulk
+  from bulks b
+  where b.state in ('fixing', 'running', 'stopping') and (b.rests_until is null or b.rests_until <= now())
+  order by random()
+  limit 1
+  for update skip locked;
+  if not found then
+    return forget_bulks(100) > 0;
+  end if;
+  begin
+    if bulk.state = 'fixing' then
+      perform fix_bulk(bulk, 20 * max_jobs);
+    elsif bulk.state = 'running' then
+      perform work_bulk(bulk, case when bulk.action in ('requeue', 'ack') then max_jobs else greatest(1, max_jobs / 10) end);
+    else
+      perform end_bulk(bulk, 50 * max_jobs);
+    end if;
+  exception
+    when serialization_failure or deadlock_detected or lock_not_available then
+      update bulks b set rests_until = now() + interval '1 second' where b.id = bulk.id;
+    when others then
+      get stacked diagnostics fault = message_text;
+      update bulks b set state = 'stopping', error = left(fault, 1000) where b.id = bulk.id;
+  end;
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.advance_bulks(max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.advance_bulks(max_jobs integer) IS 'Do a portion of one bulk operation.';
 CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -486,6 +536,44 @@ CREATE FUNCTION holdfast.all_open(ids integer[]) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.all_open(ids integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.all_open(ids integer[]) IS 'Whether all of these streams are offered to workers.';
+CREATE FUNCTION holdfast.all_states() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array['created', 'scheduled', 'queued', 'running', 'retry', 'paused', 'error', 'success', 'dead', 'canceled']
+$$;
+ALTER FUNCTION holdfast.all_states() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.all_states() IS 'Every state of a job.';
+CREATE FUNCTION holdfast.allowed_states(tree jsonb) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  allowed text[] := all_states();
+  part    jsonb;
+begin
+  if tree ? 'and' then
+    for part in select p.part from jsonb_array_elements(tree -> 'and') as p (part) loop
+      allowed := array(select unnest(allowed) intersect select unnest(allowed_states(part)));
+    end loop;
+  elsif tree ? 'or' then
+    allowed := array(
+      select distinct s.state
+      from jsonb_array_elements(tree -> 'or') as p (part), unnest(allowed_states(p.part)) as s (state));
+  elsif tree -> 'not' ->> 'field' = 'state' then
+    allowed := array(select unnest(allowed) except select unnest(allowed_states(tree -> 'not')));
+  elsif tree ->> 'field' = 'state' then
+    allowed := array(
+      select s.state
+      from unnest(allowed) as s (state)
+      where exists (
+        select from jsonb_array_elements_text(tree -> 'value') as v (value)
+        where s.state like replace(like_escaped(v.value), '*', '%')));
+  end if;
+  return allowed;
+end
+$$;
+ALTER FUNCTION holdfast.allowed_states(tree jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.allowed_states(tree jsonb) IS 'The states that a query allows; all, where it does not say.';
 CREATE FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) RETURNS TABLE(job_id uuid, state text, outcome text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -930,6 +1018,212 @@ CREATE FUNCTION holdfast.budget_of(job holdfast.jobs) RETURNS integer
     setting('MAX_ATTEMPTS_DEFAULT')::integer)
 $$;
 ALTER FUNCTION holdfast.budget_of(job holdfast.jobs) OWNER TO holdfast_owner;
+CREATE TABLE holdfast.bulks (
+    id uuid NOT NULL,
+    tenant text COLLATE pg_catalog."C",
+    action text NOT NULL,
+    query text NOT NULL,
+    tree jsonb NOT NULL,
+    args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    by text NOT NULL,
+    by_key uuid,
+    note text,
+    state text DEFAULT 'fixing'::text NOT NULL,
+    sources text[] NOT NULL,
+    reached text[],
+    last_place bigint DEFAULT 0 NOT NULL,
+    place bigint DEFAULT 0 NOT NULL,
+    rests_until timestamp with time zone,
+    matched bigint DEFAULT 0 NOT NULL,
+    done bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    error text,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    finished_at timestamp with time zone,
+    CONSTRAINT bulks_state_check CHECK ((state = ANY (ARRAY['fixing'::text, 'running'::text, 'stopping'::text, 'stopped'::text, 'done'::text])))
+);
+ALTER TABLE holdfast.bulks OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.bulks IS 'Bulk operations: one action on all jobs that fit a filter, and how far it is.';
+CREATE FUNCTION holdfast.bulk_act(bulk holdfast.bulks, id uuid) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  job     jobs;
+  verdict text;
+begin
+  select j.* into job from jobs j where j.id = bulk_act.id;
+  if bulk.action = 'ack' then
+    verdict := case when acknowledge_letter(id, bulk."by", bulk.note) then 'done' end;
+  elsif bulk.action = 'requeue' or (bulk.action = 'retry' and job.state = 'dead') then
+    if bulk.args ? 'options' then
+      perform check_enqueue(array[job.type], array['{}'::jsonb], array[bulk.args -> 'options'], job.tenant);
+    end if;
+    select r.outcome into verdict from requeue_letter(id, null, bulk.args -> 'options', bulk."by", bulk.note) r;
+  elsif bulk.action = 'retry' and job.state in ('success', 'canceled') then
+    if not is_erased(id) then
+      perform run_again(job, bulk."by");
+      verdict := 'done';
+    end if;
+  elsif bulk.action = 'reprioritize' then
+    -- REPRIORITIZE: call what changes the priority of a waiting job to (bulk.args ->> 'priority')::integer here.
+    raise exception 'reprioritize is not available yet' using errcode = 'HF002';
+  else
+    verdict := carry_out(bulk.action, id, null, bulk."by", bulk.note, null);
+    if bulk.action = 'delete' and verdict in ('later', 'when-ended') then
+      -- What has to wait for the job's end, or is too much for one go, becomes a request of its own.
+      perform record_requests('delete', array[id], bulk."by", bulk.note, null, null, false, false);
+    elsif verdict = 'later' then
+      return 'later';
+    end if;
+  end if;
+  return case
+    when verdict is null or verdict in ('repeated', 'request', 'erased', 'not-found', 'already-final', 'not-possible')
+      and not (bulk.action = 'delete' and verdict = 'erased') then 'skipped'
+    else 'done'
+  end;
+end
+$$;
+ALTER FUNCTION holdfast.bulk_act(bulk holdfast.bulks, id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bulk_act(bulk holdfast.bulks, id uuid) IS 'Do what a bulk operation does to one job: `done`, `skipped`, or `later` if somebody else has locked it.';
+CREATE FUNCTION holdfast.bulk_page(tree jsonb, only_tenant text, sources text[], place text[], max_jobs integer, max_visited integer) RETURNS TABLE(ids uuid[], reached text[])
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $_$
+#variable_conflict use_column
+declare
+  step   integer := coalesce(place[1]::integer, 1);
+  source text := sources[step];
+  keys   text;
+  start  text;
+  seen   bigint;
+begin
+  if source = 'letters' then
+    select s.ids, case when s.reached_id is not null then
+        array[step::text, to_jsonb(s.reached_at) #>> '{}', s.reached_id::text]
+      end
+    into ids, reached
+    from search_letters(
+      tree, only_tenant, case when tree -> 'and' @> '[{"field": "acknowledged", "value": false}]' then false end, null,
+      place[2]::timestamptz, place[3]::uuid, max_jobs, max_visited) s;
+  elsif source = 'jobs' then
+    select s.ids, case when s.reached is not null then array[step::text, s.reached::text] end
+    into ids, reached
+    from search_jobs(tree, only_tenant, place[2]::uuid, max_jobs, max_visited) s;
+  elsif source is not null then
+    keys := case source
+      when 'due' then 's.run_at, s.job_id'
+      when 'waiting' then 's.tenant, s.target, s.turn, s.place'
+      when 'ready' then 's.stream, s.rank, s.seq'
+      when 'leases' then 's.job_id'
+    end;
+    start := case source
+      when 'due' then '$3[2]::timestamptz, $3[3]::uuid'
+      when 'waiting' then '$3[2], $3[3], $3[4]::smallint, $3[5]::bigint'
+      when 'ready' then '$3[2]::integer, $3[3]::integer, $3[4]::bigint'
+      when 'leases' then '$3[2]::uuid'
+    end;
+    execute format($q$
+      select coalesce(array_agg(w.job_id order by w.number) filter (where w.fits), '{}'),
+        (array_agg(array_to_json(w.keys) order by w.number desc))[1], count(*)
+      from (
+        select s.job_id, s.keys, s.number, exists (
+            select from jobs j where j.id = s.job_id and ($1 is null or j.tenant = $1) and (%1$s)) as fits
+        from (
+          select s.job_id, array[%2$s] as keys, row_number() over (order by %3$s) as number
+          from %4$I s
+          where %5$s
+          order by %3$s
+          limit $4) s) w
+      $q$,
+      query_condition(tree),
+      case source when 'due' then $x$to_jsonb(s.run_at) #>> '{}', s.job_id::text$x$
+        else array_to_string(array(select k || '::text' from unnest(string_to_array(keys, ', ')) as k), ', ') end,
+      keys, source, case when place[2] is null then 'true' else format('(%s) > (%s)', keys, start) end)
+    into ids, start, seen
+    using only_tenant, null, place, max_jobs, null, null, tree;
+    reached := case when seen = max_jobs then
+      array[step::text] || array(select jsonb_array_elements_text(start::jsonb))
+    end;
+  end if;
+  if reached is null and step < cardinality(sources) then
+    reached := array[(step + 1)::text];
+  end if;
+  return next;
+end
+$_$;
+ALTER FUNCTION holdfast.bulk_page(tree jsonb, only_tenant text, sources text[], place text[], max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bulk_page(tree jsonb, only_tenant text, sources text[], place text[], max_jobs integer, max_visited integer) IS 'Some of the jobs that fit, and where to go on; `reached` is null at the end.';
+CREATE FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  allowed text[] := allowed_states(tree);
+begin
+  if allowed = array['dead'] then
+    return array['letters'];
+  elsif not allowed <@ array['scheduled', 'queued', 'running', 'retry', 'dead'] or coalesce(only_tenant, 'default') <> 'default' then
+    return array['jobs'];
+  end if;
+  return array(
+    select s.source
+    from unnest(
+      array['letters', 'due', 'waiting', 'ready', 'leases', 'due'],
+      array['dead', 'scheduled retry', 'queued', 'queued', 'running', 'scheduled retry'])
+      with ordinality as s (source, states, place)
+    where allowed && string_to_array(s.states, ' ')
+    order by s.place);
+end
+$$;
+ALTER FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) IS 'Where the jobs that fit are looked for: in the tables of the states that the query allows, or among all jobs.';
+CREATE FUNCTION holdfast.bulk_states(action text, allowed text[]) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select array(
+    select s.state
+    from unnest(case action
+      when 'cancel' then array['created', 'scheduled', 'queued', 'running', 'retry', 'paused', 'error']
+      when 'pause' then array['scheduled', 'queued', 'running', 'retry']
+      when 'resume' then array['paused', 'error']
+      when 'retry' then array['scheduled', 'retry', 'paused', 'error', 'dead']
+        || case when cardinality(allowed) < cardinality(all_states()) then array['success', 'canceled'] else '{}' end
+      when 'requeue' then array['dead']
+      when 'ack' then array['dead']
+      when 'reprioritize' then array['created', 'scheduled', 'queued', 'retry', 'paused', 'error']
+      else all_states()
+    end) as s (state)
+    where s.state = any (allowed))
+$$;
+ALTER FUNCTION holdfast.bulk_states(action text, allowed text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bulk_states(action text, allowed text[]) IS 'The states in which an action may change a job, of those that the filter allows.';
+CREATE FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+  select jsonb_build_object('and', jsonb_build_array(
+      tree,
+      jsonb_build_object('field', 'state', 'op', '=', 'value', bulk_states(action, allowed_states(tree))),
+      jsonb_build_object('field', 'created', 'op', '<=', 'value', upto))
+    || case when action <> 'ack' then '[{"not": {"field": "type", "op": "=", "value": ["holdfast.*"]}}]' else '[]' end::jsonb
+    || case
+      when action in ('requeue', 'ack') and not jsonb_path_exists(tree, '$.**.field ? (@ == "acknowledged")')
+        then '[{"field": "acknowledged", "op": "=", "value": false}]'
+      else '[]'
+    end::jsonb)
+$_$;
+ALTER FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) IS 'A query with what an action adds to it: only jobs that the action may change and that are not newer than `upto`, no requests of the engine except to acknowledge their letters, and only letters that nobody has acknowledged, unless the query asks for others.';
 CREATE FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1090,6 +1384,32 @@ end
 $$;
 ALTER FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) IS 'Set or clear (null) the values named in `changes`: `limit`, `rate` and, for a tenant, `weight`.';
+CREATE FUNCTION holdfast.check_bulk(action text, args jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  actions text[] := array['cancel', 'pause', 'resume', 'retry', 'requeue', 'ack', 'delete', 'reprioritize'];
+  taken   text[] := case action when 'requeue' then array['options'] when 'reprioritize' then array['priority'] else '{}' end;
+  other   text;
+begin
+  if action <> all (actions) then
+    raise exception 'unknown action %; known are %', action, array_to_string(actions, ', ') using errcode = 'HF002';
+  elsif action = 'reprioritize' then
+    -- REPRIORITIZE: take this branch away when `bulk_act` calls what changes a priority.
+    raise exception 'reprioritize is not available yet' using errcode = 'HF002';
+  end if;
+  select k.name into other from jsonb_object_keys(args) as k (name) where k.name <> all (taken) limit 1;
+  if found then
+    raise exception '% takes no argument %', action, other using errcode = 'HF002';
+  elsif args -> 'options' ?| array['correlation_id', 'parent_id', 'idempotency_key'] then
+    raise exception 'a requeued job keeps its correlation_id and parent_id, and needs no idempotency_key: '
+      'a repeated requeue answers the same job' using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_bulk(action text, args jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_bulk(action text, args jsonb) IS 'Raise unless an action exists and takes these arguments.';
 CREATE FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -2914,6 +3234,30 @@ CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NU
 $$;
 ALTER FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) IS 'The streams from which a worker may claim.';
+CREATE FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  dropped   integer;
+  last_seen bigint;
+begin
+  select count(*), max(portion.place) into dropped, last_seen
+  from (
+    select e.place from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs) portion;
+  delete from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place and e.place <= last_seen;
+  update bulks b
+  set place = coalesce(last_seen, b.place),
+    state = case when dropped < max_jobs then 'stopped' else b.state end,
+    finished_at = case when dropped < max_jobs then now() end
+  where b.id = bulk.id;
+end
+$$;
+ALTER FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) IS 'Forget what is left of a bulk operation that was stopped, some of it at a time.';
 CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer, duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text, error_type text, error_message text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3584,6 +3928,30 @@ CREATE FUNCTION holdfast.first_id(moment timestamp with time zone) RETURNS uuid
 $$;
 ALTER FUNCTION holdfast.first_id(moment timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.first_id(moment timestamp with time zone) IS 'The smallest id that a job of this time can have.';
+CREATE FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  page  record;
+  added integer;
+begin
+  select p.* into page
+  from bulk_page(bulk.tree, bulk.tenant, bulk.sources, bulk.reached, max_jobs, 10 * max_jobs) p;
+  insert into bulk_jobs (bulk_id, place, job_id)
+  select bulk.id, bulk.last_place + found.place, found.id
+  from unnest(page.ids) with ordinality as found (id, place)
+  on conflict do nothing;
+  get diagnostics added = row_count;
+  update bulks b
+  set matched = b.matched + added, last_place = b.last_place + cardinality(page.ids), reached = page.reached,
+    state = case when page.reached is null then 'running' else b.state end
+  where b.id = bulk.id;
+end
+$$;
+ALTER FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) IS 'Note some of the jobs that fit.';
 CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3677,6 +4045,26 @@ end
 $$;
 ALTER FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) IS 'Do one step for each of these streams that was used neither since the walk began nor within the idle time.';
+CREATE FUNCTION holdfast.forget_bulks(max_bulks integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  dropped integer;
+begin
+  delete from bulks b
+  where b.id in (
+    select o.id from bulks o
+    where o.finished_at < now() - retention_of(false) - clock_lead(retention_of(false))
+    order by o.finished_at
+    limit max_bulks
+    for update skip locked);
+  get diagnostics dropped = row_count;
+  return dropped;
+end
+$$;
+ALTER FUNCTION holdfast.forget_bulks(max_bulks integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_bulks(max_bulks integer) IS 'Forget bulk operations that ended long ago, as ended jobs are.';
 CREATE FUNCTION holdfast.forget_fingerprints(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5043,6 +5431,20 @@ CREATE FUNCTION holdfast.list_audit(only_tenant text DEFAULT NULL::text, before 
 $$;
 ALTER FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) IS 'What operators and keys did, newest first; `before` is the last id of the previous page.';
+CREATE FUNCTION holdfast.list_bulks(only_tenant text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_bulks integer DEFAULT 50, only_id uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.bulks
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select b.*
+  from bulks b
+  where (only_tenant is null or b.tenant = only_tenant)
+    and (before is null or b.id < before)
+    and (only_id is null or b.id = only_id)
+  order by b.id desc
+  limit max_bulks
+$$;
+ALTER FUNCTION holdfast.list_bulks(only_tenant text, before uuid, max_bulks integer, only_id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_bulks(only_tenant text, before uuid, max_bulks integer, only_id uuid) IS 'Bulk operations, newest first, before the given one.';
 CREATE TABLE holdfast.closed_types (
     name text NOT NULL COLLATE pg_catalog."C",
     closed_at timestamp with time zone DEFAULT now() NOT NULL,
@@ -6380,6 +6782,41 @@ end
 $$;
 ALTER FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) IS 'Become, stay or learn the leader: one row with holder, term and expiry, on the database''s clock.';
+CREATE FUNCTION holdfast.preview_bulk(action text, tree jsonb, args jsonb DEFAULT '{}'::jsonb, only_tenant text DEFAULT NULL::text, max_matches integer DEFAULT 10000) RETURNS TABLE(matches bigint, exact boolean, sample uuid[])
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  wanted  jsonb := bulk_tree(action, tree, now());
+  -- All is seen as it is at one moment, so no job is found twice, or back in another table.
+  sources text[] := array(
+    select s.source from unnest(bulk_sources(wanted, only_tenant)) with ordinality as s (source, place)
+    group by s.source order by min(s.place));
+  ends_at timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
+  page    record;
+  place   text[];
+begin
+  perform check_bulk(action, args);
+  matches := 0;
+  sample := '{}';
+  exact := true;
+  loop
+    select p.* into page from bulk_page(wanted, only_tenant, sources, place, 1000, 20000) p;
+    matches := matches + cardinality(page.ids);
+    sample := (sample || page.ids)[:10];
+    place := page.reached;
+    exit when place is null;
+    if matches >= max_matches or clock_timestamp() > ends_at then
+      exact := false;
+      exit;
+    end if;
+  end loop;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.preview_bulk(action text, tree jsonb, args jsonb, only_tenant text, max_matches integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.preview_bulk(action text, tree jsonb, args jsonb, only_tenant text, max_matches integer) IS 'How many jobs a bulk operation would be about, and some of them.';
 CREATE FUNCTION holdfast.probe() RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8317,6 +8754,8 @@ declare
     case when only_fingerprint is not null then 'd.fingerprint = $6' end);
   letters   text := format('select d.job_id, d.tenant, d.type, d.died_at, d.acknowledged_at, %s as chosen %s limit $4',
     chosen, walk);
+  -- Looked up for each letter, in their order, whatever the statistics say: a page takes the first ones.
+  of_job    text := 'cross join lateral (select j.* from jobs j where j.id = d.job_id offset 0) j';
   -- Reading the jobs as well takes three to ten times as long.
   visits    integer := greatest(1, case when of_letter then max_visited when read_size is null then max_visited / 4 else max_visited / 8 end);
   found_ids uuid[];
@@ -8340,7 +8779,7 @@ begin
       else
         'j.*, d.died_at, d.acknowledged_at is not null as acknowledged, d.chosen'
       end,
-      letters, case when not of_letter then 'join jobs j on j.id = d.job_id' end, condition)
+      letters, case when not of_letter then of_job end, condition)
     into found_ids
     using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree;
   else
@@ -8360,13 +8799,13 @@ begin
               lag(d.job_id) over walk as previous,
               sum(%s) over (walk rows between unbounded preceding and 1 preceding) as spent
             from (%s) d
-            join jobs j on j.id = d.job_id
+            %s
             window walk as (order by %s)) j
           where j.chosen
           offset 0) seen
         where seen.fits is distinct from false
         limit $5) page
-      $q$, condition, read_size, letters, sorting)
+      $q$, condition, read_size, letters, of_job, sorting)
     into found_ids, last_seen
     using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree,
       clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision),
@@ -9211,6 +9650,35 @@ CREATE FUNCTION holdfast.stands_alone() RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.stands_alone() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.stands_alone() IS 'Whether this statement is probably a transaction of its own: then the two began within microseconds.';
+CREATE FUNCTION holdfast.start_bulk(action text, query text, tree jsonb, by text, args jsonb DEFAULT '{}'::jsonb, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  wanted jsonb := bulk_tree(action, tree, now());
+  id     uuid := uuid_v7();
+begin
+  perform check_signed(by, note);
+  perform check_bulk(action, args);
+  -- Whatever is wrong with the query is told now, and not to the leader.
+  perform query_condition(wanted);
+  if (select count(*) from bulks b
+      where b.state in ('fixing', 'running', 'stopping') and b.tenant is not distinct from only_tenant) >= 20 then
+    raise exception '20 bulk operations are under way: wait until one has ended, or stop one' using errcode = 'HF001';
+  end if;
+  insert into bulks (id, tenant, action, query, tree, args, by, by_key, note, sources)
+  values (
+    id, only_tenant, start_bulk.action, start_bulk.query, wanted, start_bulk.args, start_bulk.by, start_bulk.by_key,
+    start_bulk.note, bulk_sources(wanted, only_tenant));
+  perform note_audit(by, by_key, only_tenant, 'bulk.start', id::text, jsonb_strip_nulls(jsonb_build_object(
+    'action', start_bulk.action, 'q', start_bulk.query, 'args', nullif(start_bulk.args, '{}'), 'note', start_bulk.note)));
+  perform wake('duty', array[0]);
+  return id;
+end
+$$;
+ALTER FUNCTION holdfast.start_bulk(action text, query text, tree jsonb, by text, args jsonb, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.start_bulk(action text, query text, tree jsonb, by text, args jsonb, note text, only_tenant text, by_key uuid) IS 'Start a bulk operation.';
 CREATE FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9225,6 +9693,33 @@ end
 $$;
 ALTER FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) IS 'Record that handlers ended because they were told to.';
+CREATE FUNCTION holdfast.stop_bulk(id uuid, by text, note text DEFAULT NULL::text, only_tenant text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+declare
+  bulk bulks;
+begin
+  perform check_signed(by, note);
+  select b.* into bulk
+  from bulks b
+  where b.id = stop_bulk.id and (only_tenant is null or b.tenant = only_tenant)
+  for update;
+  if bulk.state in ('fixing', 'running') then
+    update bulks b set state = 'stopping' where b.id = stop_bulk.id;
+    perform note_audit(by, by_key, bulk.tenant, 'bulk.stop', bulk.id::text, jsonb_strip_nulls(jsonb_build_object(
+      'action', bulk.action, 'q', bulk.query, 'note', stop_bulk.note)));
+    perform wake('duty', array[0]);
+    return 'stopping';
+  end if;
+  perform vouch();
+  return bulk.state;
+end
+$$;
+ALTER FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask a bulk operation to stop; what it has done stays done.';
 CREATE FUNCTION holdfast.stream_idle() RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10170,6 +10665,82 @@ end
 $$;
 ALTER FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) IS 'The options of children: a child without a correlation id gets its parent''s.';
+CREATE FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+#variable_conflict use_column
+declare
+  ends_at   timestamptz := clock_timestamp() + interval '1 second';
+  entry     bulk_jobs;
+  fitting   uuid[];
+  verdict   text;
+  fault     text;
+  verdicts  text[] := '{}';
+  postponed integer := 0;
+begin
+  execute format($q$
+    select array(
+      select noted.id
+      from unnest($1) as noted (id)
+      cross join lateral (
+        select from jobs j where j.id = noted.id and ($2 is null or j.tenant = $2) and (%s) offset 0) fits)
+    $q$, query_condition(bulk.tree))
+  into fitting
+  using array(
+      select e.job_id from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs),
+    bulk.tenant, null, null, null, null, bulk.tree;
+  for entry in
+    select e.* from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs
+  loop
+    exit when cardinality(verdicts) > 0 and clock_timestamp() > ends_at;
+    begin
+      verdict := case when entry.job_id = any (fitting) then bulk_act(bulk, entry.job_id) else 'skipped' end;
+    exception
+      when serialization_failure or deadlock_detected or lock_not_available then
+        verdict := 'later';
+      when others then
+        get stacked diagnostics fault = message_text;
+        verdict := 'failed';
+    end;
+    if verdict = 'later' and entry.tries >= 20 then
+      verdict := 'failed';
+      fault := 'somebody else has locked it';
+    end if;
+    if verdict = 'later' then
+      postponed := postponed + 1;
+      update bulk_jobs e
+      set place = bulk.last_place + postponed, tries = e.tries + 1
+      where e.bulk_id = bulk.id and e.place = entry.place;
+    else
+      delete from bulk_jobs e where e.bulk_id = bulk.id and e.place = entry.place;
+      if verdict = 'failed' then
+        bulk.error := coalesce(bulk.error, left(format('job %s: %s', entry.job_id, fault), 1000));
+      end if;
+    end if;
+    verdicts := verdicts || verdict;
+    bulk.place := entry.place;
+  end loop;
+  update bulks b
+  set place = bulk.place,
+    last_place = b.last_place + postponed,
+    rests_until = case when postponed > 0 and postponed = cardinality(verdicts) then now() + interval '1 second' end,
+    done = b.done + cardinality(array_positions(verdicts, 'done')),
+    skipped = b.skipped + cardinality(array_positions(verdicts, 'skipped')),
+    failed = b.failed + cardinality(array_positions(verdicts, 'failed')),
+    error = bulk.error,
+    state = case when cardinality(verdicts) = 0 then 'done' else b.state end,
+    finished_at = case when cardinality(verdicts) = 0 then now() end
+  where b.id = bulk.id;
+end
+$_$;
+ALTER FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) IS 'Work on some of the jobs that were noted, for about a second.';
 CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10213,6 +10784,14 @@ CREATE TABLE holdfast.beginnings (
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
 ALTER TABLE holdfast.beginnings OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.beginnings IS 'Which of the jobs that a worker claimed ahead have begun.';
+CREATE TABLE holdfast.bulk_jobs (
+    bulk_id uuid NOT NULL,
+    place bigint NOT NULL,
+    job_id uuid NOT NULL,
+    tries smallint DEFAULT 0 NOT NULL
+);
+ALTER TABLE holdfast.bulk_jobs OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.bulk_jobs IS 'What is left to do of bulk operations.';
 CREATE TABLE holdfast.calls (
     id bigint NOT NULL,
     tenant text NOT NULL,
@@ -10508,6 +11087,12 @@ ALTER TABLE ONLY holdfast.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.beginnings
     ADD CONSTRAINT beginnings_pkey PRIMARY KEY (worker, lane);
+ALTER TABLE ONLY holdfast.bulk_jobs
+    ADD CONSTRAINT bulk_jobs_job_id_bulk_id_key UNIQUE (job_id, bulk_id);
+ALTER TABLE ONLY holdfast.bulk_jobs
+    ADD CONSTRAINT bulk_jobs_pkey PRIMARY KEY (bulk_id, place);
+ALTER TABLE ONLY holdfast.bulks
+    ADD CONSTRAINT bulks_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.clock_steps
@@ -10576,6 +11161,9 @@ ALTER TABLE ONLY holdfast.waiting
     ADD CONSTRAINT waiting_pkey PRIMARY KEY (tenant, target, turn, place);
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+CREATE INDEX bulks_active ON holdfast.bulks USING btree (id) WHERE (state = ANY (ARRAY['fixing'::text, 'running'::text, 'stopping'::text]));
+CREATE INDEX bulks_finished ON holdfast.bulks USING btree (finished_at, id) WHERE (finished_at IS NOT NULL);
+CREATE INDEX bulks_of_tenant ON holdfast.bulks USING btree (tenant, id);
 CREATE INDEX dead_letters_alike ON holdfast.dead_letters USING btree (fingerprint, tenant, ((acknowledged_at IS NULL)), job_id);
 CREATE INDEX dead_letters_died ON holdfast.dead_letters USING btree (died_at, job_id);
 CREATE INDEX dead_letters_of_tenant ON holdfast.dead_letters USING btree (tenant, died_at, job_id);
@@ -10605,6 +11193,7 @@ CREATE TRIGGER controls_begin_limit AFTER INSERT OR UPDATE ON holdfast.controls 
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.api_keys FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.audit_log FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.beginnings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.bulks FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.clock_steps FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.closed_types FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.controls FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
@@ -10631,6 +11220,11 @@ CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.a
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
         END) EXECUTE FUNCTION holdfast.secure_commit();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT ON holdfast.audit_log DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.bulks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         CASE current_setting('holdfast.commit_secured'::text, true)
             WHEN 'on'::text THEN false
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
@@ -10686,6 +11280,7 @@ GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO 
 GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_operator;
 GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.acknowledge_letter(id uuid, by text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.acknowledge_letters(job_ids uuid[], by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.acknowledged_operand() FROM PUBLIC;
@@ -10696,6 +11291,8 @@ GRANT ALL ON FUNCTION holdfast.add_failures(after bigint, max_rows integer) TO h
 REVOKE ALL ON FUNCTION holdfast.admit(after text, max_gates integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.advance_bulks(max_jobs integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.advance_bulks(max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) FROM PUBLIC;
@@ -10703,6 +11300,8 @@ GRANT ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer
 REVOKE ALL ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age_lines(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.all_open(ids integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.all_states() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.allowed_states(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.answered_key(tenant text, key text, type text, payload jsonb) TO holdfast_worker;
@@ -10736,11 +11335,17 @@ REVOKE ALL ON FUNCTION holdfast.bounds_fault(what text, bound text, value numeri
 REVOKE ALL ON FUNCTION holdfast.broken_among(ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bulk_act(bulk holdfast.bulks, id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bulk_page(tree jsonb, only_tenant text, sources text[], place text[], max_jobs integer, max_visited integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bulk_states(action text, allowed text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.carry_out_by_hand(verb text, ask jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.check_bulk(action text, args jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_lanes(lanes jsonb) FROM PUBLIC;
@@ -10820,6 +11425,7 @@ REVOKE ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) FR
 GRANT ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) FROM PUBLIC;
@@ -10866,8 +11472,10 @@ REVOKE ALL ON FUNCTION holdfast.fingerprints_wanted(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.firmness(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.forget_bulks(max_bulks integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
@@ -10982,6 +11590,8 @@ REVOKE ALL ON FUNCTION holdfast.limits_in_force() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.limits_of(kind text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_bulks(only_tenant text, before uuid, max_bulks integer, only_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_bulks(only_tenant text, before uuid, max_bulks integer, only_id uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_closed_types() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_closed_types() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_controls() FROM PUBLIC;
@@ -11078,6 +11688,8 @@ REVOKE ALL ON FUNCTION holdfast.permits_of(gate text, seconds real, tenant text)
 REVOKE ALL ON FUNCTION holdfast.place_after_steps() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.preside(name text, candidate text, seconds double precision, patience_seconds double precision, report jsonb, seen_renewals bigint, seen_seconds double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.preview_bulk(action text, tree jsonb, args jsonb, only_tenant text, max_matches integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.preview_bulk(action text, tree jsonb, args jsonb, only_tenant text, max_matches integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.probe() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.probe() TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.promote(max_jobs integer, after timestamp with time zone) FROM PUBLIC;
@@ -11215,8 +11827,12 @@ REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts int
 GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.sole_adder() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.start_bulk(action text, query text, tree jsonb, by text, args jsonb, note text, only_tenant text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.start_bulk(action text, query text, tree jsonb, by text, args jsonb, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.stream_idle() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stream_of(entry_stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.subject_figures(kind text, only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
@@ -11277,6 +11893,7 @@ GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdf
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.wake_again(streams integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.written_rate(count integer, seconds double precision) FROM PUBLIC;

@@ -349,6 +349,10 @@ class MaintenanceStore:
         """Give letters from before there were fingerprints theirs."""
         return await self._walk("read_letters", after, most)
 
+    async def advance_bulks(self, most: int) -> bool:
+        """Do a portion of one bulk operation; whether there was something to do."""
+        return bool(await self._statements.value("advance_bulks", most))
+
     async def _walk(self, statement: str, after: list[str] | None, most: int) -> Walked:
         row = await self._statements.row(statement, after, most)
         return Walked(row["mended"], row["reached"])

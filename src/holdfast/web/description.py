@@ -116,7 +116,7 @@ def _add_headers(operation: dict[str, Any]) -> None:
 def _name_ids(operation: dict[str, Any]) -> None:
     """The routes accept any text as an id, and answer an invalid one like an unknown one; clients send ids."""
     for parameter in operation.get("parameters", ()):
-        if parameter["in"] == "path" and parameter["name"] in ("job_id", "key_id"):
+        if parameter["in"] == "path" and parameter["name"] in ("job_id", "key_id", "bulk_id"):
             parameter["schema"]["format"] = "uuid"
 
 

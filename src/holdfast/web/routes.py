@@ -27,6 +27,7 @@ from holdfast.web.direct import answer_directly
 from holdfast.web.figures import metrics_router
 from holdfast.web.health import Probes, Readiness, health_router
 from holdfast.web.metrics import Metrics
+from holdfast.web.ops.bulk import ops_bulk_router
 from holdfast.web.ops.by_hand import ops_by_hand_router
 from holdfast.web.ops.failures import ops_failures_router
 from holdfast.web.ops.jobs import ops_jobs_router
@@ -94,6 +95,7 @@ def create_app(
         ops_requests_router(state),
         ops_letters_router(state),
         ops_by_hand_router(state),
+        ops_bulk_router(state),
         metrics_router(state),
         pages_router(),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.maintenance.duties.ageing import Ageing
+from holdfast.maintenance.duties.bulk import BulkWork
 from holdfast.maintenance.duties.clock import ClockWalk
 from holdfast.maintenance.duties.fingerprints import Fingerprints, ForgetFingerprints, OldLetters, Recovered
 from holdfast.maintenance.duties.forgetting import ForgetPermits, ForgetWorkers
@@ -23,6 +24,7 @@ __all__ = ["DUTIES", "new_duties"]
 
 #: In the order in which the testing kit runs them, one after the other.
 DUTIES: tuple[type[Duty], ...] = (
+    BulkWork,
     Requests,
     Seating,
     Promotion,

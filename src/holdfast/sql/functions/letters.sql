@@ -83,6 +83,8 @@ declare
     case when only_fingerprint is not null then 'd.fingerprint = $6' end);
   letters   text := format('select d.job_id, d.tenant, d.type, d.died_at, d.acknowledged_at, %s as chosen %s limit $4',
     chosen, walk);
+  -- Looked up for each letter, in their order, whatever the statistics say: a page takes the first ones.
+  of_job    text := 'cross join lateral (select j.* from jobs j where j.id = d.job_id offset 0) j';
   -- Reading the jobs as well takes three to ten times as long.
   visits    integer := greatest(1, case when of_letter then max_visited when read_size is null then max_visited / 4 else max_visited / 8 end);
   found_ids uuid[];
@@ -106,7 +108,7 @@ begin
       else
         'j.*, d.died_at, d.acknowledged_at is not null as acknowledged, d.chosen'
       end,
-      letters, case when not of_letter then 'join jobs j on j.id = d.job_id' end, condition)
+      letters, case when not of_letter then of_job end, condition)
     into found_ids
     using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree;
   else
@@ -126,13 +128,13 @@ begin
               lag(d.job_id) over walk as previous,
               sum(%s) over (walk rows between unbounded preceding and 1 preceding) as spent
             from (%s) d
-            join jobs j on j.id = d.job_id
+            %s
             window walk as (order by %s)) j
           where j.chosen
           offset 0) seen
         where seen.fits is distinct from false
         limit $5) page
-      $q$, condition, read_size, letters, sorting)
+      $q$, condition, read_size, letters, of_job, sorting)
     into found_ids, last_seen
     using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree,
       clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision),
@@ -193,11 +195,8 @@ begin
   perform check_signed(by, note);
   -- In the order of the ids, so that no two callers wait for each other.
   for wanted in select distinct asked.id from unnest(job_ids) as asked (id) order by 1 loop
-    update dead_letters d
-    set acknowledged_at = now(), acknowledged_by = acknowledge_letters.by, note = acknowledge_letters.note
-    where d.job_id = wanted and d.acknowledged_at is null and (only_tenant is null or d.tenant = only_tenant)
-    returning d.tenant into whose;
-    if found then
+    select d.tenant into whose from dead_letters d where d.job_id = wanted and (only_tenant is null or d.tenant = only_tenant);
+    if found and acknowledge_letter(wanted, by, note) then
       perform note_audit(
         by, by_key, whose, 'letter.ack', wanted::text,
         jsonb_strip_nulls(jsonb_build_object('note', acknowledge_letters.note)));
@@ -209,6 +208,20 @@ begin
     end if;
   end loop;
   perform vouch();
+end
+$$;
+
+-- Acknowledge one letter. False if somebody has before.
+create or replace function acknowledge_letter(id uuid, by text, note text) returns boolean
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  update dead_letters d
+  set acknowledged_at = now(), acknowledged_by = acknowledge_letter.by, note = acknowledge_letter.note
+  where d.job_id = acknowledge_letter.id and d.acknowledged_at is null;
+  return found;
 end
 $$;
 

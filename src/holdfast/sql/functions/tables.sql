@@ -4,6 +4,8 @@
 comment on table api_keys is 'Who may use the control plane: a key is known by the hash of its secret.';
 comment on table audit_log is 'What operators and keys did; it is only ever added to.';
 comment on table beginnings is 'Which of the jobs that a worker claimed ahead have begun.';
+comment on table bulk_jobs is 'What is left to do of bulk operations.';
+comment on table bulks is 'Bulk operations: one action on all jobs that fit a filter, and how far it is.';
 comment on table calls is 'Targets whose head is to be looked at, written by enqueueing.';
 comment on table clock_steps is 'By how much the clock of the database jumped, and when.';
 comment on table closed_types is 'Job types that take no new jobs, with who closed them and why.';

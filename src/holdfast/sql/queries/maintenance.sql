@@ -127,3 +127,7 @@ select mended, reached from holdfast.forget_fingerprints($1, $2);
 -- name: read_letters
 -- Give letters from before there were fingerprints theirs.
 select mended, reached from holdfast.read_letters($1, $2);
+
+-- name: advance_bulks
+-- Do a portion of one bulk operation.
+select holdfast.advance_bulks($1);

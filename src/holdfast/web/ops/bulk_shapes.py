@@ -1,0 +1,98 @@
+"""The shapes of bulk operations, in snake_case."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from holdfast.bounds import BOUNDS
+from holdfast.model.bulk import BulkAction
+from holdfast.web.ops.letter_shapes import LetterNote, RequeueOptions
+
+__all__ = ["BulkArguments", "BulkDetails", "BulkMatches", "BulkPage", "BulkStarted", "MatchingJob", "NewBulk"]
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+
+def _without_nul(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("a NUL character cannot be stored")
+    return text
+
+
+class BulkArguments(BaseModel):
+    """What an action needs to know: `options` of a requeue, `priority` of a reprioritization."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    options: RequeueOptions | None = None
+    priority: Annotated[int, Field(ge=0, le=BOUNDS["priority"].high)] | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What was named."""
+        options = {} if self.options is None else {"options": self.options.given()}
+        return options if self.priority is None else {**options, "priority": self.priority}
+
+
+class NewBulk(LetterNote):
+    """An action on all jobs that fit the filter `q`; with `dry_run`, only how many they are."""
+
+    action: BulkAction
+    q: Annotated[str, Field(max_length=2000), AfterValidator(_without_nul)]
+    args: BulkArguments | None = None
+    dry_run: bool = False
+
+
+class BulkStarted(_Shown):
+    """The operation, which is under way."""
+
+    bulk_id: UUID
+
+
+class MatchingJob(_Shown):
+    """One of the jobs that fit."""
+
+    id: UUID
+    tenant: str
+    type: str
+    state: str
+
+
+class BulkMatches(_Shown):
+    """How many jobs fit, at least; exactly so many, if counting came to the end. And some of them."""
+
+    matches: int
+    exact: bool
+    sample: list[MatchingJob]
+
+
+class BulkDetails(_Shown):
+    """A bulk operation and how far it is. `error` is the first failure; `tenant` is null if it is about all."""
+
+    id: UUID
+    tenant: str | None
+    action: str
+    q: Annotated[str, Field(validation_alias="query")]
+    args: dict[str, Any]
+    by: str
+    note: str | None
+    state: str
+    matched: int
+    done: int
+    skipped: int
+    failed: int
+    error: str | None
+    started_at: datetime
+    finished_at: datetime | None
+
+
+class BulkPage(_Shown):
+    """Bulk operations, newest first."""
+
+    items: list[BulkDetails]
+    next_cursor: str | None
