@@ -293,3 +293,24 @@ async def test_no_letter_is_passed_over_whatever_the_statistics_say(conn: asyncp
         await conn.execute("select fix_bulk(b, 150) from bulks b where id = $1 and state = 'fixing'", bulk_id)
     await finish(conn)
     assert await counts(conn, bulk_id) == ("done", 600, 0, 600, 0)
+
+
+async def test_waiting_jobs_get_another_priority_and_are_claimed_by_it(conn: asyncpg.Connection) -> None:
+    first, urgent = await enqueue(conn), await enqueue(conn, correlation_id="urgent")
+    later = await enqueue(
+        conn, correlation_id="urgent", run_at=(await conn.fetchval("select now() + interval '1 day'"))
+    )
+    running = await run_one(conn, "other", correlation_id="urgent")
+    bulk_id = await start(conn, "reprioritize", "correlation:urgent", args='{"priority": 5}')
+    await finish(conn)
+    assert await counts(conn, bulk_id) == ("done", 2, 2, 0, 0)
+    priorities = {
+        row["id"]: row["priority"]
+        for row in await conn.fetch("select id, priority from jobs where queue <> 'holdfast'")
+    }
+    assert priorities == {first: 100, urgent: 5, later: 5, running.job_id: 100}
+    assert [lease.job_id for lease in await claim(conn, limit=2)] == [urgent, first]
+    again = await start(conn, "reprioritize", "correlation:urgent", args='{"priority": 5}')
+    await finish(conn)
+    assert (await counts(conn, again))[2:] == (0, 1, 0)
+    assert await offences(conn) == []

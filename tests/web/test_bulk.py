@@ -94,7 +94,9 @@ async def test_bad_questions_are_told(client: httpx.AsyncClient, key: KeyMaker) 
         {"action": "cancel", "q": "colour:red"}, {"action": "cancel", "q": "state:queued", "args": {"colour": 1}},
         {"action": "cancel", "q": "state:queued", "args": {"priority": 1}}, {"action": "ack", "q": "\x00"},
         {"action": "requeue", "q": "", "args": {"options": {"parent_id": "x"}}}, {"action": "ack", "q": "", "note": ""},
-        {"action": "reprioritize", "q": "state:queued", "args": {"priority": 1}},
+        {"action": "reprioritize", "q": "state:queued", "args": {"priority": -1}},
+        {"action": "reprioritize", "q": "state:queued", "args": {"priority": 1.5}},
+        {"action": "reprioritize", "q": "state:queued"},
     ]  # fmt: skip
     for body in bodies:
         for dry_run in (True, False):

@@ -1068,8 +1068,16 @@ begin
       verdict := 'done';
     end if;
   elsif bulk.action = 'reprioritize' then
-    -- REPRIORITIZE: call what changes the priority of a waiting job to (bulk.args ->> 'priority')::integer here.
-    raise exception 'reprioritize is not available yet' using errcode = 'HF002';
+    if job.state in ('created', 'scheduled', 'queued', 'retry', 'paused', 'error')
+      and job.priority <> (bulk.args ->> 'priority')::integer then
+      if not reprioritized(job, (bulk.args ->> 'priority')::integer) then
+        return 'later';
+      end if;
+      insert into job_events (job_id, event, by, note)
+      values (id, 'reprioritized', bulk."by",
+        concat_ws(': ', format('priority %s', bulk.args ->> 'priority'), nullif(bulk.note, '')));
+      verdict := 'done';
+    end if;
   else
     verdict := carry_out(bulk.action, id, null, bulk."by", bulk.note, null);
     if bulk.action = 'delete' and verdict in ('later', 'when-ended') then
@@ -1395,9 +1403,9 @@ declare
 begin
   if action <> all (actions) then
     raise exception 'unknown action %; known are %', action, array_to_string(actions, ', ') using errcode = 'HF002';
-  elsif action = 'reprioritize' then
-    -- REPRIORITIZE: take this branch away when `bulk_act` calls what changes a priority.
-    raise exception 'reprioritize is not available yet' using errcode = 'HF002';
+  elsif action = 'reprioritize'
+    and (args ->> 'priority' is null or not is_number(args -> 'priority', 0, 1000000000, true)) then
+    raise exception 'priority must be 0 or more, at most 1000000000, a whole number' using errcode = 'HF002';
   end if;
   select k.name into other from jsonb_object_keys(args) as k (name) where k.name <> all (taken) limit 1;
   if found then

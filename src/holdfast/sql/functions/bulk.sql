@@ -201,9 +201,9 @@ declare
 begin
   if action <> all (actions) then
     raise exception 'unknown action %; known are %', action, array_to_string(actions, ', ') using errcode = 'HF002';
-  elsif action = 'reprioritize' then
-    -- REPRIORITIZE: take this branch away when `bulk_act` calls what changes a priority.
-    raise exception 'reprioritize is not available yet' using errcode = 'HF002';
+  elsif action = 'reprioritize'
+    and (args ->> 'priority' is null or not is_number(args -> 'priority', 0, 1000000000, true)) then
+    raise exception 'priority must be 0 or more, at most 1000000000, a whole number' using errcode = 'HF002';
   end if;
   select k.name into other from jsonb_object_keys(args) as k (name) where k.name <> all (taken) limit 1;
   if found then

@@ -165,8 +165,16 @@ begin
       verdict := 'done';
     end if;
   elsif bulk.action = 'reprioritize' then
-    -- REPRIORITIZE: call what changes the priority of a waiting job to (bulk.args ->> 'priority')::integer here.
-    raise exception 'reprioritize is not available yet' using errcode = 'HF002';
+    if job.state in ('created', 'scheduled', 'queued', 'retry', 'paused', 'error')
+      and job.priority <> (bulk.args ->> 'priority')::integer then
+      if not reprioritized(job, (bulk.args ->> 'priority')::integer) then
+        return 'later';
+      end if;
+      insert into job_events (job_id, event, by, note)
+      values (id, 'reprioritized', bulk."by",
+        concat_ws(': ', format('priority %s', bulk.args ->> 'priority'), nullif(bulk.note, '')));
+      verdict := 'done';
+    end if;
   else
     verdict := carry_out(bulk.action, id, null, bulk."by", bulk.note, null);
     if bulk.action = 'delete' and verdict in ('later', 'when-ended') then
