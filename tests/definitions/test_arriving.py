@@ -98,6 +98,15 @@ def test_what_arrives_is_accepted(annotation: Any, value: Any) -> None:
     payload_of(annotation).encode({"value": value})
 
 
+def test_a_subclass_is_refused_as_the_whole_payload() -> None:
+    async def take(ctx: Context, animal: Animal) -> None: ...
+
+    payload = Payload("take", take)
+    assert payload.encode(Animal(name="Rex")) == payload.encode({"name": "Rex"}) == '{"name":"Rex"}'
+    with pytest.raises(InvalidPayload, match="the field tricks of Dog would be lost"):
+        payload.encode(Dog(name="Rex"))
+
+
 def test_a_set_of_objects_is_accepted_from_outside() -> None:
     judge = judge_of(json.dumps(payload_of(set[Point]).shape()))
     assert judge is not None

@@ -27,7 +27,7 @@ from holdfast.definitions.core import CORE_DEPTH, kind_of, parts_of
 __all__ = ["Arriving", "Lost"]
 
 #: Values of these kinds may be lost.
-_LOSSY = frozenset(("model", "dataclass", "datetime", "time", "function-plain"))
+_LOSSY = frozenset(("model", "dataclass", "datetime", "time", "timedelta", "bytes", "function-plain"))
 _SCALARS = (str, int, float, bytes, Decimal, UUID, date, timedelta)
 _LISTS = (list, tuple)
 
@@ -45,8 +45,11 @@ class Arriving:
     def __init__(self, core: Any, *, own: bool) -> None:
         """`own`: the outermost model is not the author's."""
         kinds = _Kinds()
-        kinds.collect(core["schema"] if own and kind_of(core) == "model" else core, 0)
-        self.may_lose = kinds.is_lossy
+        is_model = kind_of(core) == "model"
+        kinds.collect(core["schema"] if is_model else core, 0)
+        self.may_lose = kinds.is_lossy or (is_model and not own)
+        #: Nothing is lost of payloads of these classes: of a model without lossy fields, only a subclass has others.
+        self.whole: frozenset[type] = frozenset((dict, core["cls"])) if is_model and not kinds.is_lossy else frozenset()
         self._is_plain = not kinds.has_code
         self._looks_closer = kinds.has_closed_fields
 

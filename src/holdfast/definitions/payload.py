@@ -89,6 +89,7 @@ class Payload:
             raise InvalidInput(f"job type {job_type!r}: {fault}") from None
         self._may_repeat_keys = may_repeat_keys(self._adapter.core_schema, own=self._names is not None)
         self._arriving = Arriving(self._adapter.core_schema, own=self._names is not None)
+        self._may_lose = self._arriving.may_lose
         if (lost := next(init_only_fields(self._adapter.core_schema), None)) is not None:
             raise InvalidInput(
                 f"job type {job_type!r}: {lost} is an InitVar, which a dataclass does not keep; it would be lost: "
@@ -141,8 +142,8 @@ class Payload:
                 refuse_lost_keys(self._left(checked), self._what)
             if self._reread:
                 read = self._validator.validate(text)
-                if self._arriving.may_lose and (lost := self._arriving.lost(checked, read)) is not None:
-                    raise Unfit(lost.why, lost.place)
+                if self._may_lose and type(value) not in self._arriving.whole:
+                    self._refuse_lost(checked, read)
         except (ValidationError, Unfit) as fault:
             raise InvalidPayload(f"{self._job_type}: {_readable(fault)}") from None
         except (PydanticSerializationError, UnicodeEncodeError) as fault:
@@ -156,6 +157,10 @@ class Payload:
         if not text.startswith("{"):
             raise InvalidPayload(f"{self._job_type}: the payload must be an object, not {text[:40]}")
         return storable(text, self._what)
+
+    def _refuse_lost(self, given: Any, read: Any) -> None:
+        if (lost := self._arriving.lost(given, read)) is not None:
+            raise Unfit(lost.why, lost.place)
 
     def _left(self, checked: Any) -> Any:
         """What is written, as Python values."""

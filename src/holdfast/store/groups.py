@@ -237,6 +237,7 @@ class Groups:
             await self._record(group[middle:], patient=True)
             return
         left: list[Call] = []
+        group = sorted(group, key=lambda call: bool(call.intent.keys))  # those without a key wait for none
         for start in range(0, len(group), _MOST_TRIED):
             left += await self._record_free(group[start : start + _MOST_TRIED])
         if left:
