@@ -19,7 +19,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +32,9 @@ from holdfast.errors import (
     LimitExceeded,
 )
 from holdfast.lifecycle.answers import accept, refuse
+from holdfast.lifecycle.shared import start_shared
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
-from holdfast.model.provenance import speaker
 from holdfast.store.database import Backoff, Database
 from holdfast.store.jobs import JobStore
 from holdfast.store.lines import Lines
@@ -140,7 +140,7 @@ class Submissions(JobStore):
         raise InvalidInput(f"{len(payloads)} jobs of {job_type} (queue {queue}) were submitted without a tenant")
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="submissions", context=_everybodys())
+        task = start_shared(work, name="submissions")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -245,13 +245,6 @@ class Submissions(JobStore):
                 raise
         finally:
             self._stuck -= Counter(waiting.intent.keys)
-
-
-def _everybodys() -> Context:
-    """The context for work on behalf of all waiting callers, whichever was the first of them."""
-    context = copy_context()
-    context.run(speaker.set, "")
-    return context
 
 
 def _by_tenant(batch: list[_Waiting]) -> list[list[_Waiting]]:

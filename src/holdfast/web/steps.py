@@ -299,7 +299,9 @@ class StepsMiddleware:
             standing.apply()
         elif party not in _NO_TENANTS:
             standing.know()
-            speaker.set(party)  # to look its key up again, it does not wait for those who are unknown
+        # To look its key up again, a tenant does not wait for those who are unknown. All others speak for nobody: the
+        # task may have the context of another request of the connection.
+        speaker.set("" if party in _NO_TENANTS else party)
         if self._is_over(standing):  # too many apply
             return
         if party == _PROBES and standing.may_probe():
