@@ -48,9 +48,13 @@ class Standing:
         """It has waited for its turn, and has it: what is done for it now should not be in vain."""
         self._places.begin(self._connection)
 
-    def know(self) -> None:
-        """Its caller was let in."""
-        self._places.know(self._connection)
+    def know(self, tenant: str) -> bool:
+        """A caller of this tenant was let in; whether the tenant has a place for its connection."""
+        return self._places.know(self._connection, tenant)
+
+    async def drained(self) -> None:
+        """Wait until earlier answers on this connection were read, or it has ended."""
+        await self._connection.flow.drain()
 
     def doubt(self) -> None:
         """Its key, or the lack of one, makes nobody a caller."""
@@ -69,7 +73,10 @@ class _Nowhere:
 
     def begin(self) -> None: ...
 
-    def know(self) -> None: ...
+    def know(self, tenant: str) -> bool:  # noqa: ARG002 - as the other one has it
+        return True
+
+    async def drained(self) -> None: ...
 
     def doubt(self) -> None: ...
 

@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.lifecycle.waiters import Waiters
 from holdfast.model.provenance import speaker
+from holdfast.web.problems import Problem
 from holdfast.web.standing import Standing, standing_of
 
 __all__ = ["Paced", "Steps", "StepsMiddleware"]
@@ -107,7 +108,8 @@ class Steps:
     def remember(self, scope: Scope, tenant: str, *, keyless: bool = False) -> None:
         """The request belongs to this tenant, and so do later ones with the same key; or without one (`keyless`)."""
         scope["steps"].party = scope["steps"].tenant = tenant
-        standing_of(scope).know()
+        if not standing_of(scope).know(tenant):
+            raise _crowded()
         key = _key(scope)
         if keyless and not key:
             self._keyless = tenant
@@ -298,7 +300,7 @@ class StepsMiddleware:
         if party == _APPLICANTS:
             standing.apply()
         elif party not in _NO_TENANTS:
-            standing.know()
+            standing.know(party)  # if there is no place, it is told so once its key was looked up
         # To look its key up again, a tenant does not wait for those who are unknown. All others speak for nobody: the
         # task may have the context of another request of the connection.
         speaker.set("" if party in _NO_TENANTS else party)
@@ -320,6 +322,11 @@ class StepsMiddleware:
     @staticmethod
     def _is_over(standing: Standing) -> bool:
         return standing.gone
+
+
+def _crowded() -> Problem:
+    detail = "Too many connections of this tenant are open. Close idle ones, or use them again."
+    return Problem(503, "unavailable", detail, headers={"Retry-After": "5", "Connection": "close"})
 
 
 def _key(scope: Scope) -> bytes:
