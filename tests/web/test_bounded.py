@@ -343,7 +343,11 @@ async def test_requests_without_end_of_those_without_a_key_keep_nobody_out(
             stranger.cancel()
 
 
-def test_strangers_give_way_before_callers_and_those_that_wait_before_those_at_work() -> None:
+def test_strangers_give_way_before_callers_and_those_that_wait_before_those_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "_SHARES", 1)
+
     class Connection:
         def give_way(self) -> None:
             gone.append(self)
@@ -357,14 +361,14 @@ def test_strangers_give_way_before_callers_and_those_that_wait_before_those_at_w
     for connection in (busy, unread, idle, at_work):
         taken.begin(connection)
     for connection in (busy, unread, idle):
-        taken.know(connection)
+        taken.know(connection, "acme")
     taken.end(idle)
     taken.stall(unread)
     for _ in range(5):
         newer = cast("Any", Connection())
         taken.take(newer)
         taken.begin(newer)
-        taken.know(newer)
+        taken.know(newer, "acme")
     assert gone == [waits, at_work, idle, unread]
     assert taken.crowded
 
@@ -409,6 +413,7 @@ async def test_what_nobody_reads_waits_where_it_is_counted(hf: Holdfast, monkeyp
 
 async def test_who_finds_no_place_at_all_is_told_so(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "_MOST", 2)
+    monkeypatch.setattr(places, "_SHARES", 1)
     monkeypatch.setattr(Impatient, "places", places.Places())
     async with serving(hf) as port, asyncio.timeout(30):
         busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
@@ -428,7 +433,7 @@ async def test_who_finds_no_place_at_all_is_told_so(hf: Holdfast, monkeypatch: p
         assert (await send(port, [GET, b"\r\n"]))[0] == 200
 
 
-@pytest.mark.parametrize(("limit", "most", "backlog"), [(150, 75, 18), (1024, 768, 64), (65536, 10_000, 1024)])
+@pytest.mark.parametrize(("limit", "most", "backlog"), [(150, 75, 18), (1024, 768, 64), (65536, 5_000, 1024)])
 def test_some_descriptors_are_left_for_the_database(
     limit: int, most: int, backlog: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

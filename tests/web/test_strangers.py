@@ -89,7 +89,7 @@ def test_strangers_have_few_of_the_places_and_those_with_a_key_others(monkeypatc
 
     caller, applicant = new(), new()
     taken.begin(caller)
-    taken.know(caller)
+    taken.know(caller, "acme")
     taken.begin(applicant)
     taken.apply(applicant)
     strangers = [new() for _ in range(8)]
@@ -216,7 +216,7 @@ async def test_a_key_that_has_ended_makes_its_connection_a_strangers_again() -> 
     scope: dict[str, Any] = {"headers": [(b"authorization", b"Bearer ended")]}
     Standing(taken, connection).attach(scope)
     taken.take(connection)
-    taken.know(connection)
+    taken.know(connection, "acme")
     assert connection not in taken._strangers
     Steps().forget(scope)
     assert connection in taken._strangers

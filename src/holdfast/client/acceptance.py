@@ -23,6 +23,7 @@ from holdfast.definitions.collecting import no_collection
 from holdfast.definitions.judge import Fault, judge_of
 from holdfast.definitions.registry import Registry
 from holdfast.errors import HoldfastError, InvalidPayload
+from holdfast.lifecycle.shared import start_shared
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.store.jobs import JobStore
@@ -126,7 +127,7 @@ class Acceptance:
         if answer is None:
             answer = self._asked[job_type] = asyncio.get_running_loop().create_future()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._ask_all(), name="acceptance")
+            self._task = start_shared(self._ask_all(), name="acceptance")
         began = time.monotonic()
         try:
             async with asyncio.timeout(min(_PATIENCE_SECONDS, patience_seconds.get() / 2)):

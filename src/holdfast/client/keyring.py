@@ -17,6 +17,7 @@ from uuid import UUID
 
 from holdfast.client.lookups import LookUps
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.lifecycle.shared import start_shared
 from holdfast.model.ids import new_job_id
 from holdfast.model.key import AuditEntry, Caller, EventsToken, Key, digest_of, new_secret, prefix_of
 from holdfast.store.keys import KeyStore
@@ -124,11 +125,17 @@ class Keyring:
         """Ask, or wait for the answer with those who have asked."""
         task = self._asked.get(proof)
         if task is None:
-            task = self._asked[proof] = asyncio.get_running_loop().create_task(self._ask(proof))
+            task = self._asked[proof] = self._start_asking(proof)
             task.add_done_callback(lambda _: self._asked.pop(proof, None))
             # Whoever asked may be gone before the database fails.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
+
+    def _start_asking(self, proof: _Proof) -> asyncio.Task[_Found]:
+        """A tenant asks for its own keys. Unknown ones have four places together, which no tenant's line may block."""
+        if proof in self._good and proof != _NOBODY:
+            return asyncio.get_running_loop().create_task(self._ask(proof), name="key")
+        return start_shared(self._ask(proof), name="key")
 
     async def _ask(self, proof: _Proof) -> _Found:
         asked_at = time.monotonic()

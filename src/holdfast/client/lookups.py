@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
-from holdfast.model.provenance import everybodys_context
+from holdfast.lifecycle.shared import start_shared
 
 __all__ = ["LookUps"]
 
@@ -34,11 +34,10 @@ class LookUps(Generic[K, V]):
         """The answer; those who ask the same meanwhile share it."""
         answer = self._asked.get(question) or self._waiting.get(question)
         if answer is None:
-            loop = asyncio.get_running_loop()
-            answer = self._waiting[question] = loop.create_future()
+            answer = self._waiting[question] = asyncio.get_running_loop().create_future()
             answer.add_done_callback(_look_at)
             if len(self._tasks) < _AT_ONCE:
-                task = loop.create_task(self._ask_all(), name="look-ups", context=everybodys_context())
+                task = start_shared(self._ask_all(), name="look-ups")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(answer)

@@ -14,6 +14,7 @@ from datetime import datetime
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotFound
+from holdfast.lifecycle.shared import start_shared
 from holdfast.model.states import State
 from holdfast.store.tenancy import PublicJob, TenancyStore
 
@@ -49,7 +50,7 @@ class Watcher:
             self._pause = _OFTEN_SECONDS
         self._waiting.setdefault(key, {})[answer] = _state(job)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._look(), name="watcher")
+            self._task = start_shared(self._look(), name="watcher")
         try:
             async with asyncio.timeout(seconds):
                 return await answer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar
 
-__all__ = ["Provenance", "everybodys_context", "provenance", "speaker"]
+__all__ = ["Provenance", "provenance", "speaker"]
 
 #: The address that the caller came from, and the id of the request.
 Provenance = tuple[str | None, str | None]
@@ -14,10 +14,3 @@ provenance: ContextVar[Provenance] = ContextVar("provenance", default=(None, Non
 
 #: In whose name the database is asked: tenants take turns where they wait for it. Nobody's where it is not said.
 speaker: ContextVar[str] = ContextVar("speaker", default="")
-
-
-def everybodys_context() -> Context:
-    """The context for work on behalf of all waiting callers, whichever was the first of them."""
-    context = copy_context()
-    context.run(speaker.set, "")
-    return context

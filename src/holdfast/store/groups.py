@@ -28,6 +28,7 @@ from typing import Any
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError, NotOpen, SchemaError
 from holdfast.lifecycle.portal import in_loop
+from holdfast.lifecycle.shared import start_shared
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.store.calls import Call, LoopCall, ThreadCall, late, refuse_all
@@ -183,7 +184,7 @@ class Groups:
         return group
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="enqueue together", context=Context())
+        task = start_shared(work, name="enqueue together")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

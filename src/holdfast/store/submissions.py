@@ -32,9 +32,9 @@ from holdfast.errors import (
     LimitExceeded,
 )
 from holdfast.lifecycle.answers import accept, refuse
+from holdfast.lifecycle.shared import start_shared
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
-from holdfast.model.provenance import everybodys_context
 from holdfast.store.database import Backoff, Database
 from holdfast.store.jobs import JobStore
 from holdfast.store.lines import Lines
@@ -140,7 +140,7 @@ class Submissions(JobStore):
         raise InvalidInput(f"{len(payloads)} jobs of {job_type} (queue {queue}) were submitted without a tenant")
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="submissions", context=everybodys_context())
+        task = start_shared(work, name="submissions")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

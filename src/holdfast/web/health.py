@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError
+from holdfast.lifecycle.shared import start_shared
 from holdfast.web.problems import Problem, told
 from holdfast.web.state import AppState
 
@@ -45,7 +46,7 @@ class Readiness:
             raise Problem(503, "unavailable", "This server is about to stop.")
         if time.monotonic() >= self._until:
             if self._look is None or self._look.done():
-                self._look = asyncio.get_running_loop().create_task(self._write(), name="readiness")
+                self._look = start_shared(self._write(), name="readiness")
             await asyncio.shield(self._look)
         if self._problem is not None:
             raise self._problem

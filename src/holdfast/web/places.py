@@ -1,6 +1,7 @@
 """Places for connections: fewer than the process has descriptors, so that the database can always be reached.
 
-1. There are 10,000 places, or 256 fewer than descriptors if that is less, but at least half as many as descriptors.
+1. There are 5,000 places, or 256 fewer than descriptors if that is less, but at least half as many as descriptors. A
+   connection with a request under way takes 30 to 40 KB, so that more would not fit into the server's memory.
 2. A connection is a stranger's until a caller is let in on it. Strangers have 1,024 of the places together, so that all
    that they can cost is bounded: memory, and how long they are in line. One more closes another one (see
    holdfast.web.throng), even if a request is under way on it.
@@ -10,6 +11,8 @@
 4. If all places are taken, a stranger's connection is closed for a new one; if there is none, the connection that has
    been idle longest, and then the one whose client has not read its answer for longest.
 5. If requests of known callers are under way on all of them, a new connection is answered with 503 and closed.
+6. A tenant has half of the places. One connection more closes the one of its own that has been idle, or unread, for
+   longest; if there is none, it is answered with 503 and closed.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from holdfast.web.tenant_places import TenantPlaces
 from holdfast.web.throng import Throng
 
 if TYPE_CHECKING:
@@ -34,8 +38,9 @@ __all__ = ["Places", "backlog", "most_connections", "raise_descriptors"]
 
 #: None on systems without such limits.
 resource: Any = posix
-_MOST = 10_000
+_MOST = 5_000
 _MOST_STRANGERS, _MOST_APPLICANTS = 1024, 256
+_SHARES = 2  # a tenant has one of them
 #: Descriptors for the database, for files, and for connections that were accepted but have no place yet.
 _RESERVE = 256
 _BACKLOG = 1024
@@ -76,7 +81,7 @@ class Places:
     def __init__(self) -> None:
         self.most = _MOST
         self._taken: dict[Impatient, str] = {}  # with their addresses
-        self._callers: set[Impatient] = set()
+        self._callers = TenantPlaces["Impatient"]()
         self._strangers = Throng["Impatient"](_MOST_STRANGERS)
         self._applicants = Throng["Impatient"](_MOST_APPLICANTS)
         #: Each in the order in which they came to be that.
@@ -107,6 +112,7 @@ class Places:
     def begin(self, connection: Impatient) -> None:
         """A request is under way."""
         self._idle_callers.pop(connection, None)
+        self._callers.begin(connection)
         for throng in (self._strangers, self._applicants):
             if connection in throng:
                 throng.put(connection, self._taken[connection])
@@ -116,17 +122,24 @@ class Places:
         if len(self._applicants) < self._applicants.most and self._strangers.leave(connection):
             self._join(self._applicants, connection)
 
-    def know(self, connection: Impatient) -> None:
-        """Its caller was let in: it is no longer a stranger."""
-        if connection in self._taken and connection not in self._callers:
-            self._callers.add(connection)
-            self._strangers.leave(connection)
-            self._applicants.leave(connection)
+    def know(self, connection: Impatient, tenant: str) -> bool:
+        """A caller of this tenant was let in: it is no longer a stranger, if the tenant has a place for it."""
+        if connection not in self._taken or self._callers.tenant_of(connection) == tenant:
+            return True
+        if self._callers.count(tenant) >= self.most // _SHARES:
+            spare = self._callers.spare(tenant)
+            if spare is None:
+                return False
+            self._close(spare)
+        self._callers.join(connection, tenant)
+        self._strangers.leave(connection)
+        self._applicants.leave(connection)
+        return True
 
     def doubt(self, connection: Impatient) -> None:
         """What was taken for the key of a caller is none: it is a stranger again."""
         if connection in self._taken and connection not in self._strangers:
-            self._callers.discard(connection)
+            self._callers.leave(connection)
             self._applicants.leave(connection)
             self._join(self._strangers, connection)
 
@@ -134,6 +147,7 @@ class Places:
         """It was answered, and no other one is under way."""
         if connection in self._callers:
             self._idle_callers[connection] = None
+            self._callers.end(connection)
         else:
             self.doubt(connection)
 
@@ -141,15 +155,17 @@ class Places:
         """Its client does not read the answer."""
         if connection in self._taken:
             self._unread[connection] = None
+            self._callers.stall(connection)
 
     def go_on(self, connection: Impatient) -> None:
         """It reads."""
         self._unread.pop(connection, None)
+        self._callers.go_on(connection)
 
     def leave(self, connection: Impatient) -> None:
         """The connection ends."""
         self._taken.pop(connection, None)
-        self._callers.discard(connection)
+        self._callers.leave(connection)
         self._strangers.leave(connection)
         self._applicants.leave(connection)
         self._idle_callers.pop(connection, None)

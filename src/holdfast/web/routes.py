@@ -17,6 +17,7 @@ from holdfast.lifecycle.service import Outage
 from holdfast.model.key import SCOPES
 from holdfast.version import __version__
 from holdfast.web.access import Access
+from holdfast.web.answers import AnswersMiddleware
 from holdfast.web.auth import Auth, Guarded
 from holdfast.web.control.events import events_router
 from holdfast.web.control.items import items_router
@@ -111,6 +112,7 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer", "traceparent"],
             expose_headers=["Location", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
+    app.add_middleware(AnswersMiddleware, answers=state.answers)
     app.add_middleware(Access, metrics=metrics, bus=hf.events)
     app.add_middleware(StepsMiddleware, steps=auth.steps, tenant_of=None if guarded else auth.tenant_of)
 

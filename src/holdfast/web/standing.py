@@ -44,9 +44,13 @@ class Standing:
         """The request has what may be a key."""
         self._places.apply(self._connection)
 
-    def know(self) -> None:
-        """Its caller was let in."""
-        self._places.know(self._connection)
+    def know(self, tenant: str) -> bool:
+        """A caller of this tenant was let in; whether the tenant has a place for its connection."""
+        return self._places.know(self._connection, tenant)
+
+    async def drained(self) -> None:
+        """Wait until earlier answers on this connection were read, or it has ended."""
+        await self._connection.flow.drain()
 
     def doubt(self) -> None:
         """Its key, or the lack of one, makes nobody a caller."""
@@ -63,7 +67,10 @@ class _Nowhere:
 
     def apply(self) -> None: ...
 
-    def know(self) -> None: ...
+    def know(self, tenant: str) -> bool:  # noqa: ARG002 - as the other one has it
+        return True
+
+    async def drained(self) -> None: ...
 
     def doubt(self) -> None: ...
 

@@ -15,6 +15,7 @@ from holdfast.client.control import ControlPlane, PublicJob
 from holdfast.client.operations import Operations
 from holdfast.lifecycle.service import Outage
 from holdfast.model.key import Caller
+from holdfast.web.answers import Answers
 from holdfast.web.auth import Auth
 from holdfast.web.bodies import unhurried
 from holdfast.web.metrics import Metrics
@@ -25,7 +26,8 @@ __all__ = ["AppState"]
 T = TypeVar("T")
 #: How many callers may wait at a time, in streams and long polls, in one process: in all, and with one key. A tenant
 #: may have half of them, and only as many as are still free, so that even ten greedy tenants leave room for others.
-_WAITING, _WAITING_PER_KEY = 5000, 500
+#: A stream takes 40 KB of memory.
+_WAITING, _WAITING_PER_KEY = 4000, 500
 
 
 class AppState:
@@ -33,6 +35,7 @@ class AppState:
 
     def __init__(self, hf: Holdfast, auth: Auth, metrics: Metrics, outage: Outage) -> None:
         self.hf, self.auth, self.metrics, self.outage = hf, auth, metrics, outage
+        self.answers = Answers()
         self._stop = asyncio.Event()
         self._waiting: Counter[UUID | None] = Counter()
         self._waiting_of_tenant: Counter[str] = Counter()

@@ -33,6 +33,7 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle.waiters import Waiters
 from holdfast.model.key import EventsToken
 from holdfast.model.provenance import speaker
+from holdfast.web.problems import Problem
 from holdfast.web.proofs import key_field, proof_in
 from holdfast.web.standing import Standing, standing_of
 
@@ -115,7 +116,8 @@ class Steps:
     def remember(self, scope: Scope, tenant: str, *, keyless: bool = False) -> None:
         """The request belongs to this tenant, and so do later ones with the same key; or without one (`keyless`)."""
         scope["steps"].party = scope["steps"].tenant = tenant
-        standing_of(scope).know()
+        if not standing_of(scope).know(tenant):
+            raise _crowded()
         key = key_field(scope)
         if keyless and not key:
             self._keyless = tenant
@@ -308,8 +310,10 @@ class StepsMiddleware:
             if self._is_over(standing):
                 return
         if party not in _NO_TENANTS:
-            standing.know()
-            speaker.set(party)  # to look its key up again, it does not wait for those who are unknown
+            standing.know(party)  # if there is no place, it is told so once its key was looked up
+        # To look its key up again, a tenant does not wait for those who are unknown. All others speak for nobody: the
+        # task may have the context of another request of the connection.
+        speaker.set("" if party in _NO_TENANTS else party)
         if party == _PROBES and standing.may_probe():
             await self._app(scope, receive, send)
             return
@@ -336,3 +340,8 @@ class StepsMiddleware:
     @staticmethod
     def _is_over(standing: Standing) -> bool:
         return standing.gone
+
+
+def _crowded() -> Problem:
+    detail = "Too many connections of this tenant are open. Close idle ones, or use them again."
+    return Problem(503, "unavailable", detail, headers={"Retry-After": "5", "Connection": "close"})

@@ -4,9 +4,9 @@ What a client does not read stays in the server's memory once the kernel's buffe
 
 1. While so much waits that nothing more can be written, the client has to read 64 KiB every ten seconds, or the
    connection ends.
-2. All connections of the process together may keep 32 MiB, or one answer if it is larger. Beyond that, the tenant that
-   keeps the most loses the connections that have waited longest, so that slow readers of one tenant do not cost others
-   their answers.
+2. All connections of the process together may keep 32 MiB, and those of a tenant 8 MiB, or one answer if it is larger.
+   Beyond that, the tenant that keeps the most loses the connections that have waited longest, so that slow readers of
+   one tenant do not cost others their answers.
 3. Callers without a key have 32 MiB of their own together, in which the kernel's buffers count as well.
 """
 
@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 
 __all__ = ["Unread"]
 
 _EVERY_SECONDS = 10.0
 _LEAST_BYTES = 64 * 1024
-_LIMIT, _LIMIT_OF_STRANGERS = 32 * 1024 * 1024, 32 * 1024 * 1024
+_LIMIT, _LIMIT_OF_STRANGERS, _LIMIT_OF_TENANT = 32 * 1024 * 1024, 32 * 1024 * 1024, 8 * 1024 * 1024
 #: About how much of a connection's answers and requests the kernel keeps.
 _KERNEL_BYTES = 128 * 1024
 
@@ -68,15 +69,17 @@ class Unread:
             for transport, (party, _) in self._reset.items()
             if (party is None) is is_stranger
         }
-        while sum(sizes.values()) > limit:
-            parties = Counter[str | None]()
-            for transport, size in sizes.items():
-                parties[self._reset[transport][0]] += size
-            (most, _), *_ = parties.most_common(1)
+        parties = Counter[str | None]()
+        for transport, size in sizes.items():
+            parties[self._reset[transport][0]] += size
+        while parties:
+            most, largest = max(parties.items(), key=itemgetter(1))
+            if parties.total() <= limit and (is_stranger or largest <= _LIMIT_OF_TENANT):
+                return
             oldest = next(transport for transport in sizes if self._reset[transport][0] == most)
             if oldest is newest:
                 return
-            del sizes[oldest]
+            parties[most] -= sizes.pop(oldest)
             self._give_up(oldest)
 
     def _give_up(self, transport: asyncio.Transport) -> None:

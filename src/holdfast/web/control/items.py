@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic_core import to_json
 
 from holdfast.client.control import StoredItem
@@ -32,9 +32,12 @@ def items_router(state: AppState) -> APIRouter:
         summary="The items of a job, oldest first",
         openapi_extra=secured("read"),
     )
-    async def items(job_id: str, limit: Limit = 100, cursor: Cursor = None, caller: Caller = may_read) -> Response:
+    async def items(
+        request: Request, job_id: str, limit: Limit = 100, cursor: Cursor = None, caller: Caller = may_read
+    ) -> Response:
         control = await state.control()
         after = number_of(cursor, highest=2**63 - 1)
+        await state.answers.take(request)
         found, more = await control.items(caller, job_id_of(job_id), after=after, limit=limit)
         page = ",".join(map(_written, found))
         next_cursor = to_json(cursor_of(found[-1].id) if more else None).decode()

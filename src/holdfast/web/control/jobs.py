@@ -164,6 +164,7 @@ def jobs_router(state: AppState) -> APIRouter:
             response = _answer(Accepted(jobId=job.id, status=job.status), 202)
             response.headers["Retry-After"] = _RETRY_AFTER
             return applied(response, seconds)
+        await state.answers.take(request)
         ended = await control.result(caller, wanted)
         failed = ended.error_type is not None or ended.error_message is not None
         error = JobError(type=ended.error_type, message=ended.error_message) if failed else None

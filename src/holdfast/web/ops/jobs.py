@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
@@ -50,7 +50,8 @@ def ops_jobs_router(state: AppState) -> APIRouter:
         )
 
     @router.get("/jobs/{job_id}", response_model=JobDetails, summary="Everything about a job", openapi_extra=extra)
-    async def read(job_id: str, caller: Caller = may_operate) -> Response:
+    async def read(request: Request, job_id: str, caller: Caller = may_operate) -> Response:
+        await state.answers.take(request)
         job, texts = await (await state.operations()).job_texts(job_id_of(job_id), tenant=tenant_of(caller))
         # Returned as stored: parsed, they would take many times as much memory and time.
         values = "".join(f',"{name}":{text}' for name, text in texts.items())
@@ -61,8 +62,9 @@ def ops_jobs_router(state: AppState) -> APIRouter:
         "/jobs/{job_id}/attempts", response_model=AttemptPage, summary="Ended attempts of a job", openapi_extra=extra
     )
     async def attempts(
-        job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
+        request: Request, job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
     ) -> AttemptPage:
+        await state.answers.take(request)
         found, more = await (await state.operations()).attempts(
             job_id_of(job_id), tenant=tenant_of(caller), after=number_of(cursor) or 0, limit=limit
         )
@@ -70,7 +72,10 @@ def ops_jobs_router(state: AppState) -> APIRouter:
         return AttemptPage(items=page, next_cursor=cursor_of(page[-1].attempt) if more else None)
 
     @router.get("/jobs/{job_id}/events", response_model=EventPage, summary="The history of a job", openapi_extra=extra)
-    async def events(job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate) -> EventPage:
+    async def events(
+        request: Request, job_id: str, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
+    ) -> EventPage:
+        await state.answers.take(request)
         seen = number_of(cursor) or 0
         found, more = await (await state.operations()).events(
             job_id_of(job_id), tenant=tenant_of(caller), after=seen, limit=limit
