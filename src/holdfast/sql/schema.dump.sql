@@ -6152,7 +6152,7 @@ CREATE FUNCTION holdfast.normalized_message(message text) RETURNS text
         left(message, 2000),
         $p$\Y"(?:[^"\\]|\\.)*(?:"|\\?$)|\Y`[^`]*(?:`|$)|[^\u0001-\u007f]'|\Y'(?:[^'\\]|\\.|'\w)*(?:'\Y|\\?$)|[-+]?(?:[A-Za-z0-9]*|\m[0-9a-fA-F-]*)[0-9][A-Za-z0-9.,:/+_-]*|\m[a-fA-F]{8,}\M$p$,
         '?', 'g'),
-      '\?(?:[ ,]*\?)+', '?', 'g'),
+      '[?](?:[ ,]*[?])+', '?', 'g'),
     500)
 $_$;
 ALTER FUNCTION holdfast.normalized_message(message text) OWNER TO holdfast_owner;
@@ -8737,7 +8737,7 @@ declare
   -- A letter says by itself whether it is acknowledged.
   condition text := replace(query_condition(tree), acknowledged_operand(), 'j.acknowledged');
   -- The columns of jobs that the condition reads. It contains nothing that the caller wrote.
-  needed    text[] := array(select distinct found[1] from regexp_matches(condition, '\mj\.(\w+)', 'g') as found);
+  needed    text[] := array(select distinct found[1] from regexp_matches(condition, $p$\mj\.(\w+)$p$, 'g') as found);
   read_size text := (
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
@@ -9850,8 +9850,8 @@ begin
     raise exception 'all lists must have the same length' using errcode = 'HF002';
   end if;
   for position in 1 .. coalesce(cardinality(types), 0) loop
+    perform refuse_no_tenant(tenants[position]);
     begin
-      perform refuse_no_tenant(tenants[position]);
       perform check_enqueue(
         types[position:position], payloads[position:position], options[position:position], tenants[position]);
       perform check_texts(creators[position], null);

@@ -23,7 +23,7 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.worker.claimed import Claimed
 
-__all__ = ["Calls", "Stopped"]
+__all__ = ["Calls", "StoppedBefore"]
 
 _ENDED = "the attempt has ended; its handler cannot be called any more"
 _CUT = "the attempt ended while its handler was running; the handler was canceled"
@@ -34,7 +34,7 @@ _LEFT = "middleware ended while the handler was running; it was canceled"
 _FORGOTTEN = "middleware called `call_next()` without awaiting it: the handler did not run"
 
 
-class Stopped(asyncio.CancelledError):
+class StoppedBefore(asyncio.CancelledError):
     """The attempt has timed out or was told to stop before this call."""
 
 
@@ -107,7 +107,7 @@ class Calls:
             finally:
                 running.remove(call)
         except asyncio.CancelledError as error:
-            if call.in_foreign_task or (isinstance(error, Stopped) and self._is_foreign(call)):
+            if call.in_foreign_task or (isinstance(error, StoppedBefore) and self._is_foreign(call)):
                 raise HoldfastError(_CUT) from None
             raise
         finally:

@@ -25,7 +25,7 @@ from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import Outcome
 from holdfast.store.transactions import Transactions
-from holdfast.worker.calls import Calls, Stopped
+from holdfast.worker.calls import Calls, StoppedBefore
 from holdfast.worker.claimed import Claimed
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.copies import Original
@@ -214,7 +214,7 @@ class Execution:
         elif timeout is not None and (timeout := claimed.first_called + timeout - now) <= 0:
             claimed.time_out()
         if claimed.timed_out or claimed.interrupt is not None:
-            raise Stopped
+            raise StoppedBefore
         return await self.call(claimed, job_type, timeout)
 
     def _encode(self, job_type: JobType, value: Any) -> str | None:

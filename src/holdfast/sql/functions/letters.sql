@@ -58,7 +58,7 @@ declare
   -- A letter says by itself whether it is acknowledged.
   condition text := replace(query_condition(tree), acknowledged_operand(), 'j.acknowledged');
   -- The columns of jobs that the condition reads. It contains nothing that the caller wrote.
-  needed    text[] := array(select distinct found[1] from regexp_matches(condition, '\mj\.(\w+)', 'g') as found);
+  needed    text[] := array(select distinct found[1] from regexp_matches(condition, $p$\mj\.(\w+)$p$, 'g') as found);
   read_size text := (
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large

@@ -74,8 +74,8 @@ begin
     raise exception 'all lists must have the same length' using errcode = 'HF002';
   end if;
   for position in 1 .. coalesce(cardinality(types), 0) loop
+    perform refuse_no_tenant(tenants[position]);
     begin
-      perform refuse_no_tenant(tenants[position]);
       perform check_enqueue(
         types[position:position], payloads[position:position], options[position:position], tenants[position]);
       perform check_texts(creators[position], null);
