@@ -206,8 +206,8 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
     )
     await conn.execute(
         "with one as (insert into bulks (id, action, query, tree, by, state, sources)"
-        " values (gen_random_uuid(), 'ack', '', '{}', 'me', 'running', '{}') returning id) insert into bulk_jobs (bulk_id, place, job_id)"
-        " select id, 1, gen_random_uuid() from one"
+        " values (gen_random_uuid(), 'ack', '', '{}', 'me', 'running', '{}') returning id)"
+        " insert into bulk_jobs (bulk_id, place, job_id) select id, 1, gen_random_uuid() from one"
     )
     await conn.execute("insert into erasures values (gen_random_uuid(), 1, 1)")
     await conn.execute("select close_type('closed', 'me')")
