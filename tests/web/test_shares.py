@@ -88,16 +88,18 @@ async def test_a_tenant_with_requests_on_all_its_connections_is_told_and_others_
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=base) as client, asyncio.timeout(20):
             wait = {"Prefer": "wait=30"}
-            waits = [
-                asyncio.create_task(client.get(f"/jobs/{jobs['acme']}", headers=acme | wait)) for _ in range(3)
-            ]
+            waits = [asyncio.create_task(client.get(f"/jobs/{jobs['acme']}", headers=acme | wait)) for _ in range(3)]
             await until(
                 lambda: server._app.state.holdfast._waiting.total() == 3, seconds=10, what="three requests wait"
             )
-            more = await client.get(f"/jobs/{jobs['acme']}", headers=acme)
-            assert (more.status_code, more.headers["retry-after"]) == (503, "5")
-            assert "connections of this tenant" in more.json()["detail"]
-            assert more.headers["connection"] == "close"
+            unknown = await key("read", tenant="acme")  # to this server
+            for headers in (acme, unknown, unknown):
+                more = await client.get(f"/jobs/{jobs['acme']}", headers=headers)
+                assert (more.status_code, more.headers["retry-after"]) == (503, "5")
+                assert "connections of this tenant" in more.json()["detail"]
+                assert more.headers["content-type"] == "application/problem+json"
+                assert more.headers["connection"] == "close"
+                assert "x-request-id" not in more.headers  # the framework, which takes memory, has not seen it
             assert (await client.get(f"/jobs/{jobs['beta']}", headers=beta)).status_code == 200
             server.stop()
             assert {answer.status_code for answer in await asyncio.gather(*waits)} == {200}

@@ -129,6 +129,10 @@ class Places:
         if self._callers.count(tenant) >= self.most // _SHARES:
             spare = self._callers.spare(tenant)
             if spare is None:
+                self._tell(
+                    "a tenant has %s connections with requests under way: more of them are refused",
+                    self.most // _SHARES,
+                )
                 return False
             self._close(spare)
         self._callers.join(connection, tenant)

@@ -27,6 +27,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
+from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
@@ -114,10 +115,11 @@ class Steps:
         return key in self._tenants
 
     def remember(self, scope: Scope, tenant: str, *, keyless: bool = False) -> None:
-        """The request belongs to this tenant, and so do later ones with the same key; or without one (`keyless`)."""
+        """The request belongs to this tenant, and so do later ones with the same key; or without one (`keyless`).
+
+        A problem if the tenant has no place for its connection.
+        """
         scope["steps"].party = scope["steps"].tenant = tenant
-        if not standing_of(scope).know(tenant):
-            raise _crowded()
         key = key_field(scope)
         if keyless and not key:
             self._keyless = tenant
@@ -125,6 +127,8 @@ class Steps:
             if len(self._tenants) >= _REMEMBERED:
                 self._tenants.clear()
             self._tenants[key] = tenant
+        if not standing_of(scope).know(tenant):
+            raise _crowded()
 
     def forget(self, scope: Scope) -> None:
         """The key of this request, or the lack of one, makes nobody a caller."""
@@ -305,19 +309,20 @@ class StepsMiddleware:
         if self._is_over(standing):
             return
         party = self._steps.party(scope)
+        app = self._app
         if party == _APPLICANTS:
             party = await self._look_up(scope, standing)
             if self._is_over(standing):
                 return
-        if party not in _NO_TENANTS:
-            standing.know(party)  # if there is no place, it is told so once its key was looked up
+        if party not in _NO_TENANTS and not standing.know(party):
+            app = self._refuse
         # To look its key up again, a tenant does not wait for those who are unknown. All others speak for nobody: the
         # task may have the context of another request of the connection.
         speaker.set("" if party in _NO_TENANTS else party)
         if party == _PROBES and standing.may_probe():
             await self._app(scope, receive, send)
             return
-        work = cast("Coroutine[Any, Any, None]", self._app(scope, receive, send))
+        work = cast("Coroutine[Any, Any, None]", app(scope, receive, send))
         client = scope.get("client")
         paced = scope["steps"] = Paced(work, self._steps, party, client[0] if client else "")
         await paced
@@ -336,6 +341,15 @@ class StepsMiddleware:
         if tenant is None:
             standing.doubt()
         return tenant or _STRANGERS
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as an app is called
+        """Without the framework: in it, a thousand who are refused would take as much memory as if they were served."""
+        problem = _crowded()
+        body = to_json(problem.body(scope.get("root_path", "")))
+        fields = {"Content-Type": "application/problem+json", "Content-Length": str(len(body)), **problem.headers}
+        headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
+        await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     @staticmethod
     def _is_over(standing: Standing) -> bool:
