@@ -223,6 +223,17 @@ async def test_a_job_that_waits_dies_with_a_letter_and_its_target_goes_on(conn: 
     assert await offences(conn) == []
 
 
+async def test_a_job_that_waits_and_is_killed_is_counted_among_the_failures(conn: asyncpg.Connection) -> None:
+    job_id = await job_in(conn, State.RETRY)
+    await conn.execute("delete from failures")
+    assert await decide(conn, "kill", job_id, "no longer wanted") == "accepted"
+    for _ in range(2):  # before and after the leader has added it up
+        (found,) = await conn.fetch("select * from list_failures()")
+        assert (found["count"], found["open_count"], found["sample_job_id"]) == (1, 1, job_id)
+        await conn.execute("select * from add_failures()")
+    assert (found["error_type"], found["message"]) == ("KilledByOperator", "no longer wanted")
+
+
 async def test_without_words_the_error_says_who(conn: asyncpg.Connection) -> None:
     lease = await run_one(conn)
     await act(conn, "kill", lease.job_id, None)

@@ -221,13 +221,15 @@ begin
   end if;
   with sums as materialized (
     -- The sample is the last one whose message is there.
-    select distinct on (j.tenant, t.fingerprint) j.tenant, t.fingerprint, j.type, t.job_id, a.error_type, a.error_message,
+    select distinct on (j.tenant, t.fingerprint) j.tenant, t.fingerprint, j.type, t.job_id,
+      coalesce(d.error_type, a.error_type) as error_type, coalesce(d.error_message, a.error_message) as error_message,
       a.outcome, count(*) over alike as count, min(t.at) over alike as first_seen, max(t.at) over alike as last_seen
     from unnest(taken) t
     join jobs j on j.id = t.job_id
     left join job_attempts a on a.job_id = t.job_id and a.attempt = t.attempt
+    left join dead_letters d on d.job_id = t.job_id and d.fingerprint = t.fingerprint
     window alike as (partition by j.tenant, t.fingerprint)
-    order by j.tenant, t.fingerprint, a.error_message is null, t.id desc
+    order by j.tenant, t.fingerprint, coalesce(d.error_message, a.error_message) is null, t.id desc
   ), summed as (
     insert into fingerprints as f (
       tenant, fingerprint, type, error_type, message, count, first_seen, last_seen, sample_job_id)
@@ -1243,6 +1245,8 @@ CREATE FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words te
   select job.id, job.tenant, job.type, said.error, said.words, fingerprint_of(job.type, said.error, said.words)
   from (select operator_error(verdict) as error, operator_words(verdict, by, words) as words) said
   on conflict do nothing;
+  insert into failures (job_id, attempt, fingerprint)
+  select d.job_id, 0, d.fingerprint from dead_letters d where d.job_id = job.id and d.fingerprint is not null;
   insert into job_events (job_id, event, by, note) values (job.id, verdict_event(verdict), by, words);
 $$;
 ALTER FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) OWNER TO holdfast_owner;
@@ -4777,8 +4781,10 @@ CREATE FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) RETURN
       where g.fingerprint = has_open_failures.fingerprint and g.tenant = has_open_failures.tenant)
     or exists (
       select from dead_letters d
-      where d.fingerprint = has_open_failures.fingerprint and d.tenant = has_open_failures.tenant
-        and d.acknowledged_at is null)
+      where (d.fingerprint, d.tenant, d.acknowledged_at is null)
+          >= (has_open_failures.fingerprint, has_open_failures.tenant, true)
+        and (d.fingerprint, d.tenant, d.acknowledged_at is null)
+          <= (has_open_failures.fingerprint, has_open_failures.tenant, true))
 $$;
 ALTER FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) IS 'Whether a job of this tenant still fails in this way, or died of it and nobody has acknowledged that.';

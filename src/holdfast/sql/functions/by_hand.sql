@@ -173,7 +173,8 @@ begin
 end
 $$;
 
--- Write the dead letter of a job that an operator ended while it waited, and its history.
+-- Write the dead letter of a job that an operator ended while it waited, and its history. It counts as a failure, but
+-- not of any attempt.
 create or replace function bury(job jobs, verdict text, by text, words text) returns void
 language sql
 set search_path from current
@@ -185,6 +186,8 @@ as $$
   select job.id, job.tenant, job.type, said.error, said.words, fingerprint_of(job.type, said.error, said.words)
   from (select operator_error(verdict) as error, operator_words(verdict, by, words) as words) said
   on conflict do nothing;
+  insert into failures (job_id, attempt, fingerprint)
+  select d.job_id, 0, d.fingerprint from dead_letters d where d.job_id = job.id and d.fingerprint is not null;
   insert into job_events (job_id, event, by, note) values (job.id, verdict_event(verdict), by, words);
 $$;
 

@@ -62,13 +62,15 @@ begin
 
   with sums as materialized (
     -- The sample is the last one whose message is there.
-    select distinct on (j.tenant, t.fingerprint) j.tenant, t.fingerprint, j.type, t.job_id, a.error_type, a.error_message,
+    select distinct on (j.tenant, t.fingerprint) j.tenant, t.fingerprint, j.type, t.job_id,
+      coalesce(d.error_type, a.error_type) as error_type, coalesce(d.error_message, a.error_message) as error_message,
       a.outcome, count(*) over alike as count, min(t.at) over alike as first_seen, max(t.at) over alike as last_seen
     from unnest(taken) t
     join jobs j on j.id = t.job_id
     left join job_attempts a on a.job_id = t.job_id and a.attempt = t.attempt
+    left join dead_letters d on d.job_id = t.job_id and d.fingerprint = t.fingerprint
     window alike as (partition by j.tenant, t.fingerprint)
-    order by j.tenant, t.fingerprint, a.error_message is null, t.id desc
+    order by j.tenant, t.fingerprint, coalesce(d.error_message, a.error_message) is null, t.id desc
   ), summed as (
     insert into fingerprints as f (
       tenant, fingerprint, type, error_type, message, count, first_seen, last_seen, sample_job_id)
@@ -126,8 +128,10 @@ as $$
       where g.fingerprint = has_open_failures.fingerprint and g.tenant = has_open_failures.tenant)
     or exists (
       select from dead_letters d
-      where d.fingerprint = has_open_failures.fingerprint and d.tenant = has_open_failures.tenant
-        and d.acknowledged_at is null)
+      where (d.fingerprint, d.tenant, d.acknowledged_at is null)
+          >= (has_open_failures.fingerprint, has_open_failures.tenant, true)
+        and (d.fingerprint, d.tenant, d.acknowledged_at is null)
+          <= (has_open_failures.fingerprint, has_open_failures.tenant, true))
 $$;
 
 -- Forget fingerprints of a tenant that has too many: the oldest that have nothing open, then the oldest.
