@@ -25,6 +25,7 @@ from holdfast.config import Config
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.kit_databases import SERVER_SETTINGS
 from holdfast.store.known_types import Connection
+from tests.harness.contexts import nobody_speaks
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
 from tests.harness.order import is_long, spread
@@ -97,6 +98,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for report in terminalreporter.stats.get("", []):
             if report.when == "teardown" and (fault := dict(report.user_properties).get("database dropped")):
                 terminalreporter.write_line(f"database dropped after {report.nodeid}: {fault}")
+
+
+@pytest.fixture(autouse=True)
+def own_context() -> Iterator[None]:
+    """No test speaks in the name of the tenant of one before it."""
+    with nobody_speaks():
+        yield
 
 
 @pytest.fixture

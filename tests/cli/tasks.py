@@ -69,6 +69,24 @@ async def block(ctx: Context) -> None:
         time.sleep(120)
 
 
+def _leave(timer: int, seconds: float) -> None:
+    """What ends a process by default: a timer, and signals that other leftovers send."""
+    signal.setitimer(timer, seconds)
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGIO, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)):
+        os.kill(os.getpid(), number)
+
+
+@hf.job("leave async", retry=RetryPolicy(max_attempts=1))
+async def leave_async(ctx: Context, timer: int, seconds: float) -> None:
+    signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+    _leave(timer, seconds)
+
+
+@hf.job("leave thread", retry=RetryPolicy(max_attempts=1))
+def leave_thread(ctx: SyncContext, timer: int, seconds: float) -> None:
+    _leave(timer, seconds)
+
+
 @hf.job("block without python", timeout=0.2, retry=RetryPolicy(base=3600))
 async def block_without_python(ctx: Context) -> None:
     sys.executable = "/removed/by/a/deployment"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 
 import asyncpg
+import pytest
 
 from holdfast import Holdfast
-from tests.cli.conftest import Cli
-from tests.sql.factories import enqueue, state_of
+from holdfast.client.bulk import Bulks
+from holdfast.model.bulk import BulkPreview
+from tests.cli.conftest import Cli, Start
+from tests.sql.factories import enqueue, request, state_of
 from tests.sql.test_letters import died, letter
 
 
@@ -34,6 +37,22 @@ async def test_a_bulk_operation_is_looked_at_confirmed_and_followed(
     await cli("bulk", "stop", listed["id"], code=4)
 
 
+async def test_who_waits_is_told_that_nobody_does_maintenance(
+    start: Start, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    await died(conn)
+    waiting = start("bulk", "requeue", "--filter", "state:dead", "--yes")
+    await waiting.wrote("bulk show")
+    bulk_id = await conn.fetchval("select id from list_bulks()")
+    assert f"holdfast bulk show {bulk_id}" in waiting.text
+    assert "no leader of maintenance is alive" in waiting.text
+    assert "holdfast worker" in waiting.text
+    async with hf.maintaining():
+        assert await waiting.ended() == 0
+    assert waiting.text.count("no leader") == 1
+    assert waiting.text.rstrip().endswith("done: 1 done, 0 skipped, 0 failed of 1")
+
+
 async def test_one_is_started_and_stopped(cli: Cli, conn: asyncpg.Connection) -> None:
     assert "no bulk operations" in (await cli("bulk", "list")).stderr
     job_id = await enqueue(conn)
@@ -42,3 +61,37 @@ async def test_one_is_started_and_stopped(cli: Cli, conn: asyncpg.Connection) ->
     assert await state_of(conn, job_id) == "queued"
     assert "a filter is missing" in (await cli("bulk", "cancel", "--filter", "", "--yes", code=2)).stderr
     assert "--to" in (await cli("bulk", "reprioritize", "--filter", "x", "-y", code=2)).stderr
+
+
+async def test_resuming_by_filter_is_confirmed_and_one_operation(
+    cli: Cli, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    ids = [await enqueue(conn) for _ in range(2)]
+    for job_id in ids:
+        await request(conn, "pause", job_id, by="ada")
+    await conn.execute("select execute_requests()")
+    before = await conn.fetchval("select count(*) from list_audit()")
+    asked = ("jobs", "resume", "--filter", "state:paused")
+    assert "2 jobs match: add --yes to resume them" in (await cli(*asked, code=2)).stderr
+    assert [await state_of(conn, job_id) for job_id in ids] == ["paused"] * 2
+    async with hf.maintaining():
+        done = await cli(*asked, "--yes", "--reason", "the address is right")
+    assert "done: 2 done, 0 skipped, 0 failed of 2" in done.stdout
+    assert [await state_of(conn, job_id) for job_id in ids] == ["queued"] * 2
+    assert await conn.fetchval("select count(*) from list_audit()") == before + 1
+    assert "the address is right" in [event.note for event in await hf.history(ids[0])]
+    assert "no paused or held jobs match" in (await cli(*asked)).stderr
+    assert "a filter is missing" in (await cli("jobs", "resume", "--filter", "", "--yes", code=2)).stderr
+
+
+async def test_a_count_that_gave_up_does_not_say_that_nothing_matches(
+    cli: Cli, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await died(conn)
+
+    async def gave_up(*_: object, **__: object) -> BulkPreview:
+        return BulkPreview(0, exact=False, sample=[])
+
+    monkeypatch.setattr(Bulks, "preview", gave_up)
+    for asked in (("jobs", "resume"), ("dead", "ack")):
+        assert "at least 0" in (await cli(*asked, "--filter", "type:work", code=2)).stderr

@@ -45,7 +45,7 @@ async def test_a_dry_run_counts_and_deletes_nothing(
     hf: Holdfast, conn: asyncpg.Connection, old: dict[str, int]
 ) -> None:
     before = await count(conn)
-    assert (await (await hf.operations()).cleanup(dry_run=True))._asdict() == old
+    assert (await (await hf.operations()).cleanup(by="ada", dry_run=True))._asdict() == old
     assert await count(conn) == before
 
 
@@ -55,20 +55,44 @@ async def test_what_was_counted_is_deleted_and_nothing_else(
     await lead(conn)
     monkeypatch.setattr("holdfast.client.operations._CLEANED", 2)  # in portions
     before = await count(conn)
-    assert (await (await hf.operations()).cleanup())._asdict() == old
+    assert (await (await hf.operations()).cleanup(by="ada"))._asdict() == old
     assert before - await count(conn) == 3
-    assert (await (await hf.operations()).cleanup())._asdict() == {"ended": 0, "dead": 0}
+    assert (await (await hf.operations()).cleanup(by="ada"))._asdict() == {"ended": 0, "dead": 0}
     assert await conn.fetchval("select count(*) from dead_letters where acknowledged_at is null") == 1
+
+
+async def test_a_locked_job_stays_and_is_not_counted(
+    hf: Holdfast, conn: asyncpg.Connection, old: dict[str, int]
+) -> None:
+    await lead(conn)
+    operations = await hf.operations()
+    async with conn.transaction():
+        await conn.execute("select from jobs where id = (select min(id::text)::uuid from jobs) for update")
+        assert (await operations.cleanup(by="ada"))._asdict() == {"ended": 1, "dead": 1}
+    assert (await operations.cleanup(by="ada"))._asdict() == {"ended": 1, "dead": 0}
+
+
+async def test_the_audit_log_names_who_deleted_once(
+    hf: Holdfast, conn: asyncpg.Connection, old: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lead(conn)
+    monkeypatch.setattr("holdfast.client.operations._CLEANED", 2)
+    operations = await hf.operations()
+    await operations.cleanup(by="ada", dry_run=True)
+    assert await conn.fetchval("select count(*) from audit_log") == 0
+    await operations.cleanup(by="ada")
+    log = await conn.fetch("select actor, action, subject, detail::jsonb ? 'ended_before' as until from audit_log")
+    assert [tuple(row) for row in log] == [("ada", "jobs.cleanup", "everything", True)]
 
 
 async def test_without_a_leader_nothing_is_deleted(hf: Holdfast, conn: asyncpg.Connection, old: dict[str, int]) -> None:
     before = await count(conn)
     with pytest.raises(HoldfastError, match="nobody does maintenance now"):
-        await (await hf.operations()).cleanup()
+        await (await hf.operations()).cleanup(by="ada")
     await lead(conn)
     await conn.execute("update leaders set renewed_at = now() - interval '1 minute'")  # or the clock was set ahead
     with pytest.raises(HoldfastError, match="nobody does maintenance now"):
-        await (await hf.operations()).cleanup()
+        await (await hf.operations()).cleanup(by="ada")
     assert await count(conn) == before
 
 

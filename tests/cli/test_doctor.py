@@ -13,7 +13,8 @@ from holdfast.config import Config
 from holdfast.store.doctor import examination
 from tests.cli.conftest import Cli, invoke
 from tests.conftest import ConnectAs
-from tests.sql.factories import claim, enqueue_many, publish
+from tests.sql.factories import claim, enqueue_many, publish, run_one, settle
+from tests.sql.test_bulk import start
 
 
 async def diagnosis(cli: Cli, **options: Any) -> dict[str, dict[str, Any]]:
@@ -94,6 +95,27 @@ async def test_doctor_reports_repairs(cli: Cli, conn: asyncpg.Connection) -> Non
     found = await diagnosis(cli)
     assert found["repairs"]["level"] == "warn"
     assert "stray 3 times" in found["repairs"]["detail"]
+
+
+async def test_jobs_that_are_held_are_counted_before_and_after_they_were_added_up(
+    cli: Cli, conn: asyncpg.Connection
+) -> None:
+    assert (await diagnosis(cli))["held jobs"]["level"] == "ok"
+    held = await run_one(conn)
+    await settle(conn, "fail", [held], kinds=["hold"], error_messages=["out of tokens"])
+    for _ in range(2):
+        found = (await diagnosis(cli))["held jobs"]
+        assert (found["level"], found["detail"][:10]) == ("warn", "1 in error")
+        assert "holdfast jobs list --state error" in found["advice"]
+        await conn.execute("select from add_failures(0, 100)")
+    assert await conn.fetchval("select count(*) from failing") == 1
+
+
+async def test_bulk_operations_that_nobody_works_on_are_told(cli: Cli, conn: asyncpg.Connection) -> None:
+    assert (await diagnosis(cli))["maintenance"]["level"] == "ok"
+    await start(conn, "cancel", "type:work")
+    found = (await diagnosis(cli))["maintenance"]
+    assert (found["level"], found["detail"]) == ("fail", "no leader; 0 jobs overdue, bulk operations wait: 1")
 
 
 async def test_a_guard_that_is_off_or_missing_is_named(cli: Cli, conn: asyncpg.Connection) -> None:

@@ -80,4 +80,4 @@ def test_commands_print_through_one_place() -> None:
         if "click.echo(" in line and path.name != "output.py"
     }
     # Constant text, numbers and styles.
-    assert {name for name, _ in found} <= {"enqueue.py", "failures.py"}, found
+    assert {name for name, _ in found} <= {"enqueue.py", "exits.py"}, found

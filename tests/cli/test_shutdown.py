@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, State
+from holdfast.cli.children import _ending
 from tests.cli.conftest import ROOT, TASKS, Start, alive
 from tests.harness.waiting import until
 
@@ -168,14 +169,21 @@ async def test_a_signal_counts_while_a_process_replaces_itself(
     assert len(worker.lines("started")) == 1
 
 
-async def test_a_process_ended_by_a_real_time_signal_is_started_again(start: Start) -> None:
+async def test_a_real_time_signal_ends_no_process_and_one_that_is_killed_is_started_again(start: Start) -> None:
     workers = start("worker", "--app", TASKS, "--processes", 2)
     await until(lambda: len(workers.lines("started")) == 2)
-    os.kill(workers.children()[0], signal.SIGRTMIN + 2)
+    first, second = workers.children()
+    os.kill(first, signal.SIGRTMIN + 2)
+    os.kill(second, signal.SIGKILL)
     await until(lambda: len(workers.lines("started")) == 3)
-    assert f"was killed by signal {signal.SIGRTMIN + 2} and is restarted" in workers.text
+    assert "was killed by SIGKILL and is restarted" in workers.text
+    assert alive(first)
     workers.process.send_signal(signal.SIGTERM)
     assert await workers.ended() == 0
+
+
+def test_the_end_of_a_process_by_a_signal_without_a_name_is_told() -> None:
+    assert _ending(-(signal.SIGRTMIN + 2)) == f"was killed by signal {signal.SIGRTMIN + 2}"
 
 
 async def test_a_third_signal_ends_processes_that_stand_still(start: Start) -> None:

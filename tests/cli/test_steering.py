@@ -15,7 +15,7 @@ from holdfast.client.operations import Operations
 from holdfast.model.subject import Draining
 from tests.cli.conftest import Cli, Start
 from tests.harness.waiting import until
-from tests.sql.factories import elect, request, run_one, settle, state_of
+from tests.sql.factories import elect, portion, request, run_one, settle, state_of
 
 
 async def test_queues_types_lanes_and_tenants_are_paused_and_resumed(cli: Cli, hf: Holdfast) -> None:
@@ -123,8 +123,11 @@ async def test_targets_and_explain_name_the_culprit(cli: Cli, hf: Holdfast, conn
     assert [job["id"] for job in json.loads((await cli("jobs", "list", "-o", "json", *drained)).stdout)] == [str(lost)]
     await cli("jobs", "list", "--type", "mail", *drained, code=2)
     await cli("jobs", "resume", lost, *drained, code=2)
-    assert (await cli("jobs", "resume", *drained)).stdout == f"{lost}  resume asked for\n"
-    await conn.execute("select execute_requests()")
+    await cli("jobs", "resume", lost, "--no-wait", code=2)
+    assert "1 jobs match: add --yes to resume them" in (await cli("jobs", "resume", *drained, code=2)).stderr
+    await cli("jobs", "resume", *drained, "--yes", "--no-wait", "--reason", "deployed")
+    while await portion(conn):
+        pass
     assert [await state_of(conn, job) for job in (lost, heads["a"], heads["b"])] == ["queued", "paused", "paused"]
     await conn.execute("select request('cancel', array[$1::uuid]), execute_requests()", lost)
     listed = json.loads((await cli("targets", "list", "--blocked", "-o", "json")).stdout)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.cli.failures import exit_code
+from holdfast.cli.exits import exit_code
 from holdfast.config import ENTRIES
 from tests.cli.conftest import TASKS, invoke
 

@@ -100,6 +100,25 @@ async def test_a_wrong_type_ends_all_processes(start: Start) -> None:
     assert "has no job type unknown" in workers.text
 
 
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_timers_and_signals_that_handlers_leave_end_no_worker(start: Start, hf: Holdfast, executor: str) -> None:
+    """Some timers are disarmed before they go off, others go off at once."""
+    worker = start("worker", "--app", TASKS)
+    beside = await hf.enqueue("nap", {"seconds": 1.0}, max_attempts=1)
+    await worker.wrote("begins to nap")
+    timers = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+    left = [{"timer": timer, "seconds": seconds} for timer in timers for seconds in (0.3, 0.000_001)]
+    for payload in left:
+        await reached(hf, await hf.enqueue(f"leave {executor}", payload), "success")
+    await reached(hf, beside, "success")
+    (attempt,) = await hf.attempts(beside)
+    assert attempt.outcome == "success"
+    worker.process.terminate()
+    assert await worker.ended() == 0, worker.text
+    assert "SIGUSR1 came and is ignored" in worker.text
+    assert f"a handler of leave {executor}" in worker.text
+
+
 async def test_a_process_with_a_stuck_thread_is_replaced(start: Start, hf: Holdfast) -> None:
     stuck = await hf.enqueue("stubborn", {})
     worker = start("worker", "--app", TASKS, "--stuck-after", "0.2", "--lanes", "general=2")

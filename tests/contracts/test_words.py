@@ -9,7 +9,7 @@ from pathlib import Path
 from click import Context
 from prometheus_client import Counter, Gauge, Histogram
 
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.root import holdfast
 from holdfast.config import Config
 from holdfast.model.key import SCOPES

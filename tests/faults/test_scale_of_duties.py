@@ -12,7 +12,10 @@ import asyncpg
 import pytest
 
 from holdfast.config import Config
+from holdfast.maintenance.duties.retention import Retention
+from holdfast.maintenance.duty import Next
 from holdfast.maintenance.leader import Maintenance
+from holdfast.store.maintenance import MaintenanceStore
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import DutyFailed
 from tests.conftest import ConnectAs
@@ -32,8 +35,10 @@ LEASE_SECONDS = 1.0
 #: How long retention has to keep up with a drain at full speed, and for how long ended jobs are kept then.
 DRAIN_SECONDS, KEPT_SECONDS = (600.0, 60.0) if CHAOS_SECONDS else (2.5, 0.5)
 BACKLOG = 300_000 if CHAOS_SECONDS else 8_000
-#: Jobs per second. One slot took 2500 at most before retention followed what falls due; a busy machine needs room.
-RETIRED_PER_SECOND = 5000 if CHAOS_SECONDS else 2500
+#: Jobs per second. They were 2500 at most before retention followed what falls due.
+RETIRED_PER_SECOND = 5000
+#: While there is a backlog, retention works for half of the time. The other rounds of maintenance may delay it.
+WORKING_SHARE = 0.25
 
 
 @asynccontextmanager
@@ -71,7 +76,7 @@ async def seconds_until(conn: asyncpg.Connection, job_id: UUID, state: str, boun
 @pytest.mark.alone
 @pytest.mark.timeout(1800 if CHAOS_SECONDS else 120)
 async def test_nobody_waits_longer_because_tables_are_large(
-    conn: asyncpg.Connection, config: Config, deeds: Deeds
+    conn: asyncpg.Connection, config: Config, deeds: Deeds, slow: Slowness
 ) -> None:
     await fill(conn)
     async with maintained(config) as failed:
@@ -84,9 +89,10 @@ async def test_nobody_waits_longer_because_tables_are_large(
     sizes = f"{TARGETS} targets, {STREAMS} streams, {DUE} due jobs"
     deeds.say(f"{sizes}: " + ", ".join(f"{what} {seconds:.2f} s" for what, seconds in figures.items()))
     assert failed == []
-    assert figures["recovery"] <= LEASE_SECONDS + 5
-    assert figures["promotion"] <= 1
-    assert figures["request"] <= 1
+    factor = 1.0 if CHAOS_SECONDS else slow.factor  # the short form runs beside all other tests
+    assert figures["recovery"] <= LEASE_SECONDS + 5 * factor
+    assert figures["promotion"] <= 1 * factor
+    assert figures["request"] <= 1 * factor
 
 
 @pytest.mark.timeout(1800 if CHAOS_SECONDS else 120)
@@ -156,11 +162,28 @@ async def in_line(conn: asyncpg.Connection, job_id: UUID) -> bool:
                                     "and j.seq = r.seq where j.id = $1)", job_id))  # fmt: skip
 
 
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+    """When each of retention's rounds began and ended."""
+    noted: list[tuple[float, float]] = []
+    work = Retention.work
+
+    async def note(duty: Retention, store: MaintenanceStore) -> Next:
+        began = time.monotonic()
+        following = await work(duty, store)
+        noted.append((began, time.monotonic()))
+        return following
+
+    monkeypatch.setattr(Retention, "work", note)
+    return noted
+
+
 @pytest.mark.alone
 @pytest.mark.timeout(300 if CHAOS_SECONDS else 120)
 async def test_retention_is_quick_beside_a_drain_at_full_speed(
-    conn: asyncpg.Connection, connect_as: ConnectAs, config: Config, deeds: Deeds, slow: Slowness
+    connect_as: ConnectAs, config: Config, deeds: Deeds, slow: Slowness, rounds: list[tuple[float, float]]
 ) -> None:
+    conn = await connect_as("superuser")
     await crowd.ended(conn, BACKLOG, age="1 day")
     await conn.execute("update settings set value = '0.5' where name = 'RETENTION_DAYS'")
     done = asyncio.Event()
@@ -168,13 +191,20 @@ async def test_retention_is_quick_beside_a_drain_at_full_speed(
         began = time.monotonic()
         drained = group.create_task(drain(await connect_as("superuser"), done.is_set))
         await until(lambda: backlog_gone(conn), seconds=200, what="the backlog is gone")
-        seconds = time.monotonic() - began
+        gone = time.monotonic()
         done.set()
-    deeds.say(f"a backlog of {BACKLOG} retired at {BACKLOG / seconds:.0f} jobs/s, {drained.result() / seconds:.0f} "
-              "jobs/s drained meanwhile")  # fmt: skip
+    # A new leader begins with its other duties: for seconds, which say nothing about how quick retention is.
+    deleting = [(first, last) for first, last in rounds if first < gone]
+    seconds = deleting[-1][1] - deleting[0][0]
+    worked = sum(last - first for first, last in deleting)
+    deeds.say(f"a backlog of {BACKLOG} retired at {BACKLOG / seconds:.0f} jobs/s, {worked / seconds:.0%} of the time, "
+              f"{drained.result() / (gone - began):.0f} jobs/s drained meanwhile")  # fmt: skip
     assert failed == []
-    quiet = seconds if CHAOS_SECONDS else seconds / slow.factor  # the short form runs beside all other tests
-    assert BACKLOG / quiet >= RETIRED_PER_SECOND
+    # The short form runs beside all other tests, which slow the rounds and not what is wrong between them.
+    factor = 1.0 if CHAOS_SECONDS else slow.factor
+    assert worked / seconds >= WORKING_SHARE
+    assert BACKLOG / (worked / factor) >= RETIRED_PER_SECOND / WORKING_SHARE / 2
+    assert not CHAOS_SECONDS or BACKLOG / seconds >= RETIRED_PER_SECOND
 
 
 @pytest.mark.soak

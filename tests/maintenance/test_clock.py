@@ -129,6 +129,31 @@ async def test_a_step_that_the_leader_has_not_seen_yet_ends_the_walk(hf: Holdfas
     assert not await _gone(admin, job.id)
 
 
+async def test_a_step_ahead_makes_neither_bulk_operations_nor_fingerprints_old_whether_it_was_seen_or_not(
+    hf: Holdfast, admin: asyncpg.Connection
+) -> None:
+    """An operation has ended, and a cause has nothing open, right before the clock is set ahead by a thousand days."""
+    days, leader = 1_000 * 86_400.0, _Leader(admin)
+    await leader.renew()
+    await admin.execute("""
+        insert into bulks (id, action, query, tree, by, sources, state, finished_at)
+        values (uuid_v7(), 'cancel', '', '{}', 'ada', '{}', 'done', holdfast.now());
+        insert into fingerprints
+        values ('default', 'f', 'note', 'Fault', 'x', 1, holdfast.now(), holdfast.now(), uuid_v7())""")
+
+    async def forgotten() -> tuple[int, int]:
+        bulks = await admin.fetchval("select forget_bulks(10)")
+        return bulks, await admin.fetchval("select mended from forget_fingerprints()")
+
+    await _shift(admin, days)
+    assert await forgotten() == (0, 0)
+    await leader.renew()
+    assert await admin.fetchval("select count(*) from clock_steps") == 1
+    assert await forgotten() == (0, 0)
+    await leader.renew(passed=days)
+    assert await forgotten() == (1, 1)
+
+
 async def test_a_step_that_is_undone_is_forgotten(hf: Holdfast, admin: asyncpg.Connection) -> None:
     week = "select extract(epoch from clock_lead('7 days'))::float8"
     for step, lead in ((86_400.0, 86_400.0), (-86_400.0, 0.0), (-3600.0, 0.0)):

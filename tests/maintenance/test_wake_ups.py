@@ -19,6 +19,7 @@ from tests.conftest import ConnectAs
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
 from tests.harness.inprocess import working
+from tests.harness.slowness import Slowness
 from tests.harness.stalls import Stalls
 from tests.harness.waiting import until
 from tests.maintenance.test_starvation import make_sick
@@ -74,20 +75,20 @@ async def calm(hf: Holdfast) -> AsyncIterator[dict[str, float]]:
 
 
 async def test_a_transaction_that_commits_after_a_notification_is_found(
-    hf: Holdfast, calm: dict[str, float], connect_as: ConnectAs
+    hf: Holdfast, calm: dict[str, float], connect_as: ConnectAs, slow: Slowness
 ) -> None:
     """Both statements go on after they have recorded their job, as a commit does that waits for a standby."""
     loud, silent = await connect_as("superuser"), await connect_as("superuser")
-    slow = "select pg_sleep($2) from enqueue('note', jsonb_build_object('name', $1::text), target => $1) e"
+    late = "select pg_sleep($2) from enqueue('note', jsonb_build_object('name', $1::text), target => $1) e"
     for conn in (loud, silent):
-        await conn.fetch(slow, f"warm {id(conn)}", 0.0)
-    first = asyncio.create_task(loud.fetch(slow, "first", 0.4))
+        await conn.fetch(late, f"warm {id(conn)}", 0.0)
+    first = asyncio.create_task(loud.fetch(late, "first", 0.4))
     await asyncio.sleep(0.2)
-    await silent.fetch(slow, "second", 1.2)
+    await silent.fetch(late, "second", 1.2)
     committed = time.monotonic()
     await first
     await until(lambda: {"first", "second"} <= calm.keys(), seconds=10, what="both were seated")
-    assert calm["second"] - committed < 1.0
+    assert calm["second"] - committed < 1.0 * slow.factor
 
 
 @pytest.mark.alone

@@ -20,7 +20,7 @@ from tests.harness.waiting import until
 #: Back to the tables before steps 11 and 12, as far as their locks are concerned; all functions are applied again.
 BEFORE = """
     set search_path = holdfast;
-    drop view dead_letter_jobs cascade;
+    drop view dead_letter_jobs, job_queue_health, holdfast_views.jobs, holdfast_views.job_attempts cascade;
     drop trigger guard_names on jobs;
     drop trigger guard_names on streams;
     drop trigger printable on streams;

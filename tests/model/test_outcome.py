@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from holdfast.errors import InvalidInput
@@ -24,6 +26,28 @@ def test_a_failure_carries_type_message_and_traceback() -> None:
     assert outcome.traceback is not None
     assert outcome.traceback.startswith("Traceback")
     assert Outcome.failed(ValueError()).message == "ValueError"
+
+
+def test_an_error_that_is_slow_to_say_what_it_is_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.model.foreign._SLOW_SECONDS", 0.01)
+    asked: list[BaseException] = []
+
+    class Slow(Exception):
+        def __str__(self) -> str:
+            asked.append(self)
+            time.sleep(0.02)
+            return "in the end"
+
+    def fail() -> None:
+        raise Slow
+
+    with pytest.raises(Slow) as caught:
+        fail()
+    outcome = Outcome.failed(caught.value)
+    assert (outcome.error_type, outcome.message, len(asked)) == ("Slow", "in the end", 1)
+    assert outcome.traceback is not None
+    assert "in fail" in outcome.traceback
+    assert outcome.traceback.endswith("Slow: in the end\n")
 
 
 @pytest.mark.parametrize("message", ["a\x00b", "lone \ud800 surrogate", "x" * 100_000, "é" * 100_000])

@@ -142,14 +142,21 @@ async def failures(conn: asyncpg.Connection, count: int) -> None:
 async def bulk(conn: asyncpg.Connection, count: int) -> None:
     """One bulk operation with this many jobs before it."""
     await conn.execute("delete from bulk_jobs")
+    await conn.execute("delete from bulk_found")
     await conn.execute("delete from bulks")
     await conn.execute(
-        "insert into bulks (id, action, query, tree, by, state, sources, last_place) values (gen_random_uuid(), 'ack',"
-        " '', '{\"and\": []}', 'ada', 'running', array['due'], $1::integer)",
+        "insert into bulks (id, action, query, tree, by, state, sources, reached, last_place)"
+        " values (gen_random_uuid(), 'ack', '', '{\"and\": []}', 'ada', 'running', array['due'], array['gathered'],"
+        " $1::integer)",
         count,
     )
     await conn.execute(
         "insert into bulk_jobs (bulk_id, place, job_id)"
         " select b.id, n, gen_random_uuid() from bulks b, generate_series(1, $1::integer) n",
+        count,
+    )
+    await conn.execute(
+        "insert into bulk_found (bulk_id, part, ids)"
+        " select b.id, n, array[gen_random_uuid()] from bulks b, generate_series(1, $1::integer) n",
         count,
     )

@@ -230,3 +230,11 @@ async def job_in(conn: asyncpg.Connection, state: State | str, job_type: str = "
     elif state in (State.PAUSED, State.CANCELED):
         assert await settle(conn, "stop", [lease], outcomes=[str(state)]) == [state]
     return lease.job_id
+
+
+async def portion(conn: asyncpg.Connection, size: int = 100) -> UUID | None:
+    """A turn of a bulk operation, as the duty takes it: the turn, then the portion. Answers whose turn it was."""
+    chosen: UUID | None = await conn.fetchval("select turn_bulk()")
+    if chosen is not None:
+        await conn.execute("select advance_bulk($1, $2)", chosen, size)
+    return chosen

@@ -50,6 +50,9 @@ class ModelJob:
     interrupt: str | None = None
     #: What an operator has decided about the attempt.
     verdict: str | None = None
+    #: Of the letter of a dead job.
+    acknowledged: bool = False
+    requeued_as: UUID | None = None
     stood: tuple[int, int, int] | None = None
 
     @property
@@ -76,12 +79,48 @@ class Wish:
     looks: int = 0
     verdict: str | None = None
     priority: int | None = None
+    #: Which came first; due ones go to the end of the list.
+    place: int = 0
+    #: It was accepted and no attempt has its flag, so it decides how the next one ends; or that has happened.
+    pending: bool = False
+    settled: bool = False
+
+    @property
+    def decision(self) -> str | None:
+        """What it decides about an attempt, if anything."""
+        if self.verb in ("cancel", "resolve", "pause"):
+            return self.verb
+        return "cancel" if self.verb == "delete" else self.verdict
 
     def repeats(self, other: Wish) -> bool:
         """Whether the other one is as good as this one: neither can be taken back."""
         return (self.verb, self.job.id, self.verdict) == (other.verb, other.job.id, other.verdict) and (
             self.verb == "delete"
-            or (self.verb in ("cancel", "fail", "kill", "expire-lease") and self.flagged == other.flagged)
+            or (self.verb in ("cancel", "resolve", "fail", "kill", "expire-lease") and self.flagged == other.flagged)
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class Bulk:
+    """A bulk operation under way. `steady` are the jobs that have fitted ever since it was started."""
+
+    id: UUID
+    action: str
+    states: Collection[str]
+    tenant: str | None
+    priority: int
+    #: The jobs that were there when it was started.
+    known: Collection[UUID]
+    steady: set[UUID]
+    noted: list[UUID] | None = None
+
+    def fits(self, job: ModelJob) -> bool:
+        """Whether it is about this job, as it is now."""
+        return (
+            job.id in self.known
+            and job.state in self.states
+            and self.tenant in (None, job.tenant)
+            and not (self.action in ("requeue", "ack") and job.acknowledged)
         )
 
 
@@ -230,7 +269,8 @@ class Model:
         mine = [job for job in self.jobs.values() if job.state == "running" and job.worker == worker]
         for job in mine:
             job.expires_at = self.now + LEASE_SECONDS
-        return {Lease(job.id, job.attempt): job.interrupt for job in mine}
+        told = {"resolve": "cancel"}
+        return {Lease(job.id, job.attempt): told.get(job.interrupt or "", job.interrupt) for job in mine}
 
     # Endings
 
@@ -254,11 +294,16 @@ class Model:
 
     def _end(self, job: ModelJob, outcome: str, kind: str | None, delay: float | None) -> None:
         self.ends[Lease(job.id, job.attempt)] = (job.worker, outcome)
+        if outcome != "success":
+            self._pass_on(job, None)
         if job.verdict is not None and outcome != "success":
             outcome, kind, delay = "failed", None, None
         if outcome in ("failed", "lost"):
             job.failures += 1
         job.state = self._verdict(job, outcome, kind, delay)
+        if outcome != "success" and job.interrupt and job.state in ("paused", "canceled", "dead"):
+            for wish in self._pending(job):
+                wish.pending, wish.settled = False, True
         if job.state == "retry":
             job.run_at = self.now + (2.0 ** (job.failures - 1) if delay is None else delay)
         elif job.state == "scheduled":
@@ -281,7 +326,7 @@ class Model:
         if kind == "hold":
             return "error"
         if outcome in ("canceled", "paused") or job.interrupt:
-            return "canceled" if "cancel" in (job.interrupt, outcome.removesuffix("ed")) else "paused"
+            return "canceled" if {"cancel", "resolve"} & {job.interrupt, outcome.removesuffix("ed")} else "paused"
         if outcome == "released":
             return "queued"
         if outcome == "snoozed":
@@ -326,7 +371,9 @@ class Model:
     # Requests
 
     def request(self, verb: str, job: ModelJob) -> str:
-        """Record a wish; how it was taken (`new-job`: the caller tells of it)."""
+        """Record a wish; how it was taken (`new-job`: the caller tells of it; `same-job`: it was told before)."""
+        if verb == "retry" and job.requeued_as is not None:
+            return "same-job"
         if verb == "retry" and job.erased:
             return "not-possible"
         if job.state in FINAL:
@@ -336,6 +383,7 @@ class Model:
                 return "already-final"
         possible = {
             "cancel": True,
+            "resolve": True,
             "delete": True,
             "pause": job.state in ("scheduled", "queued", "running", "retry", "paused"),
             "resume": job.state in ("paused", "error"),
@@ -343,13 +391,23 @@ class Model:
         }
         if not possible[verb]:
             return "not-possible"
-        flagged = self._flag(job, verb) if verb in ("cancel", "delete", "pause") else None
+        flagged = self._flag(job, verb) if verb in ("cancel", "resolve", "delete", "pause") else None
         self._record(Wish(verb=verb, job=job, flagged=flagged))
         return "accepted"
 
     def _record(self, asked: Wish) -> None:
-        if not any(asked.repeats(wish) for wish in self.wishes):
-            self.wishes.append(asked)
+        asked.pending = asked.decision is not None and asked.flagged is None and asked.job.state not in FINAL
+        asked.place = next(self._places)
+        for wish in self.wishes:
+            if asked.repeats(wish):
+                wish.pending |= asked.pending
+                return
+        self.wishes.append(asked)
+
+    def _pending(self, job: ModelJob) -> list[Wish]:
+        """What was decided about a job and not carried out yet; what holds comes first."""
+        wishes = [wish for wish in self.wishes if wish.job is job and wish.pending]
+        return sorted(wishes, key=lambda wish: (-_firmness(wish.decision), wish.place))
 
     def act_by_hand(self, verb: str, job: ModelJob, will_retry: bool, priority: int) -> str:
         """An operator decides something; how it was taken."""
@@ -361,16 +419,70 @@ class Model:
             return "not-possible"
         wish = Wish(verb=verb, job=job, flagged=None, verdict=verdict)
         if verb == "reprioritize":
-            for earlier in self.wishes:
-                if earlier.verb == verb and earlier.job is job:
-                    earlier.priority = None
+            self._overtake_priorities(job)
             wish.priority = priority
-        elif job.state == "running":
+        elif job.state != "running":
+            first = next(iter(self._pending(job)), wish)
+            if first.decision != verdict and _firmness(first.decision) >= _firmness(verdict):
+                return "overruled"
+        else:
             wish.flagged = job.attempt
             if verdict is not None and self._flag(job, verdict) and (job.verdict or job.interrupt) != verdict:
                 return "overruled"
         self._record(wish)
         return "accepted"
+
+    def acknowledge(self, job: ModelJob) -> str:
+        """Somebody knows of the failure; how it was taken."""
+        if job.state != "dead":
+            return "not-dead"
+        known, job.acknowledged = job.acknowledged, True
+        return "unchanged" if known else "acknowledged"
+
+    def requeue(self, job: ModelJob) -> str:
+        """Run a dead job again; how it was taken (`requeued`: the caller tells of the new job)."""
+        if job.state != "dead":
+            return "not-dead"
+        if job.requeued_as is not None:
+            return "repeated"
+        return "erased" if job.erased else "requeued"
+
+    def runs_again(self, job: ModelJob, new: UUID) -> None:
+        """A new job does what an ended one was to do; the letter of a dead one says so."""
+        self.enqueue(
+            new,
+            job_type=job.type,
+            tenant=job.tenant,
+            target=job.target,
+            priority=job.priority,
+            attempts=job.max_attempts,
+        )
+        if job.state == "dead":
+            job.requeued_as, job.acknowledged = new, True
+
+    def look_at(self, bulk: Bulk) -> None:
+        """Whoever does not fit now has not fitted ever since."""
+        bulk.steady -= {job.id for job in self.jobs.values() if not bulk.fits(job)}
+
+    def act_in_bulk(self, bulk: Bulk, job: ModelJob) -> str:
+        """The turn of a job: done, skipped, or new-job, which the caller tells of."""
+        if not bulk.fits(job):
+            return "skipped"
+        if bulk.action == "ack":
+            self.acknowledge(job)
+        elif bulk.action in ("requeue", "retry") and job.state == "dead":
+            return "new-job" if self.requeue(job) == "requeued" else "skipped"
+        elif bulk.action == "retry" and job.state in FINAL:
+            return "skipped" if job.erased else "new-job"
+        elif bulk.action == "reprioritize":
+            if job.priority == bulk.priority:
+                return "skipped"
+            self._overtake_priorities(job)
+            self._reprioritize(job, bulk.priority)
+        elif not self._carry_out(wish := Wish(verb=bulk.action, job=job, flagged=None)):
+            self._record(wish)
+        self._settled_down()
+        return "done"
 
     def execute_one(self) -> int:
         """Maintenance executes the oldest wish; how many that were."""
@@ -388,16 +500,18 @@ class Model:
     def _carry_out(self, wish: Wish) -> bool:
         """False: not yet."""
         job, verb = wish.job, wish.verb
-        if job.state in FINAL:
+        if wish.settled and verb != "delete":
+            pass  # the end of an attempt has done it
+        elif job.state in FINAL:
             job.erased |= verb == "delete"
         elif verb in ("fail", "kill", "expire-lease", "reprioritize"):
             return self._carry_out_by_hand(wish)
-        elif verb in ("cancel", "pause") and wish.flagged is not None:
+        elif verb in ("cancel", "resolve", "pause") and wish.flagged is not None:
             pass  # decided by how that attempt ended
         elif job.state == "running":
-            if verb in ("cancel", "pause", "delete"):
+            if verb in ("cancel", "resolve", "pause", "delete"):
                 return self._flag(job, verb) is not None and verb != "delete"
-        elif verb in ("cancel", "delete"):
+        elif verb in ("cancel", "resolve", "delete"):
             self._move(job, "canceled")
             job.erased |= verb == "delete"
         elif verb == "pause":
@@ -415,8 +529,7 @@ class Model:
                 self._end(job, "lost", None, 0.0)
         elif wish.verb == "reprioritize":
             if wish.priority is not None:
-                job.priority = wish.priority
-                job.stood = job.stood and (job.priority, *job.stood[1:])
+                self._reprioritize(job, wish.priority)
         elif wish.flagged is None and job.state == "running":
             self._flag(job, str(wish.verdict))
         elif wish.flagged is None and job.state in ("retry", "error"):
@@ -425,14 +538,35 @@ class Model:
             return wish.flagged is not None or job.state not in ("queued", "scheduled")
         return True
 
+    def _overtake_priorities(self, job: ModelJob) -> None:
+        """Of several priorities, the one that was asked for last holds."""
+        for earlier in self.wishes:
+            if earlier.verb == "reprioritize" and earlier.job is job:
+                earlier.priority = None
+
+    def _reprioritize(self, job: ModelJob, priority: int) -> None:
+        if job.state == "queued" and job.priority != priority:
+            self._look(job.line)
+        job.priority = priority
+        job.stood = job.stood and (job.priority, *job.stood[1:])
+
     def _flag(self, job: ModelJob, verb: str) -> int | None:
         """A decision about the attempt that runs: the firmer one holds, else the first."""
-        if job.state != "running" or (verb == "pause" and job.verdict == "retry"):
+        if job.state != "running":
             return None
-        if _firmness(verb) > _firmness(job.verdict or job.interrupt):
-            job.verdict = verb if verb in ("retry", "fail", "kill") else None
-            job.interrupt = "pause" if verb == "pause" else "cancel"
-        return job.attempt
+        told = self._pass_on(job, "cancel" if verb == "delete" else verb)
+        return None if verb == "pause" and job.verdict == "retry" and not told else job.attempt
+
+    def _pass_on(self, job: ModelJob, decision: str | None) -> bool:
+        """Let the attempt have this decision, or an earlier one that was not carried out; whether that was news."""
+        earlier = next((wish.decision for wish in self._pending(job)), None)
+        if earlier is not None and _firmness(earlier) >= _firmness(decision):
+            decision = earlier
+        if _firmness(decision) <= _firmness(job.verdict or job.interrupt):
+            return False
+        job.verdict = decision if decision in ("retry", "fail", "kill") else None
+        job.interrupt = decision if decision in ("pause", "resolve") else "cancel"
+        return True
 
     def _move(self, job: ModelJob, goal: str) -> None:
         """A job that does not run goes elsewhere. Held ones start with a fresh budget."""

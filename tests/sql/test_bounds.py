@@ -369,6 +369,9 @@ async def _insert(conn: asyncpg.Connection, field: str, value: float) -> None:
         ("MAX_ATTEMPTS_DEFAULT", "99999999999"),
         ("AGEING_SECONDS", "-1"),
         ("RESULT_MAX_BYTES", "1e9"),
+        ("MAX_ATTEMPTS_DEFAULT", "1e1"),
+        ("RESULT_MAX_BYTES", "1e4"),
+        ("PAYLOAD_MAX_BYTES", "2000.0"),
         ("RETENTION_DAYS", "infinity"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,6 +20,8 @@ from tests.sql.factories import (
     job_in,
     job_row,
     offences,
+    portion,
+    promote,
     run_one,
     settle,
     state_of,
@@ -60,10 +63,10 @@ async def counts(conn: asyncpg.Connection, bulk_id: UUID) -> tuple[str, int, int
     return bulk["state"], bulk["matched"], bulk["done"], bulk["skipped"], bulk["failed"]
 
 
-async def finish(conn: asyncpg.Connection, portion: int = 100) -> None:
+async def finish(conn: asyncpg.Connection, size: int = 100) -> None:
     """Let maintenance do all that is left."""
     for _ in range(1000):
-        if not await conn.fetchval("select advance_bulks($1)", portion):
+        if await portion(conn, size) is None:
             return
     raise AssertionError("bulk operations do not end")
 
@@ -109,6 +112,28 @@ async def test_running_jobs_are_asked_to_stop_and_deleted_when_they_have_ended(c
     assert await conn.fetchval("select count(*) from jobs where type = 'holdfast.delete'") == 1
 
 
+async def test_one_whose_filter_names_no_state_that_the_action_changes_is_about_no_job(
+    conn: asyncpg.Connection,
+) -> None:
+    await died(conn)
+    assert await preview(conn, "resume", "state:dead,running") == (0, True, [])
+    bulk_id = await start(conn, "resume", "state:dead,running")
+    await finish(conn)
+    assert await counts(conn, bulk_id) == ("done", 0, 0, 0, 0)
+    assert (await look(conn, bulk_id))["error"] is None
+
+
+async def test_a_pause_beside_a_failure_by_hand_waits_for_the_end_of_the_attempt(conn: asyncpg.Connection) -> None:
+    lease = await run_one(conn)
+    await conn.execute("select from act_by_hand('fail', $1, 'ada', null, true, null, null, null)", lease.job_id)
+    bulk_id = await start(conn, "pause", "state:running")
+    await finish(conn)
+    assert await counts(conn, bulk_id) == ("done", 1, 1, 0, 0)
+    await settle(conn, "fail", [lease])
+    await conn.execute("select execute_requests()")
+    assert await state_of(conn, lease.job_id) == "paused"
+
+
 async def test_jobs_that_ended_well_run_again_only_if_the_filter_names_them(conn: asyncpg.Connection) -> None:
     ended = await job_in(conn, State.SUCCESS)
     assert (await preview(conn, "retry", "type:work"))[0] == 0
@@ -116,6 +141,28 @@ async def test_jobs_that_ended_well_run_again_only_if_the_filter_names_them(conn
     await start(conn, "retry", "state:success")
     await finish(conn)
     assert await conn.fetchval("select count(*) from jobs where retry_of = $1", ended) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("type:work -state:queued", []),
+        ("type:work -state:paused,queued", []),
+        ("state:success,canceled -state:success", ["canceled"]),
+        ("state:success OR type:work", []),
+        ("state:success OR (type:work state:success,dead)", ["success"]),
+    ],
+)
+async def test_excluding_states_does_not_run_jobs_again_that_ended_well(
+    conn: asyncpg.Connection, query: str, found: list[str]
+) -> None:
+    jobs = [await job_in(conn, state) for state in (State.SUCCESS, State.CANCELED)]
+    _, _, sample = await preview(conn, "retry", query)
+    assert [await state_of(conn, job) for job in sample] == found
+    await start(conn, "retry", query)
+    await finish(conn)
+    again = "select count(*) from jobs where retry_of = any ($1::uuid[])"
+    assert await conn.fetchval(again, jobs) == len(found)
 
 
 async def test_waiting_jobs_are_found_without_a_walk_over_jobs(conn: asyncpg.Connection) -> None:
@@ -126,8 +173,7 @@ async def test_waiting_jobs_are_found_without_a_walk_over_jobs(conn: asyncpg.Con
     await enqueue(conn, "other")
     assert (await preview(conn, "cancel", "type:work state:queued,scheduled,retry"))[:2] == (12, True)
     bulk_id = await start(conn, "cancel", "type:work state:queued,scheduled,retry")
-    assert await conn.fetchval("select sources from bulks") == ["due", "waiting", "ready", "due"]
-    # Portions smaller than any of the tables.
+    assert await conn.fetchval("select sources from bulks") == ["due", "waiting", "ready"]
     for _ in range(50):
         if (await look(conn, bulk_id))["state"] != "fixing":
             break
@@ -139,11 +185,94 @@ async def test_waiting_jobs_are_found_without_a_walk_over_jobs(conn: asyncpg.Con
     assert await offences(conn) == []
 
 
+async def reprioritized(conn: asyncpg.Connection) -> AsyncIterator[tuple[str, UUID]]:
+    await enqueue_copies(conn, 2)
+    job_id = await enqueue(conn)
+    yield "state:queued", job_id
+    await conn.execute("select from act_by_hand('reprioritize', $1, 'ada', null, null, 0, null, null)", job_id)
+    await conn.execute("select execute_requests()")
+
+
+async def handed_back(conn: asyncpg.Connection) -> AsyncIterator[tuple[str, UUID]]:
+    lease = await run_one(conn)
+    await enqueue_copies(conn, 2)
+    yield "state:queued,running", lease.job_id
+    await settle(conn, "hand_back", [lease])
+
+
+async def come_round(conn: asyncpg.Connection) -> AsyncIterator[tuple[str, UUID]]:
+    lease = await run_one(conn)
+    await enqueue_copies(conn, 2, delay=60)
+    yield "state:scheduled,queued,running", lease.job_id
+    await settle(conn, "snooze", [lease], delays=[0.0])
+    await promote(conn)
+
+
+async def dead(conn: asyncpg.Connection) -> AsyncIterator[tuple[str, UUID]]:
+    await died(conn)
+    lease = await run_one(conn)
+    yield "state:running,dead", lease.job_id
+    await settle(conn, "fail", [lease], kinds=["fatal"])
+
+
+@pytest.mark.parametrize("moved", [reprioritized, handed_back, come_round, dead])
+async def test_a_job_that_moves_while_ids_are_fixed_is_not_missed(
+    conn: asyncpg.Connection, moved: Callable[[asyncpg.Connection], AsyncIterator[tuple[str, UUID]]]
+) -> None:
+    for steps in range(6):
+        attempt = conn.transaction()
+        await attempt.start()
+        move = moved(conn)
+        query, job_id = await anext(move)
+        bulk_id = await start(conn, "delete", query)
+        for _ in range(steps):
+            await conn.execute("select fix_bulk(b, 1) from bulks b where id = $1 and state = 'fixing'", bulk_id)
+        assert await anext(move, None) is None
+        while (await look(conn, bulk_id))["state"] == "fixing":
+            await conn.execute("select fix_bulk(b, 1) from bulks b where id = $1", bulk_id)
+        noted = {row["job_id"] for row in await conn.fetch("select job_id from bulk_jobs where bulk_id = $1", bulk_id)}
+        assert job_id in noted, f"it was missed when it moved after {steps} steps"
+        await attempt.rollback()
+
+
+@pytest.mark.parametrize("limit", ["seconds", "tables"])
+async def test_what_takes_too_long_to_gather_is_found_by_a_walk_over_jobs(conn: asyncpg.Connection, limit: str) -> None:
+    ids = set(await enqueue_copies(conn, 450))
+    bulk_id = await start(conn, "cancel", "type:work state:queued")
+    await conn.execute("select set_config('holdfast.search_' || $1, '0', false)", limit)
+    await conn.execute("select fix_bulk(b, 100) from bulks b")
+    await conn.execute("select set_config('holdfast.search_' || $1, '', false)", limit)
+    assert (await look(conn, bulk_id))["sources"] == ["jobs"]
+    assert await conn.fetchval("select count(*) from bulk_found") == 0
+    while (await look(conn, bulk_id))["state"] == "fixing":
+        await conn.execute("select fix_bulk(b, 100) from bulks b")
+    assert {row["job_id"] for row in await conn.fetch("select job_id from bulk_jobs")} == ids
+
+
+async def test_jobs_are_gathered_once_and_judged_in_portions(conn: asyncpg.Connection) -> None:
+    await enqueue_copies(conn, 450)
+    await enqueue_copies(conn, 450, "other")
+    bulk_id = await start(conn, "cancel", "type:other state:queued")
+    matched = []
+    while (await look(conn, bulk_id))["state"] == "fixing":
+        await portion(conn, 10)
+        matched.append((await look(conn, bulk_id))["matched"])
+    assert len(matched) == 6  # 200 in each portion, after they were gathered
+    assert (matched, matched[-1]) == (sorted(matched), 450)
+    assert await conn.fetchval("select count(*) from bulk_found") == 0
+    await conn.execute("update bulks set state = 'fixing', reached = null")
+    await conn.execute("select fix_bulk(b, 100) from bulks b")
+    assert await conn.fetchval("select stop_bulk($1, 'bob')", bulk_id) == "stopping"
+    await finish(conn, 1)
+    assert (await look(conn, bulk_id))["state"] == "stopped"
+    assert await conn.fetchval("select count(*) from bulk_found") == 0
+
+
 async def test_jobs_that_are_newer_or_fit_no_more_are_left_alone(conn: asyncpg.Connection) -> None:
     first, second = await died(conn), await died(conn)
     bulk_id = await start(conn, "requeue", "type:work")
     newer = await died(conn)
-    await conn.fetchval("select advance_bulks(100)")
+    await portion(conn)
     assert await counts(conn, bulk_id) == ("running", 2, 0, 0, 0)
     await acknowledge(conn, first)
     await finish(conn)
@@ -182,24 +311,46 @@ async def test_a_letter_that_somebody_holds_is_tried_again_after_the_others(
 ) -> None:
     ids = [await died(conn) for _ in range(3)]
     bulk_id = await start(conn, "requeue", "state:dead")
-    await conn.fetchval("select advance_bulks(100)")
+    await portion(conn)
     other = await connect_as("owner")
     async with other.transaction():
         await other.execute("select from dead_letters where job_id = $1 for update", ids[1])
-        await conn.fetchval("select advance_bulks(100)")
+        await portion(conn)
         assert await counts(conn, bulk_id) == ("running", 3, 2, 0, 0)
-        await conn.fetchval("select advance_bulks(100)")
-        assert await conn.fetchval("select advance_bulks(100)") is False  # it rests
+        await portion(conn)
+        assert await portion(conn) is None  # it rests
     await conn.execute("update bulks set rests_until = null")
     await finish(conn)
     assert await counts(conn, bulk_id) == ("done", 3, 3, 0, 0)
+
+
+async def test_a_letter_that_somebody_holds_for_twenty_turns_counts_as_failed(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    job_id = await died(conn)
+    bulk_id = await start(conn, "requeue", "state:dead")
+    await portion(conn)
+    other = await connect_as("owner")
+    async with other.transaction():
+        await other.execute("select from dead_letters where job_id = $1 for update", job_id)
+        await portion(conn)
+        assert await conn.fetchval("select tries from bulk_jobs") == 1
+        await conn.execute("update bulk_jobs set tries = 18; update bulks set rests_until = null")
+        await portion(conn)
+        assert await counts(conn, bulk_id) == ("running", 1, 0, 0, 0)
+        await conn.execute("update bulks set rests_until = null")
+        await portion(conn)
+    assert await counts(conn, bulk_id) == ("running", 1, 0, 0, 1)
+    assert "somebody else has locked it" in (await look(conn, bulk_id))["error"]
+    await finish(conn)
+    assert await counts(conn, bulk_id) == ("done", 1, 0, 0, 1)
 
 
 async def test_one_that_is_stopped_does_no_more(conn: asyncpg.Connection) -> None:
     ids = [await died(conn) for _ in range(6)]
     bulk_id = await start(conn, "requeue", "state:dead")
     for _ in range(2):
-        await conn.fetchval("select advance_bulks(2)")
+        await portion(conn, 2)
     assert await conn.fetchval("select stop_bulk($1, 'bob', 'too early')", bulk_id) == "stopping"
     await finish(conn)
     assert await counts(conn, bulk_id) == ("stopped", 6, 2, 0, 0)
@@ -217,10 +368,12 @@ async def test_a_second_leader_takes_nothing_that_the_first_works_on(
     await died(conn)
     bulk_id = await start(conn, "requeue", "state:dead")
     other = await connect_as("worker")
+    assert await other.fetchval("select turn_bulk()") == bulk_id
     transaction = other.transaction()
     await transaction.start()
-    assert await other.fetchval("select advance_bulks(10)") is True
-    assert await conn.fetchval("select advance_bulks(10)") is False
+    await other.execute("select advance_bulk($1, 10)", bulk_id)
+    assert await portion(conn, 10) is None
+    await conn.execute("select advance_bulk($1, 10)", bulk_id)
     # The first one dies.
     await transaction.rollback()
     assert await counts(conn, bulk_id) == ("fixing", 0, 0, 0, 0)
@@ -269,7 +422,10 @@ async def test_old_ones_are_forgotten(conn: asyncpg.Connection) -> None:
     old, new = await start(conn, "cancel", "state:queued"), await start(conn, "cancel", "state:queued")
     await finish(conn)
     await conn.execute("update bulks set finished_at = now() - interval '1000 days' where id = $1", old)
-    await finish(conn)
+    await conn.execute("insert into clock_steps (seconds) values (86400 * 2000)")  # set ahead, so it is not that old
+    assert await conn.fetchval("select forget_bulks(100)") == 0
+    await conn.execute("delete from clock_steps")
+    assert await conn.fetchval("select forget_bulks(100)") == 1
     assert [row["id"] for row in await conn.fetch("select id from list_bulks()")] == [new]
 
 

@@ -52,7 +52,9 @@ CALLS = (
     "select from admit('', 50)",
     "select from execute_requests(5)",
     "select from sweep(1e9, 50)",
-    "select from advance_bulks(50)",
+    "select from turn_bulk()",
+    "select from advance_bulk((select b.id from bulks b), 50)",
+    "select from forget_bulks(50)",
     "select from fix_bulk((select b from bulks b), 100)",
     "select from end_bulk((select b from bulks b), 100)",
     "select from clamp_rates('rate', 0, 200)",
@@ -60,6 +62,7 @@ CALLS = (
     "select from drop_recovered(null, 200)",
     "select from forget_fingerprints(null, 200)",
     "select from read_letters(null, 200)",
+    "select from note_held(null, 200)",
     "select from clamp_backoff('-infinity', '00000000-0000-0000-0000-000000000000', 200)",
 )
 #: What maintenance asks for, and why its cost is not among these.
@@ -82,6 +85,7 @@ async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.calls(conn, count)
     await crowd.failures(conn, count)
     await crowd.bulk(conn, count)
+    await conn.execute("insert into walks values ('held') on conflict do nothing")
 
 
 async def visited(conn: asyncpg.Connection, call: str) -> Cost:

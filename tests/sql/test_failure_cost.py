@@ -134,6 +134,36 @@ async def test_lists_and_searches_read_what_they_show(conn: asyncpg.Connection, 
         assert read <= 60, name
 
 
+@pytest.mark.usefixtures("one_at_a_time")
+@pytest.mark.parametrize("analysed", ["never", "at last"])
+async def test_a_page_of_a_search_by_fingerprint_does_not_read_the_whole_group(
+    conn: asyncpg.Connection, analysed: str
+) -> None:
+    await leave_alone(conn)
+    await crowd(conn, letters=6_000, prints=2, jobs=8_000)
+    await conn.execute(
+        "update dead_letters set acknowledged_at = now() where job_id < first_id(now() + interval '1 hour')"
+    )
+    await conn.execute(
+        "insert into failing select id, tenant, lpad('', 16, '0'), 1 from jobs where state = 'success' and seq % 2 = 0"
+    )
+    await conn.execute("vacuum" if analysed == "never" else "vacuum analyze")
+    everything = await conn.fetchval(
+        "select array(select job_id from failing"
+        " union select job_id from dead_letters where fingerprint = lpad('', 16, '0') order by job_id desc)"
+    )
+    assert len(everything) == 4_000
+    for tenant in (None, "default"):
+        for start in (0, 900, 2_500):
+            call = "select jobs_with_fingerprint(array[lpad('', 16, '0')], $1, $2, 50)"
+            before = await totals(conn)
+            found = await conn.fetchval(call, tenant, everything[start - 1] if start else None)
+            cost = await totals(conn) - before
+            assert found == everything[start : start + 50]
+            assert cost.rows < 500, (tenant, start)
+            assert cost.buffers < 500, (tenant, start)
+
+
 async def test_what_is_not_added_up_yet_is_added_at_a_bounded_cost(conn: asyncpg.Connection) -> None:
     await leave_alone(conn)
     await crowd(conn, letters=2_000, prints=1_000, jobs=8_000)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
+from holdfast.model.states import State
 from tests.conftest import ConnectAs
 from tests.sql.factories import (
     Lease,
@@ -294,6 +295,44 @@ async def test_letters_from_before_are_read_in_portions(conn: asyncpg.Connection
     }
     age = await conn.fetchval("select now() - first_seen from fingerprints where message is not null")
     assert age.days == 3
+
+
+async def test_jobs_that_were_held_before_there_were_fingerprints_are_counted_once(conn: asyncpg.Connection) -> None:
+    old = [await failed(conn, f"no user {n}", kind="hold") for n in range(3)]
+    old.append(await failed(conn, "no user 4"))  # waits for its retry
+    await failed(conn, "no user 5", kind="fatal")
+    await job_in(conn, State.SUCCESS)
+    await conn.execute("delete from failures")
+    await conn.execute("update job_attempts set finished_at = '2020-01-01' where job_id = any ($1)", old)
+    new = await failed(conn, "no user 6", kind="hold")  # has told of itself
+    await conn.execute("insert into walks values ('held')")
+    # A leader that dies takes back both, what it noted and that it did.
+    for ended in (False, True):
+        step = conn.transaction()
+        await step.start()
+        mended, reached = await conn.fetchrow("select * from note_held(null, 2)") or (None, None)
+        assert (mended, reached) == (2, [str(old[1])])
+        await (step.commit() if ended else step.rollback())
+    assert await walk(conn, "note_held", rows=2) == 2
+    assert await conn.fetchval("select count(*) from walks") == 0
+    assert await walk(conn, "note_held") == 0
+    await add(conn)
+    (row,) = await listed(conn)
+    assert (row["message"], row["count"], row["open_count"]) == ("no user ?", 5, 6)
+    assert row["first_seen"].year == 2020
+    assert {row["job_id"] for row in await conn.fetch("select job_id from failing")} == {*old, new}
+
+
+async def test_counting_what_is_open_ends_and_says_that_there_is_more(conn: asyncpg.Connection) -> None:
+    for kind in ("fatal", "retryable", "fatal", "retryable"):
+        await failed(conn, "disk full", kind=kind)
+    for added in (False, True):
+        if added:
+            await add(conn)
+        for most, expected in ((5, (4, False)), (4, (4, False)), (3, (3, True)), (1, (1, True))):
+            await conn.execute("select set_config('holdfast.search_open', $1, false)", str(most))
+            (row,) = await listed(conn)
+            assert (row["open_count"], row["open_more"]) == expected, (added, most)
 
 
 async def test_old_fingerprints_with_nothing_open_are_forgotten(conn: asyncpg.Connection) -> None:

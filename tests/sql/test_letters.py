@@ -180,7 +180,7 @@ async def test_the_first_acknowledgement_stays_and_is_written_down(conn: asyncpg
     log = await conn.fetch("select actor, tenant, action, subject, detail ->> 'note' as note from audit_log")
     assert [tuple(row) for row in log] == [("ada", "acme", "letter.ack", str(job_id), "a known bug")]
     assert await acknowledge(conn, uuid4()) == "not-found"
-    with pytest.raises(asyncpg.PostgresError, match="must be named"):
+    with pytest.raises(asyncpg.PostgresError, match="`by` is required"):
         await conn.execute("select acknowledge_letters(array[$1::uuid], null)", job_id)
 
 

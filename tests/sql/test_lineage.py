@@ -6,7 +6,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tests.sql.factories import enqueue
+from tests.sql.factories import enqueue, run_one, settle
 
 
 async def correlated(
@@ -89,3 +89,26 @@ async def test_a_tree_ends_where_it_is_told_to_and_says_so(conn: asyncpg.Connect
     assert len(await family(conn, many, jobs=4)) == 4
     assert not await is_complete(conn, many, 10)
     assert await is_complete(conn, many, 11)
+
+
+async def test_a_tree_as_deep_as_it_may_be_is_complete(conn: asyncpg.Connection) -> None:
+    line = [await enqueue(conn)]
+    for _ in range(3):
+        line.append(await enqueue(conn, parent_id=line[-1]))
+    assert await family(conn, line[0], depth=3) == [(job, depth) for depth, job in enumerate(line)]
+    assert await is_complete(conn, line[0], 100, depth=3)
+    assert await is_complete(conn, line[0], 4, depth=3)
+    assert await is_complete(conn, line[3], 100, depth=3)
+    assert not await is_complete(conn, line[0], 100, depth=2)
+    assert not await is_complete(conn, line[3], 100, depth=2)
+
+
+async def test_a_parent_that_is_gone_is_not_missing(conn: asyncpg.Connection) -> None:
+    lease = await run_one(conn)
+    orphan = await enqueue(conn, parent_id=lease.job_id)
+    job = await enqueue(conn, parent_id=orphan)
+    await settle(conn, "complete", [lease])
+    assert not await is_complete(conn, job, 100, depth=1)
+    await conn.execute("select take_away(array[$1::uuid])", lease.job_id)
+    assert await family(conn, job, depth=1) == [(orphan, -1), (job, 0)]
+    assert await is_complete(conn, job, 100, depth=1)

@@ -6,6 +6,7 @@ as few of them as were needed, and a line that replays them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypedDict, TypeVar
 from uuid import UUID
@@ -24,6 +25,8 @@ from hypothesis.stateful import (
 )
 
 from holdfast.config import Config
+from holdfast.model.query import parse_query
+from holdfast.model.states import State
 from holdfast.testing.sandbox import Sandbox
 from tests.conftest import CHAOS_SECONDS
 from tests.sql.factories import (
@@ -35,6 +38,7 @@ from tests.sql.factories import (
     execute,
     expire,
     offences,
+    portion,
     promote,
     publish,
     request,
@@ -42,7 +46,7 @@ from tests.sql.factories import (
     sweep,
     walk,
 )
-from tests.sql.model import FINAL, POLICIES, Model, ModelJob
+from tests.sql.model import FINAL, POLICIES, Bulk, Model, ModelJob
 
 T = TypeVar("T")
 
@@ -50,17 +54,30 @@ EXAMPLES = max(18, int(CHAOS_SECONDS * 4))
 STEPS = 60
 WORKERS = ("w1", "w2", "w3")
 TENANTS = ("red", "blue")
-SIDE_TABLES = ("ready", "leases", "due", "waiting", "heads", "calls")
+SIDE_TABLES = ("ready", "leases", "due", "waiting", "heads", "calls", "bulk_jobs", "bulk_found", "pending_decisions")
+#: What an action may change, by state.
+BULK_STATES = {
+    "cancel": ("created", "scheduled", "queued", "running", "retry", "paused", "error"),
+    "pause": ("scheduled", "queued", "running", "retry"),
+    "resume": ("paused", "error"),
+    "retry": ("scheduled", "retry", "paused", "error", "dead", "success", "canceled"),
+    "requeue": ("dead",),
+    "ack": ("dead",),
+    "reprioritize": ("created", "scheduled", "queued", "retry", "paused", "error"),
+    "delete": tuple(State),
+}
 
 IDS = "select id from jobs where queue <> 'holdfast'"
 EVERYTHING = """
     select j.id, j.state, j.attempt, j.failures, j.priority, l.attempt as leased, l.worker, l.interrupt, l.verdict,
-      r.stream
+      r.stream, d.job_id as letter, d.acknowledged_at is not null as acknowledged, d.requeued_as
     from jobs j
+    left join dead_letters d on d.job_id = j.id
     left join leases l on l.job_id = j.id
     left join ready r on r.job_id = j.id
     where j.queue <> 'holdfast'
     order by r.stream, r.rank, r.seq"""
+LETTER = ("letter", "acknowledged", "requeued_as")
 LEASED = ("id", "leased", "worker", "interrupt", "verdict")
 #: Ids in the order in which jobs are made, though no time passes.
 ORDERLY_IDS = """
@@ -86,6 +103,7 @@ SHARES = """
                  from leases l left join streams s on s.id = l.stream),
       'streams', (select jsonb_agg(s) from streams s),
       'controls', (select jsonb_agg(c) from controls c))::text"""
+BULK = "select start_bulk($1, $2, $3::text::jsonb, 'ada', $4::text::jsonb)"
 ACT = "select outcome from act_by_hand($1, $2, 'ada', null, $3, $4, null, null)"
 RENEW = "select job_id, attempt, interrupt from renew($1, $2, $3)"
 
@@ -130,6 +148,12 @@ comebacks: st.SearchStrategy[Ending] = st.sampled_from([
 ])  # fmt: skip
 by_hand = st.sampled_from(["retry", "fail", "kill", "kill", "expire-lease", "reprioritize", "reprioritize"])
 priorities = st.sampled_from([0, 5, 100, 150, 200])
+first_decisions = st.sampled_from(["cancel", "resolve", "pause", "delete"])
+later_decisions = st.none() | st.sampled_from(["kill", "fail", "retry", "cancel", "pause"])
+#: The open ones together, which are gathered; and any, which need a walk over all jobs.
+filters = st.sampled_from([("scheduled", "queued", "running", "retry"), ("running", "retry", "dead")]) | st.sets(
+    st.sampled_from([state.value for state in State]), min_size=2, max_size=7
+).map(lambda states: tuple(sorted(states)))
 late_wishes = st.sampled_from([("cancel",), ("pause",), ("delete",), ("cancel", "pause"), ("pause", "cancel")])
 
 
@@ -179,6 +203,7 @@ class Steering(RuleBasedStateMachine):
         self.model = Model()
         self.sound = False
         self.stale: list[tuple[Lease, str]] = []
+        self.bulk: Bulk | None = None
         self.conn = self.world.conn
         self.do(self.world.begin())
 
@@ -204,12 +229,14 @@ class Steering(RuleBasedStateMachine):
         if heard:
             self.maintain("elect")
 
-    @rule(verb=st.sampled_from(["cancel", "pause", "pause", "resume", "resume", "retry", "delete"]), pick=picks)
+    @rule(
+        verb=st.sampled_from(["cancel", "pause", "pause", "resume", "resume", "retry", "delete", "resolve"]), pick=picks
+    )
     def request_and_execute(self, verb: str, pick: int) -> None:
         self.ask(verb, self.any_job(pick, "paused" if verb == "resume" else None))
         self.maintain("execute")
 
-    @rule(verb=st.sampled_from(["cancel", "pause", "resume", "retry", "delete"]), pick=picks)
+    @rule(verb=st.sampled_from(["cancel", "pause", "resume", "retry", "delete", "resolve"]), pick=picks)
     def request(self, verb: str, pick: int) -> None:
         """A wish that is executed later, when the attempt that it was for may have ended."""
         self.ask(verb, self.any_job(pick, "paused" if verb == "resume" else "running"))
@@ -219,11 +246,60 @@ class Steering(RuleBasedStateMachine):
         """An operator decides something, and it is carried out now or later."""
         states = {"reprioritize": "queued"}
         job = self.any_job(pick, states.get(verb, "running" if pick % 3 else "retry"))
-        name, will_retry = ("fail", True) if verb == "retry" else (verb, False)
-        answer = self.do(self.conn.fetchval(ACT, name, job.id, will_retry, priority))
-        assert answer == self.model.act_by_hand(name, job, will_retry, priority)
+        self.decide(verb, job, priority)
         if executed:
             self.maintain("execute")
+
+    @rule(pick=picks, verb=st.sampled_from(["acknowledge", "requeue", "requeue", "retry"]))
+    def decide_on_a_letter(self, pick: int, verb: str) -> None:
+        """Mostly of a dead job, and at times once more."""
+        job = self.any_job(pick, "dead")
+        if verb == "retry":
+            self.ask(verb, job)
+            return
+        before = set(self.model.jobs)
+        answer = self.do(self.conn.fetchval(f"select outcome from {verb}_letters(array[$1::uuid], 'ada')", job.id))
+        assert answer == (self.model.requeue(job) if verb == "requeue" else self.model.acknowledge(job))
+        if answer == "requeued":
+            self.learn_new_job(job, before)
+
+    @precondition(lambda self: self.bulk is None)
+    @rule(
+        action=st.sampled_from(sorted(BULK_STATES)),
+        states=filters,
+        tenant=st.sampled_from([None, None, *TENANTS]),
+        priority=priorities,
+        advanced=st.integers(0, 12),
+    )
+    def start_bulk(
+        self, action: str, states: tuple[str, ...], tenant: str | None, priority: int, advanced: int
+    ) -> None:
+        """An operator does something to all jobs in some states; maintenance gets some way with it."""
+        words = " ".join([f"state:{','.join(states)}", *([f"tenant:{tenant}"] if tenant else [])])
+        args = {"priority": priority} if action == "reprioritize" else {}
+        bulk_id = self.do(self.conn.fetchval(BULK, action, words, json.dumps(parse_query(words)), json.dumps(args)))
+        self.bulk = Bulk(
+            id=bulk_id,
+            action=action,
+            states=set(states) & set(BULK_STATES[action]),
+            tenant=tenant,
+            priority=priority,
+            known=set(self.model.jobs),
+            steady=set(self.model.jobs),
+        )
+        self.model.look_at(self.bulk)
+        self.time_passes(0.5, False, False)  # so that later jobs are newer
+        if advanced:
+            self.advance_bulk(advanced)
+
+    @precondition(lambda self: self.bulk is not None)
+    @rule(steps=st.integers(1, 12))
+    def advance_bulk(self, steps: int) -> None:
+        """Maintenance goes on with a bulk operation, one job at a time, so that other things happen in between."""
+        for _ in range(steps):
+            if self.bulk is not None:
+                self.model.look_at(self.bulk)
+                self.advance(self.bulk)
 
     @rule(pick=picks)
     def release_held(self, pick: int) -> None:
@@ -272,7 +348,9 @@ class Steering(RuleBasedStateMachine):
 
     @rule(worker=workers, pick=picks)
     def claim_by_id(self, worker: str, pick: int) -> None:
-        job = self.any_job(pick)
+        self.claim_job(worker, self.any_job(pick))
+
+    def claim_job(self, worker: str, job: ModelJob) -> None:
         held = (Lease(job.id, job.attempt), job.worker) if job.state == "running" else None
         lease = self.do(claim_by_id(self.conn, job.id, worker=worker))
         self.model.claimed_by_id(job, lease, worker)
@@ -302,6 +380,21 @@ class Steering(RuleBasedStateMachine):
             self.ask(verb, job)
         self.end(Lease(job.id, job.attempt), job.worker, ending)
         self.maintain("execute")
+
+    @rule(worker=workers, pick=picks, first=first_decisions, then=later_decisions, ending=comebacks)
+    def decide_before_it_runs(self, worker: str, pick: int, first: str, then: str | None, ending: Ending) -> None:
+        """The job is claimed, and ends, before maintenance comes to what was decided while it waited."""
+        able = self.model.claimable()
+        if not able:
+            return
+        job = able[pick % len(able)]
+        self.ask(first, job)
+        self.claim_job(worker, job)
+        if then is not None:
+            self.decide(then, job)
+        self.end(Lease(job.id, job.attempt), job.worker, ending)
+        if pick % 2:
+            self.maintain("execute")
 
     @precondition(lambda self: self.stale)
     @rule(pick=picks, verb=st.sampled_from(["complete", "hand_back"]), worker=st.none() | workers)
@@ -384,6 +477,10 @@ class Steering(RuleBasedStateMachine):
         assert found == sorted((job.id, job.state, job.attempt, job.failures, job.priority) for job in jobs)
         leases = {tuple(row[name] for name in LEASED) for row in rows if row["leased"]}
         assert leases == {(job.id, job.attempt, job.worker, job.interrupt, job.verdict) for job in self.running()}
+        letters = {tuple(row[name] for name in LETTER) for row in rows if row["letter"]}
+        assert letters == {(job.id, job.acknowledged, job.requeued_as) for job in jobs if job.state == "dead"}
+        if self.bulk is not None:
+            self.model.look_at(self.bulk)
         self.compare_ready([row["id"] for row in rows if row["stream"] is not None])
         self.sound = True
 
@@ -410,6 +507,10 @@ class Steering(RuleBasedStateMachine):
                 assert self.do(self.conn.fetchval(f"select count(*) from {table}")) == 0, table
 
     async def finish(self) -> None:
+        if self.bulk is not None:
+            await self.conn.execute("select stop_bulk($1, 'ada')", self.bulk.id)
+            while await portion(self.conn):
+                pass
         for _ in range(10 + 2 * len(self.model.jobs)):
             await self.conn.execute(ADVANCE, 3600.0)
             await sweep(self.conn)
@@ -427,19 +528,61 @@ class Steering(RuleBasedStateMachine):
 
     def ask(self, verb: str, job: ModelJob) -> None:
         before = set(self.model.jobs)
-        answer = self.do(request(self.conn, verb, job.id))
-        assert answer == self.model.request(verb, job)
-        if answer == "new-job":
-            (new,) = {row["id"] for row in self.do(self.conn.fetch(IDS))} - before
-            self.model.enqueue(
-                new,
-                job_type=job.type,
-                tenant=job.tenant,
-                target=job.target,
-                priority=job.priority,
-                attempts=job.max_attempts,
-            )
-            self.learn_stream(new)
+        if verb == "resolve":
+            answer = self.do(self.conn.fetchval("select resolve_job($1, 'ada')", job.id))
+        else:
+            answer = self.do(request(self.conn, verb, job.id))
+        expected = self.model.request(verb, job)
+        assert answer == ("new-job" if expected == "same-job" else expected)
+        if expected == "new-job":
+            self.learn_new_job(job, before)
+
+    def advance(self, bulk: Bulk) -> None:
+        """One step of a bulk operation."""
+        before = set(self.model.jobs)
+        state = self.do(self.conn.fetchval("select state from bulks where id = $1", bulk.id))
+        sql = "select job_id from bulk_jobs where bulk_id = $1 order by place"
+        left = [row["job_id"] for row in self.do(self.conn.fetch(sql, bulk.id))]
+        counted = self.counted(bulk)
+        assert self.do(portion(self.conn, 1))
+        if state == "fixing":
+            if self.do(self.conn.fetchval("select state from bulks where id = $1", bulk.id)) == "running":
+                bulk.noted = [row["job_id"] for row in self.do(self.conn.fetch(sql, bulk.id))]
+                assert bulk.steady <= set(bulk.noted), "a job was missed"
+                assert set(bulk.noted) <= set(bulk.known), "a newer job was noted"
+        elif left:
+            job = self.model.jobs[left[0]]
+            verdict = self.model.act_in_bulk(bulk, job)
+            if verdict == "new-job":
+                self.learn_new_job(job, before)
+            done, skipped = counted[0] + (verdict != "skipped"), counted[1] + (verdict == "skipped")
+            note(f"{bulk.action}: {verdict}, {self.name(job.id)}, which is {job.state}")
+            assert self.counted(bulk) == (done, skipped, 0)
+        else:
+            assert self.do(self.conn.fetchval("select state from bulks where id = $1", bulk.id)) == "done"
+            assert bulk.noted is not None
+            assert sum(counted) == len(bulk.noted)
+            self.bulk = None
+
+    def counted(self, bulk: Bulk) -> tuple[int, int, int]:
+        """Done, skipped, failed."""
+        row = self.do(self.conn.fetchrow("select done, skipped, failed from bulks where id = $1", bulk.id))
+        assert row is not None
+        return row["done"], row["skipped"], row["failed"]
+
+    def learn_new_job(self, job: ModelJob, before: set[UUID]) -> None:
+        """An ended job runs again as a new one."""
+        (new,) = {row["id"] for row in self.do(self.conn.fetch(IDS))} - before
+        self.model.runs_again(job, new)
+        self.learn_stream(new)
+
+    def decide(self, verb: str, job: ModelJob, priority: int = 100) -> None:
+        if verb in ("cancel", "pause", "delete"):
+            self.ask(verb, job)
+            return
+        name, will_retry = ("fail", True) if verb == "retry" else (verb, False)
+        answer = self.do(self.conn.fetchval(ACT, name, job.id, will_retry, priority))
+        assert answer == self.model.act_by_hand(name, job, will_retry, priority)
 
     def learn_stream(self, job_id: UUID) -> None:
         self.model.jobs[job_id].stream = self.do(self.conn.fetchval("select stream from jobs where id = $1", job_id))

@@ -22,7 +22,8 @@ RULES: dict[str, tuple[str, dict[str, int], str]] = {
         r"exists \(select from leases l where l\.job_id = \w+\.job_id and l\.attempt = \w+\.attempt\)",
         {"permits": 1}, "permit_state"),
     "parked entries": (
-        r"(?<![\w')\]] )-\w+\.(stream|id)\b|stream < 0|\babs\(", {"parking": 2},
+        # A view calls no function of the engine: those run with the reader's rights.
+        r"(?<![\w')\]] )-\w+\.(stream|id)\b|stream < 0|\babs\(", {"parking": 2, "queue_health": 1},
         "parked_stream, is_parked, stream_of, entry_streams"),
     "ranks of a priority": (r"2 \* priority|\b0, ready_rank\(", {"basics": 2}, "ready_rank, ready_ranks"),
     "the entry of a job": (r"ready_ranks\(", {"basics": 1, "ready": 1, "strays": 1}, "ready_entry, take_entry"),

@@ -162,9 +162,13 @@ async def test_collections_are_shared_within_a_tenant_and_apart_between_tenants(
     for n, lease in enumerate((mine, also_mine), 2):
         assert counts(await report(conn, lease, n, keyed("x")))[1] == (3 if lease is mine else 2)
     assert await stored(conn, also_mine.job_id) == ["z", "x"]
-    # A job's own collection is named like the job; in another tenant that name is just a name.
-    assert counts(await report(conn, theirs, 2, keyed("x"), collection=str(mine.job_id))) == (3, 3)
-    assert counts(await report(conn, also_mine, 9, keyed("x"), collection=str(mine.job_id))) == (4, 2)
+    # The id of a job, or of a correlation, is a name like any other, and not that job's own collection.
+    named = str(mine.job_id)
+    assert counts(await report(conn, theirs, 2, keyed("x"), collection=named)) == (3, 3)
+    assert counts(await report(conn, also_mine, 9, keyed("x"), collection=named)) == (4, 3)
+    assert counts(await report(conn, mine, 9, keyed("x", "own"), collection=named))[1] == 4
+    rows = await conn.fetch("select collection, key from get_items($1)", also_mine.job_id)
+    assert (named, "x") in {tuple(row) for row in rows}
     tenants = await conn.fetch(
         "select distinct i.tenant = j.tenant as same from job_items i join jobs j on j.id = job_id"
     )

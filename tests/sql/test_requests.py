@@ -30,6 +30,7 @@ from tests.sql.factories import (
     settle,
     state_of,
 )
+from tests.sql.test_letters import died
 
 #: verb → state → (answer, state after maintenance)
 EXPECTED: dict[str, dict[str, tuple[str, str]]] = {
@@ -315,3 +316,30 @@ async def test_a_waiting_job_that_a_claim_holds_is_asked_again(connect_as: Conne
     await maintenance.execute("select execute_requests()")
     assert await settle(worker, "fail", [lease]) == ["canceled"]
     assert await offences(admin) == []
+
+
+async def test_requests_for_several_jobs_take_them_in_one_order(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    """Two callers that name the same dead jobs in another order do not wait for each other in a circle."""
+    first, second = sorted([await died(conn), await died(conn)])
+    other = await connect_as("superuser")
+    async with conn.transaction():
+        await conn.fetch("select from request('retry', array[$1::uuid])", first)
+        waiting = asyncio.create_task(other.fetch("select outcome from request('retry', $1)", [second, first]))
+        await blocked(conn, other)
+        await conn.fetch("select from request('retry', array[$1::uuid])", second)
+    assert [row["outcome"] for row in await waiting] == ["new-job", "new-job"]
+
+
+async def test_erasing_a_job_that_never_failed_does_not_wait_for_who_adds_up_failures(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    lease = await run_one(conn)
+    await settle(conn, "complete", [lease])
+    other = await connect_as("superuser")
+    async with other.transaction():
+        await other.execute("select from add_failures(0, 100)")
+        await request(conn, "delete", lease.job_id)
+        await conn.execute("select execute_requests()")
+        assert await conn.fetchval("select is_erased($1)", lease.job_id)

@@ -32,14 +32,14 @@ WORKERS = EVERYBODY | {
     "promote_due", "promote_behind", "elect_from", "age_from", "age_lines", "reconcile_pages", "retire_from",
     "retire_known", "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
-    "add_failures", "drop_recovered", "forget_fingerprints", "read_letters",
-    "advance_bulks",
+    "add_failures", "drop_recovered", "forget_fingerprints", "read_letters", "note_held",
+    "advance_bulk", "forget_bulks", "turn_bulk",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
     "revoke_key", "list_keys", "list_audit", "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after", "correlated_ids", "job_family",
-    "clean_up", "list_failures",
+    "clean_up_as", "list_failures",
     "pause_subject", "resume_subject", "list_steering",
     "pause_scope", "resume_scope", "pause_scope_as", "resume_scope_as",
     "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
@@ -48,7 +48,7 @@ OPERATORS = EVERYBODY | {
     "list_queues", "list_types", "list_lanes", "lane_slots", "list_tenants", "drain_state",
     "list_targets", "show_targets", "explain", "act_by_hand",
     "search_letters", "get_letters", "acknowledge_letters", "requeue_letters",
-    "preview_bulk", "start_bulk", "stop_bulk", "list_bulks",
+    "is_maintained", "preview_bulk", "start_bulk", "stop_bulk", "list_bulks",
 }  # fmt: skip
 CLIENTS = {
     "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",
@@ -57,7 +57,8 @@ CLIENTS = {
     "find_key", "touch_keys", "probe", "as_caller", "issue_events_token", "find_events_token",
 }  # fmt: skip
 #: What may be read beside functions, by role.
-READABLE = {role: {"schema_steps"} for role in ROLES} | {"operator": {"schema_steps", "dead_letter_jobs"}}
+READABLE = {role: {"schema_steps"} for role in ROLES}
+READABLE["operator"] = {"schema_steps", "dead_letter_jobs", "job_queue_health"}
 #: What touches nothing, and needs no rights of its own.
 PURE = {"readable"}
 GRANTED = {

@@ -244,6 +244,17 @@ async def test_nobody_waits_for_ever(two: Connections, monkeypatch: pytest.Monke
     await two.close(0.1)
 
 
+async def test_a_tenant_that_waits_for_its_own_statements_is_told_so(
+    two: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaker.set("acme")
+    await two.take()
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
+    with pytest.raises(DatabaseUnavailable, match="one tenant may use 1 of 2, and acme uses as many"):
+        await two.take()
+    await two.close(0.1)
+
+
 async def test_closing_that_is_canceled_leaves_nothing_open(two: Connections) -> None:
     conn = await two.take()
     closing = asyncio.create_task(two.close(60))

@@ -209,7 +209,10 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
         " values (gen_random_uuid(), 'ack', '', '{}', 'me', 'running', '{}') returning id)"
         " insert into bulk_jobs (bulk_id, place, job_id) select id, 1, gen_random_uuid() from one"
     )
+    await conn.execute("insert into bulk_found select id, 1, '{}' from bulks")
+    await conn.execute("insert into walks values ('held', null)")
     await conn.execute("insert into erasures values (gen_random_uuid(), 1, 1)")
+    await conn.execute("insert into pending_decisions values (gen_random_uuid(), gen_random_uuid(), default, 'cancel')")
     await conn.execute("select close_type('closed', 'me')")
     await conn.execute("select note_clock_step(100.0)")
     await conn.execute("insert into beginnings values ('w', 0, 1)")

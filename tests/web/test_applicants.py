@@ -16,8 +16,8 @@ from holdfast.store.keys import KeyStore
 from holdfast.web import places
 from holdfast.web import steps as pacing
 from holdfast.web.bounded import Bounded
+from holdfast.web.budget import Budget
 from holdfast.web.impatient import Impatient
-from holdfast.web.ration import Ration
 from holdfast.web.steps import Steps
 from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
@@ -136,8 +136,8 @@ async def test_large_heads_of_known_callers_do_not_wait_for_those_of_strangers(
     good = (await key("read"))["Authorization"].encode()
     known = HEAD % good + b"\r\n"
     many = b"abc: d\r\n" * 80
-    never = Ration(0)
-    monkeypatch.setattr(Bounded, "_large_heads", never)
+    never = Budget(0.0)
+    monkeypatch.setattr(Bounded, "_strangers_heads", never)
     large: Callable[[bytes], bytes] = lambda field: HEAD.split(b"Auth")[0] + field + many + b"\r\n"  # noqa: E731
     async with serving(hf) as port, asyncio.timeout(20):
         async with connected(port, known) as (reader,):

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import httpx
 import pytest
+from starlette.datastructures import QueryParams
 
 from holdfast import Holdfast
 from holdfast.client import keyring
@@ -372,3 +373,25 @@ async def test_pages_of_other_sites_are_let_in_only_where_that_is_configured(
     assert await allowed() is None
     monkeypatch.setenv("HOLDFAST_CORS_ORIGINS", f"http://localhost:3000, {origin}")
     assert await allowed() == origin
+
+
+async def test_an_address_of_very_many_fields_is_refused_before_they_are_read(
+    client: httpx.AsyncClient, gatekeeper: httpx.AsyncClient, key: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await key("read")
+    read: list[object] = []
+
+    def reads(*given: Any) -> QueryParams:
+        read.append(given)
+        return QueryParams(*given)
+
+    monkeypatch.setattr("starlette.requests.QueryParams", reads)
+    assert (await client.get("/ops/jobs?" + "&a" * 99)).status_code == 401
+    assert read, "which is why they are counted before"
+    read.clear()
+    for who in (client, gatekeeper):
+        for path in ("/ops/jobs", "/nowhere", f"/jobs/{uuid4()}/events"):
+            refused = await who.get(f"{path}?" + "&a" * 100)
+            assert "100 fields" in is_problem(refused, 400, "bad-request")["detail"]
+            assert "x-request-id" in refused.headers
+    assert read == []

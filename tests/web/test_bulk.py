@@ -47,6 +47,24 @@ async def test_a_dry_run_changes_nothing_and_the_run_does_what_it_said(
     assert "done" in is_problem(await client.post(f"{place}/stop", headers=operate), 409, "conflict")["detail"]
 
 
+async def test_waiting_jobs_get_another_priority(
+    client: httpx.AsyncClient, conn: asyncpg.Connection, key: KeyMaker
+) -> None:
+    operate = await key("operate")
+    ids = [await enqueue(conn), await enqueue(conn, delay=60)]
+    await enqueue(conn, "other")
+    asked: dict[str, Any] = {"action": "reprioritize", "q": "type:work"}
+    for args in ({}, {"priority": -1}, {"priority": 10, "options": {}}):
+        is_problem(await client.post(BULK, json=asked | {"args": args}, headers=operate), 422, "invalid")
+    started = await client.post(BULK, json=asked | {"args": {"priority": 10}}, headers=operate)
+    assert started.status_code == 202
+    await finish(conn)
+    ended = (await client.get(f"{BULK}/{started.json()['bulk_id']}", headers=operate)).json()
+    assert (ended["state"], ended["done"]) == ("done", 2)
+    changed = await conn.fetch("select id from jobs where priority = 10")
+    assert {row["id"] for row in changed} == set(ids)
+
+
 async def test_one_can_be_stopped_and_all_are_listed_in_pages(
     client: httpx.AsyncClient, conn: asyncpg.Connection, key: KeyMaker
 ) -> None:

@@ -57,6 +57,9 @@ async def judged(  # noqa: PLR0917 - a row of the table
     assert await settle(conn, "stop", [Lease(job_id, 1)], outcomes=["canceled"]) == [state]
     (attempt,) = (await client.get(f"/ops/jobs/{job_id}/attempts", headers=admin)).json()["items"]
     assert (attempt["outcome"], attempt["error_type"], attempt["error_message"]) == ("failed", *error)
+    if state == "dead":
+        told = (await client.get(f"/jobs/{job_id}/result", headers=admin)).json()["error"]
+        assert told == {"type": error[0], "message": "an operator ended the job"}
     (event,) = (await client.get(f"/ops/jobs/{job_id}/events", headers=admin)).json()["items"]
     assert (event["event"], event["by"]) == ("killed" if verb == "kill" else "failed", "a key")
     (entry, *_) = (await client.get("/ops/audit", headers=admin)).json()["items"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from types import SimpleNamespace
 from uuid import uuid4
 
 import httpx
@@ -12,6 +13,8 @@ from fastapi import FastAPI
 
 from holdfast import Context, Holdfast, JobRef
 from holdfast.integrations.fastapi import mount_control_plane
+from holdfast.web.state import AppState
+from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
 
@@ -104,3 +107,56 @@ async def test_the_address_is_right_where_the_routes_are_mounted(hf: Holdfast) -
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         told = (await client.post(f"/background/jobs/{job.id}/events/token")).json()
     assert told["url"] == f"/background/jobs/{job.id}/events"
+
+
+async def test_a_token_has_a_few_streams_and_takes_none_from_its_key_or_from_other_tokens(
+    client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.state._WAITING_PER_TOKEN", 2)
+    monkeypatch.setattr("holdfast.web.state._WAITING_PER_KEY", 3)
+    state: AppState = client._transport.app.state.holdfast  # type: ignore[attr-defined]
+    job, mine = await hf.enqueue("x", {}, delay=3600), await key("read")
+    events = f"/jobs/{job.id}/events"
+    one, other = [
+        (await client.post(f"{events}/token", headers=mine, json={"seconds": seconds})).json()["url"]
+        for seconds in (600, 700)
+    ]
+    streams: list[asyncio.Task[httpx.Response]] = []
+
+    async def opens(url: str, headers: dict[str, str] | None = None) -> None:
+        streams.append(asyncio.create_task(client.get(url, headers=headers)))
+        await until(lambda: state._waiting.total() == len(streams), seconds=10, what="it is open")
+
+    for _ in range(2):
+        await opens(one)
+    assert "token" in is_problem(await client.get(one), 429, "streams-limit")["detail"]
+    await opens(other)
+    assert "tokens of a key" in is_problem(await client.get(other), 429, "streams-limit")["detail"]
+    for _ in range(3):
+        await opens(events, mine)
+    refused = await client.get(events, headers=mine)
+    assert "This key" in is_problem(refused, 429, "streams-limit")["detail"]
+    state.drain()
+    assert {answer.status_code for answer in await asyncio.gather(*streams)} == {200}
+    assert (state._waiting, state._waiting_with_token, state._waiting_of_tenant) == ({}, {}, {})
+
+
+async def test_what_is_sent_with_a_token_does_not_count_for_its_key(
+    client: httpx.AsyncClient, key: KeyMaker, done: JobRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.limits._TOKEN_RATE", 2.0)
+    monkeypatch.setattr("holdfast.web.limits._REMEMBERED", 2)
+    monkeypatch.setattr("holdfast.web.limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    mine = await key("read", tenant="acme", requests_per_second=4)
+    path = f"/jobs/{done.id}/events/token"
+    urls = [(await client.post(path, headers=mine, json={"seconds": 600 + more})).json()["url"] for more in range(3)]
+    for url in urls[:2]:
+        assert [(await client.get(url)).status_code for _ in range(3)] == [200, 200, 429]
+    told = is_problem(refused := await client.get(urls[0]), 429, "rate-limit")
+    assert (told["detail"], refused.headers["retry-after"]) == ("This token may make 2 requests per second.", "1")
+    assert (await client.get(f"/jobs/{done.id}", headers=mine)).status_code == 200
+    assert (await client.get(f"/jobs/{done.id}", headers=mine)).status_code == 429  # its fifth request
+    limits = client._transport.app.state.holdfast.auth._limits  # type: ignore[attr-defined]
+    assert (await client.get(urls[2])).status_code == 200
+    assert len(limits._tokens) == 2
+    is_problem(await client.get(urls[0]), 429, "rate-limit")  # it was used after the one that was dropped

@@ -78,3 +78,12 @@ def test_operations_have_names_of_their_own() -> None:
     names = [operation["operationId"] for operation in OPERATIONS.values()]
     assert len(names) == len(set(names))
     assert {"jobs_submit", "jobs_submit_batch", "ops_search", "keys_create", "cancel"} <= set(names)
+
+
+def test_only_letters_are_described_as_letters() -> None:
+    def body(path: str) -> str:
+        content = OPERATIONS["post", path]["requestBody"]["content"]["application/json"]
+        return str(content["schema"]["$ref"]).rpartition("/")[2]
+
+    assert body("/ops/dead-letters/{job_id}/ack") == "LetterNote"
+    assert "letter" not in SCHEMAS[body("/ops/bulk/{bulk_id}/stop")]["description"]

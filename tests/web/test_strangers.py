@@ -14,9 +14,10 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.model.key import new_secret
-from holdfast.web import places
+from holdfast.web import heads, places
 from holdfast.web import steps as pacing
 from holdfast.web.bounded import Bounded
+from holdfast.web.budget import Budget
 from holdfast.web.impatient import Impatient
 from holdfast.web.ration import Ration
 from holdfast.web.server import Server, listen
@@ -95,7 +96,7 @@ def test_strangers_have_few_of_the_places_and_those_with_a_key_others(monkeypatc
     strangers = [new() for _ in range(8)]
     assert gone == []
     taken.begin(strangers[0])
-    taken.begin(strangers[1])
+    taken.stir(strangers[1])
     for _ in range(8):
         new()
     assert gone == [*strangers[2:], *strangers[:2]]  # those at work, too; the others stay
@@ -258,10 +259,23 @@ async def test_the_first_probe_of_a_connection_does_not_wait(bare: int, monkeypa
     assert paced == [pacing._PROBES] * 2
 
 
-async def test_heads_of_very_many_fields_take_turns(bare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param(b"abcdefgh: ijklmnop\r\n" * 100, id="very many fields"),
+        pytest.param(b"abc: " + b"d" * 30_000 + b"\r\n", id="a long field"),
+        pytest.param((b"abc: " + b"d" * 500 + b"\r\n") * 60, id="large fields"),
+        pytest.param(b"a" * 30_000 + b": b\r\n", id="a long name"),
+        pytest.param((b"Expect: " + b"," * 500 + b"\r\n") * 60, id="lists"),
+        pytest.param(b"abc: " + b"d" * 2048 + b"\r\n", id="more than a small head"),
+    ],
+)
+async def test_heads_of_strangers_take_turns_by_what_they_cost(
+    bare: int, monkeypatch: pytest.MonkeyPatch, fields: bytes
+) -> None:
     rounds: list[int] = [0]
 
-    class Counted(Ration):
+    class Counted(Budget):
         def _begin(self) -> None:
             rounds.append(0)
             super()._begin()
@@ -273,18 +287,87 @@ async def test_heads_of_very_many_fields_take_turns(bare: int, monkeypatch: pyte
             rounds[-1] += 1
         return parse(self, piece)
 
-    monkeypatch.setattr(Bounded, "_large_heads", Counted(1))
+    monkeypatch.setattr(Bounded, "_strangers_heads", Counted(1e-9))
     monkeypatch.setattr(Bounded, "_parse", counted)
-    large = GET + b"abcdefgh: ijklmnop\r\n" * 100 + b"\r\n"
     async with asyncio.timeout(20):
         lines = [await asyncio.open_connection("127.0.0.1", bare) for _ in range(8)]
         for _, writer in lines:
-            writer.write(large * 2)
+            writer.write((GET + fields + b"\r\n") * 2)
         for reader, writer in lines:
             for _ in range(2):
                 assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
             writer.close()
-    assert (sum(rounds), max(rounds)) == (16, 1)
+    assert sum(rounds) >= 16
+    assert max(rounds) == 1
+
+
+async def test_a_small_head_and_a_caller_with_a_large_one_do_not_wait_for_strangers(
+    hf: Holdfast, key: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = Budget(0.0)
+    good = (await key("read"))["Authorization"].encode()
+    large = b"Cookie: " + b"c" * 9_000 + b"\r\n"
+    async with serving(hf) as port, asyncio.timeout(20):
+        asks = b"GET /jobs/%b HTTP/1.1\r\nHost: localhost\r\n" % str(uuid4()).encode()
+        asks_with_key = asks + b"Authorization: %b\r\n" % good
+        assert (await send(port, [asks_with_key + b"\r\n"]))[0] == 404  # since then the key is known
+        monkeypatch.setattr(Bounded, "_strangers_heads", never)
+        assert (await send(port, [GET + b"\r\n"]))[0] == 200
+        assert (await send(port, [asks + b"\r\n"]))[0] == 401
+        assert (await send(port, [asks_with_key + large * 4 + b"\r\n"]))[0] == 404
+        assert (await send(port, [asks + b"Authorization: %b\r\n" % good + large + b"\r\n"]))[0] == 404
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(asks_with_key + b"\r\n")
+        assert b" 404 " in await reader.readuntil(b"}")
+        writer.write(asks + large * 4 + b"Authorization: %b\r\n\r\n" % good)  # its key comes last
+        assert b" 404 " in await reader.readuntil(b"}")
+        writer.close()
+        assert not never._line
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET + large + b"\r\n")
+        await until(lambda: len(never._line) == 1, seconds=10, what="a stranger with a large head waits")
+        writer.close()
+
+
+async def test_small_heads_without_end_wait_for_their_turns_too(bare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+
+    class Counted(Budget):
+        def take(self, who: Any, go_on: Any) -> bool:
+            taken.append(who)
+            return super().take(who, go_on)
+
+    monkeypatch.setattr(Bounded, "_strangers_heads", Counted(1.0))
+    monkeypatch.setattr(heads, "_SMALL_EVERY_SECONDS", 3600.0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", bare)
+    async with asyncio.timeout(20):
+        for expected in (0, 10):
+            writer.write((GET + b"a: %b\r\n\r\n" % (b"b" * (2048 // 10 - len(GET) - 7))) * 10)
+            for _ in range(10):
+                assert b" 200 " in await reader.readuntil(b"}")
+            assert len(taken) == expected
+    writer.close()
+
+
+async def test_a_round_has_so_much_time_and_both_ends_of_the_line_take_turns() -> None:
+    budget, done = Budget(1.0), list[int]()
+
+    def work(number: int) -> None:
+        done.append(number)
+        budget.spend(0.6)
+
+    assert budget.take(0, lambda: None)
+    work(0)
+    assert budget.take(1, lambda: None)
+    work(1)
+    assert [budget.take(number, partial(work, number)) for number in range(2, 8)] == [False] * 6
+    budget.leave(4)
+    for expected in ([7, 2], [6, 3], [5]):  # the last one, and the one that has waited longest
+        await asyncio.sleep(0)
+        assert done[-len(expected) :] == expected
+    assert budget.take("there is time left", lambda: None)
+    await asyncio.sleep(0)
+    assert budget.take("later", lambda: None)
 
 
 async def test_of_what_is_rationed_so_much_is_done_in_a_round() -> None:

@@ -6,17 +6,25 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from holdfast import Context, Hold, Holdfast, RetryPolicy, Snooze, SyncContext
 from holdfast.errors import AlreadyFinal, Conflict
 from holdfast.model.job import Job
-from holdfast.telemetry.events import AttemptEnded, Event
+from holdfast.telemetry.bus import Bus
+from holdfast.telemetry.events import AttemptEnded, Event, LeaseLost
+from holdfast.worker.attempts import Attempts
+from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from tests.harness.inprocess import reached, working
 from tests.harness.waiting import until
+from tests.model.test_hints import claim
 from tests.worker import cpu_bound
 from tests.worker.children import begun, opened
+
+if TYPE_CHECKING:
+    from holdfast.worker.execution import Execution
 
 ONCE_MORE = RetryPolicy(max_attempts=2, base=3600, jitter=0)
 
@@ -184,3 +192,46 @@ async def test_a_worker_whose_lease_was_ended_by_hand_has_lost_its_job(hf: Holdf
     first, *_ = await hf.attempts(job.id)
     words = "its lease was ended by ada: the host is gone"
     assert (first.outcome, first.error_type, first.error_message) == ("lost", "LeaseLost", words)
+
+
+async def test_a_worker_is_told_at_once_that_its_lease_was_ended_by_hand(hf: Holdfast) -> None:
+    """It does not have to claim the job again, or to renew its leases, to find out."""
+    started, release, lost = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    hf.events.subscribe(lambda event: lost.set() if isinstance(event, LeaseLost) else None)
+
+    @hf.job("long", lease=300)
+    async def long(ctx: Context) -> None:
+        started.set()
+        await release.wait()
+
+    job = await long.enqueue()
+    async with working(hf):
+        await started.wait()
+        ops = await hf.operations()
+        await ops.pause("type", "long", by="ada")
+        await ops.expire_lease(job.id, by="ada")
+        async with asyncio.timeout(20):  # which a renewal would not do: that comes after 150 s
+            await lost.wait()
+        release.set()
+    assert [attempt.outcome for attempt in await hf.attempts(job.id)] == ["lost"]
+
+
+def test_a_job_that_its_worker_cannot_begin_yet_is_put_off_for_longer_each_time() -> None:
+    """Each time leaves a row: a handler that ran on for 20 seconds had left 19."""
+    pauses: list[float | None] = []
+    attempts = Attempts(
+        "w1",
+        Bus(),
+        ClaimedAttempts(),
+        cast("Execution", None),
+        types={},
+        timeouts={},
+        on_ended=lambda _: None,
+        on_struck=lambda _: None,
+        settle=lambda _, outcome: pauses.append(outcome.delay_seconds),
+    )
+    earlier, again = (Claimed(claim((1, 0, number)), "general", 0.0) for number in (1, 2))
+    for _ in range(2000):
+        attempts.claimed_again(earlier, again)
+    assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert set(pauses[8:]) == {60}

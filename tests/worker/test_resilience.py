@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Holdfast, SyncContext
+from holdfast.store.workers import WorkerEntry
 from holdfast.worker import endings
 from tests.conftest import ConnectAs
 from tests.harness.inprocess import reached, working
@@ -227,3 +228,35 @@ async def test_a_thread_learns_that_its_worker_was_canceled(hf: Holdfast) -> Non
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
     await until(told.is_set, seconds=10, what="the handler has seen that it is to stop")
+
+
+async def test_a_worker_that_has_left_does_not_enter_again(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    # A heartbeat may learn that the database does not know the worker in the moment in which that worker leaves.
+    async with working(hf) as worker:
+        late = worker._enlistment
+
+        async def known() -> bool:
+            return bool(await conn.fetchval("select count(*) from workers"))
+
+        await until(known, what="the worker is enlisted")
+    await late.enter()
+    assert await conn.fetchval("select count(*) from workers") == 0
+
+
+async def test_a_worker_that_leaves_while_it_enters_is_gone(hf: Holdfast, conn: asyncpg.Connection) -> None:
+    async with working(hf) as worker:
+        store, enlist = worker._enlistment._store, worker._enlistment._store.enlist
+        entered, left = asyncio.Event(), asyncio.Event()
+
+        async def delayed(entry: WorkerEntry) -> None:
+            entered.set()
+            await left.wait()
+            await enlist(entry)
+
+        store.enlist = delayed  # type: ignore[method-assign]
+        late = asyncio.create_task(worker._enlistment.enter())
+        await entered.wait()
+        await worker._enlistment.leave()
+        left.set()
+        await late
+        assert await conn.fetchval("select count(*) from workers") == 0

@@ -76,7 +76,7 @@ async def test_a_limit_that_the_last_handler_lowers_is_raised_again(
     hf: Holdfast, limited: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it ends right after another one, when the limits have just been looked at."""
-    monkeypatch.setattr(surroundings, "_LIMITS_SECONDS", 0.3)
+    monkeypatch.setattr(surroundings, "_LOOK_SECONDS", 0.3)
 
     @hf.job("lower")
     async def lower(ctx: Context) -> None:
@@ -88,6 +88,105 @@ async def test_a_limit_that_the_last_handler_lowers_is_raised_again(
         for job in jobs:
             await hf.wait(job, timeout=10)
         await until(lambda: resource.getrlimit(resource.RLIMIT_FSIZE)[0] == limited, what="it is raised")
+
+
+@pytest.fixture
+def timed() -> Iterator[None]:
+    """A timer that a handler may leave, and whose signal would end the process; both are given back."""
+    before = signal.getsignal(signal.SIGPROF)
+    yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
+
+
+@pytest.mark.usefixtures("timed")
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_a_timer_that_a_handler_leaves_is_disarmed(
+    hf: Holdfast, caplog: pytest.LogCaptureFixture, executor: str
+) -> None:
+    def leave() -> None:
+        signal.setitimer(signal.ITIMER_PROF, 10_000)
+
+    async def coroutine(ctx: Context) -> None:
+        leave()
+
+    def function(ctx: SyncContext) -> None:
+        leave()
+
+    name = f"leaves a timer, {executor}"
+    hf.job(name)(coroutine if executor == "async" else function)
+    async with working(hf):
+        await reached(hf, await hf.enqueue(name), "success")
+        await until(lambda: signal.getitimer(signal.ITIMER_PROF)[0] == 0, what="it is disarmed")
+    assert f"a handler of {name} had left armed" in caplog.text
+
+
+@pytest.mark.usefixtures("timed")
+async def test_timers_of_the_app_and_of_handlers_that_run_stay(hf: Holdfast) -> None:
+    """Of a profiler that its lifespan has started, and of a handler beside others that end."""
+    release = asyncio.Event()
+    signal.signal(signal.SIGPROF, lambda *_: None)
+
+    @hf.job("timed")
+    async def long(ctx: Context) -> bool:
+        signal.setitimer(signal.ITIMER_PROF, 10_000)
+        await release.wait()
+        await asyncio.sleep(0.02)  # timers are looked at some times a second
+        return signal.getitimer(signal.ITIMER_PROF)[0] > 0
+
+    @hf.job("short")
+    async def short(ctx: Context) -> None: ...
+
+    async with working(hf):
+        running = await reached(hf, await long.enqueue(), "running")
+        for _ in range(3):
+            await reached(hf, await short.enqueue(), "success")
+        release.set()
+        assert (await hf.wait(running.id, timeout=10)).result is True
+        await until(lambda: signal.getitimer(signal.ITIMER_PROF)[0] == 0, what="it is disarmed")
+    signal.setitimer(signal.ITIMER_PROF, 10_000)
+    async with working(hf):
+        await reached(hf, await short.enqueue(), "success")
+    assert signal.getitimer(signal.ITIMER_PROF)[0] > 0
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Signals that a worker in this program handles; they are given back."""
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+async def test_stray_signals_do_not_end_a_worker_that_handles_signals(
+    hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    @hf.job("stray")
+    def stray(ctx: SyncContext) -> None:
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    async with working(hf, signals=True):
+        await reached(hf, await stray.enqueue(), "success")
+        await until(lambda: "SIGUSR2 came and is ignored" in caplog.text, what="it is told")
+    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("signals")
+def test_stray_signals_do_not_end_a_blocking_worker(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = Holdfast(database_url)
+
+    @app.job("stray")
+    async def stray(ctx: Context) -> None:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        await until(lambda: "SIGUSR2 came and is ignored" in caplog.text, what="it is told")
+
+    with app.sync:
+        job = stray.sync.enqueue()
+        app.sync.run_worker(burst=True)
+        assert app.sync.get(job).state == "success"
+    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
 
 
 @pytest.mark.usefixtures("limited")

@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -332,9 +332,11 @@ class Holdfast(Verbs):
     ) -> Worker:
         """Run a worker until it is drained or, with `burst`, until nothing is left to do.
 
-        With `signals`, SIGTERM and SIGINT drain it, and a second signal interrupts running handlers. That is refused
-        inside a handler: the signals of its process belong to the worker that runs it.
+        With `signals`, SIGTERM and SIGINT drain it, and a second signal interrupts running handlers. Signals of timers
+        and the like that nothing handles are logged, and do not end the process. `signals` is refused inside a handler:
+        the signals of its process belong to the worker that runs it.
         """
+        from holdfast.lifecycle.stray_signals import StraySignals
         from holdfast.maintenance.leader import Maintenance
         from holdfast.worker.owners import in_handler
         from holdfast.worker.slots import parse_lanes
@@ -343,7 +345,7 @@ class Holdfast(Verbs):
         if signals and in_handler():
             raise InvalidInput("signals belong to the worker that runs this handler: run another without `signals`")
 
-        async with self:
+        async with self, AsyncExitStack() as kept:
             # One for claims, one for beginnings, one for settlements, and two for settlements beside slow ones.
             database = Database(self.config, role="worker", size=5)
             await database.open()
@@ -373,6 +375,7 @@ class Holdfast(Verbs):
                     for number in (signal.SIGTERM, signal.SIGINT):
                         loop.add_signal_handler(number, worker.drain)
                     never_raised()
+                    kept.enter_context(StraySignals(loop.call_soon_threadsafe))
                 if started is not None and (pending := started(worker)) is not None:
                     await pending
                 await worker.run()

@@ -99,6 +99,8 @@ def _working(
         if signals and not in_main_thread:
             raise InvalidInput("signals arrive in the main thread only: run the worker there, or without `signals`")
         refuse_while_importing()
+        from holdfast.lifecycle.stray_signals import StraySignals  # not needed to enqueue
+
         began: list[Worker] = []
         told = keywords.get("started")
 
@@ -111,7 +113,7 @@ def _working(
         try:
             running = portal.start(_of(self._app, verb)(*arguments, **keywords))
             drain = _drained_by_signal(lambda: portal.soon(began[0].drain) if began else running.cancel())
-            with drain if signals else nullcontext():
+            with drain if signals else nullcontext(), StraySignals(portal.soon) if signals else nullcontext():
                 return running.result()
         finally:
             portal.stop()

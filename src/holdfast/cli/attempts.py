@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from textwrap import indent
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +11,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.numbers import Whole
-from holdfast.cli.output import as_dict, echo, output_option, print_records
+from holdfast.cli.output import as_dict, echo, indented, output_option, print_records
 
 __all__ = ["ATTEMPTS", "COLUMNS", "print_last"]
 
@@ -46,7 +45,7 @@ def logs(job_id: UUID, attempt: int | None, output: str) -> None:
         echo(f"attempt {one['attempt']}, {one['outcome']}{f' ({error})' if error else ''}")
         for text in (one["log_excerpt"], one["traceback"]):
             if text:
-                echo(indent(text.rstrip(), "  "))
+                echo(indented(text))
     if not any(one["log_excerpt"] for one in found):
         echo("nothing was logged", err=True)
 
@@ -56,13 +55,10 @@ ATTEMPTS = (attempts, logs)
 
 
 def print_last(found: Sequence[dict[str, Any]], field: str, heading: str) -> None:
-    """Print a text of the last attempt that has it: one that succeeded has no traceback, but an earlier one may.
-
-    It is indented, so that no line of it looks like one of ours.
-    """
+    """Print a text of the last attempt that has it: one that succeeded has no traceback, but an earlier one may."""
     last = next((attempt for attempt in reversed(found) if attempt[field]), None)
     if last is not None:
-        echo(f"\n{heading} of attempt {last['attempt']}\n{indent(last[field].rstrip(), '  ')}")
+        echo(f"\n{heading} of attempt {last['attempt']}\n{indented(last[field])}")
 
 
 async def _attempts(job_id: UUID) -> list[dict[str, Any]]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-
 import click
 
-from holdfast.app import Holdfast
+from holdfast.cli.asking import asked
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import as_dict, output_option, print_records
-from holdfast.model.key import AuditEntry
 
 __all__ = ["audit"]
 
@@ -27,9 +23,5 @@ _COLUMNS = {
 @output_option
 def audit(tenant: str | None, limit: int, before: int | None, output: str) -> None:
     """Show what operators and keys did, newest first."""
-
-    async def find() -> Sequence[AuditEntry]:
-        async with Holdfast() as hf:
-            return await (await hf.operations()).keys.audit(tenant, before=before, limit=limit)
-
-    print_records([as_dict(entry) for entry in asyncio.run(find())], _COLUMNS, output)
+    found = asked(lambda ops: ops.keys.audit(tenant, before=before, limit=limit))
+    print_records([as_dict(entry) for entry in found], _COLUMNS, output)

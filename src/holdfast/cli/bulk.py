@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from holdfast.app import Holdfast
-from holdfast.cli.durations import Duration
-from holdfast.cli.failures import Exit
+from holdfast.cli.asking import asked, confirm, requeue_options, yes_option
+from holdfast.cli.exits import Exit
+from holdfast.cli.following import number_of, run, summary
 from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, echo_json, output_option, print_record, print_records
 from holdfast.client.bulk import Bulks
-from holdfast.model.bulk import BULK_ACTIONS, Bulk, BulkPreview
+from holdfast.model.bulk import BULK_ACTIONS, BulkPreview
 
 __all__ = ["bulk"]
 
@@ -26,7 +23,6 @@ _COLUMNS = {
     "id": "ID", "action": "ACTION", "query": "FILTER", "state": "STATE", "matched": "MATCHED", "done": "DONE",
     "skipped": "SKIPPED", "failed": "FAILED", "by": "BY", "age": "STARTED",
 }  # fmt: skip
-_LOOK_SECONDS = 0.25
 _TOLD = {
     "cancel": "Cancel jobs: those that wait at once, those that run as soon as their handlers heed it.",
     "pause": "Pause jobs that wait or run.",
@@ -52,19 +48,20 @@ def _command(action: str) -> click.Command:
     @click.option("--note", help="Why; stored with the operation and in the audit log.")
     @click.option("--dry-run", is_flag=True, help="Only say how many jobs match, and show some.")
     @click.option("--no-wait", is_flag=True, help="Start it and print its id, without waiting for the end.")
-    @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+    @yes_option
     @output_option
     def command(
         query: str, output: str, *, note: str | None, dry_run: bool, no_wait: bool, yes: bool, **own: Any
     ) -> int:
-        return asyncio.run(
-            _act(action, query, _arguments(own), output, note=note, dry_run=dry_run, wait=not no_wait, yes=yes)
+        args = _arguments(own)
+        return asked(
+            lambda ops: _act(
+                ops.bulk, action, query, args, output, note=note, dry_run=dry_run, wait=not no_wait, yes=yes
+            )
         )
 
     if action == "requeue":
-        command = click.option("--priority", type=Whole(0), help="Another priority for the new jobs.")(command)
-        command = click.option("--queue", help="Another queue for the new jobs.")(command)
-        command = click.option("--delay", type=Duration(), metavar="15m", help="Run them after this time.")(command)
+        command = requeue_options(command)
     elif action == "reprioritize":
         command = click.option("--to", type=Whole(0), required=True, help="The priority; lower goes first.")(command)
     return click.command(action, help=_TOLD[action])(command)
@@ -79,7 +76,7 @@ for _action in BULK_ACTIONS:
 @output_option
 def list_(limit: int, output: str) -> None:
     """List bulk operations, newest first."""
-    found = asyncio.run(_listed(limit))
+    found = asked(lambda ops: ops.bulk.list(limit=limit))
     rows = [as_dict(each) | ({"age": f"{age(each.started_at)} ago"} if output == "table" else {}) for each in found]
     print_records(rows, _COLUMNS, output)
     if not found and output == "table":
@@ -91,7 +88,7 @@ def list_(limit: int, output: str) -> None:
 @output_option
 def show(bulk_id: UUID, output: str) -> None:
     """Show how far a bulk operation is."""
-    print_record(as_dict(asyncio.run(_one(bulk_id))), output)
+    print_record(as_dict(asked(lambda ops: ops.bulk.get(bulk_id))), output)
 
 
 @bulk.command()
@@ -99,7 +96,7 @@ def show(bulk_id: UUID, output: str) -> None:
 @click.option("--note", help="Why; stored in the audit log.")
 def stop(bulk_id: UUID, note: str | None) -> None:
     """Stop a bulk operation. What it has done stays done."""
-    echo(_summary(asyncio.run(_stopped(bulk_id, note))))
+    echo(summary(asked(lambda ops: ops.bulk.stop(bulk_id, by=operator(), note=note))))
 
 
 def _arguments(own: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,6 +107,7 @@ def _arguments(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _act(
+    bulks: Bulks,
     action: str,
     query: str,
     args: dict[str, Any],
@@ -120,55 +118,15 @@ async def _act(
     wait: bool,
     yes: bool,
 ) -> int:
-    async with Holdfast() as hf:
-        bulks = (await hf.operations()).bulk
-        if dry_run or not yes:
-            found = await bulks.preview(action, query, args=args)
-            if dry_run:
-                _print_preview(action, found, output)
-                return Exit.OK
-            _confirm(action, found)
-        bulk_id = await bulks.start(action, query, args=args, by=operator(), note=note)
-        if not wait:
-            echo(str(bulk_id))
+    if dry_run or not yes:
+        found = await bulks.preview(action, query, args=args)
+        if dry_run:
+            _print_preview(action, found, output)
             return Exit.OK
-        try:
-            ended = await _followed(bulks, bulk_id)
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            echo(f"it goes on; see: holdfast bulk show {bulk_id}", err=True)
-            raise
-    if output == "table":
-        echo(_summary(ended))
-    else:
-        echo_json(as_dict(ended))
-    return Exit.FAILED if ended.failed or ended.error else Exit.OK
-
-
-async def _followed(bulks: Bulks, bulk_id: UUID) -> Bulk:
-    """Wait until it has ended, with a bar on a terminal."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    terminal = sys.stderr.isatty()
-    if not terminal:
-        echo(f"bulk operation {bulk_id}", err=True)
-    with Progress(*columns, disable=not terminal, transient=True) as progress:
-        bar = progress.add_task("looking for jobs", total=None)
-        while True:
-            found = await bulks.get(bulk_id)
-            if found.ended:
-                return found
-            if found.state == "fixing":
-                progress.update(bar, description="looking for jobs", completed=found.matched)
-            else:
-                worked = found.done + found.skipped + found.failed
-                progress.update(bar, description=found.action, total=found.matched, completed=worked)
-            await asyncio.sleep(_LOOK_SECONDS)
-
-
-def _confirm(action: str, found: BulkPreview) -> None:
-    count = f"{found.matches} jobs match" if found.exact else f"at least {found.matches} jobs match"
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{count}: add --yes to {action} them, or look with --dry-run")
-    click.confirm(f"{count}. {action.capitalize()} them?", abort=True)
+        fact = f"{number_of(found)} jobs match"
+        advice = f"add --yes to {action} them, or look with --dry-run"
+        confirm(fact, f"{fact}. {action.capitalize()} them?", advice)
+    return await run(bulks, action, query, args, output, note=note, wait=wait)
 
 
 def _print_preview(action: str, found: BulkPreview, output: str) -> None:
@@ -176,26 +134,6 @@ def _print_preview(action: str, found: BulkPreview, output: str) -> None:
     if output != "table":
         echo_json({"matches": found.matches, "exact": found.exact, "sample": sample})
         return
-    echo(f"{'' if found.exact else 'at least '}{found.matches} jobs match {action}")
+    echo(f"{number_of(found)} jobs match {action}")
     if sample:
         print_records(sample, {"id": "ID", "type": "TYPE", "state": "STATE"}, output)
-
-
-def _summary(found: Bulk) -> str:
-    told = f"{found.state}: {found.done} done, {found.skipped} skipped, {found.failed} failed of {found.matched}"
-    return told if found.error is None else f"{told}; first error: {found.error}"
-
-
-async def _listed(limit: int) -> list[Bulk]:
-    async with Holdfast() as hf:
-        return list(await (await hf.operations()).bulk.list(limit=limit))
-
-
-async def _one(bulk_id: UUID) -> Bulk:
-    async with Holdfast() as hf:
-        return await (await hf.operations()).bulk.get(bulk_id)
-
-
-async def _stopped(bulk_id: UUID, note: str | None) -> Bulk:
-    async with Holdfast() as hf:
-        return await (await hf.operations()).bulk.stop(bulk_id, by=operator(), note=note)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import click
 
-from holdfast.app import Holdfast
 from holdfast.bounds import BOUNDS
-from holdfast.cli.asking import Ask, ask_for_each, confirm, counted, yes_option
+from holdfast.cli.asking import ask_for_each, confirm, counted, reason_option, yes_option
 from holdfast.cli.numbers import Whole
+from holdfast.client.operations import Operations
 
 __all__ = ["BY_HAND"]
 
 _ids = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)
-_reason = click.option("--reason", help="Reason; stored in the job's history and in the audit log.")
 
 
 @click.command()
@@ -35,10 +33,10 @@ def fail(job_ids: Sequence[UUID], message: str | None, will_retry: bool, yes: bo
     if not will_retry and not yes:
         _confirm("fail --no-retry", job_ids)
 
-    async def ask(hf: Holdfast, job_id: UUID, **who: Any) -> None:
-        await (await hf.operations()).fail(job_id, message, will_retry=will_retry, **who)
+    async def ask(ops: Operations, job_id: UUID, **who: Any) -> None:
+        await ops.fail(job_id, message, will_retry=will_retry, **who)
 
-    return _each(ask, "fail", job_ids)
+    return ask_for_each(ask, "fail", job_ids)
 
 
 @click.command()
@@ -50,35 +48,35 @@ def kill(job_ids: Sequence[UUID], reason: str | None, yes: bool) -> int:
     if not yes:
         _confirm("kill", job_ids)
 
-    async def ask(hf: Holdfast, job_id: UUID, **who: Any) -> None:
-        await (await hf.operations()).kill(job_id, reason=reason, **who)
+    async def ask(ops: Operations, job_id: UUID, **who: Any) -> None:
+        await ops.kill(job_id, reason=reason, **who)
 
-    return _each(ask, "kill", job_ids)
+    return ask_for_each(ask, "kill", job_ids)
 
 
 @click.command("expire-lease")
 @_ids
-@_reason
+@reason_option
 def expire_lease(job_ids: Sequence[UUID], reason: str | None) -> int:
     """Take running jobs from workers that are gone, without waiting for their leases to lapse."""
 
-    async def ask(hf: Holdfast, job_id: UUID, **who: Any) -> None:
-        await (await hf.operations()).expire_lease(job_id, reason=reason, **who)
+    async def ask(ops: Operations, job_id: UUID, **who: Any) -> None:
+        await ops.expire_lease(job_id, reason=reason, **who)
 
-    return _each(ask, "expire-lease", job_ids)
+    return ask_for_each(ask, "expire-lease", job_ids)
 
 
 @click.command()
 @_ids
 @click.option("--priority", type=Whole(0, int(BOUNDS["priority"].high)), required=True, help="Lower goes first.")
-@_reason
+@reason_option
 def reprioritize(job_ids: Sequence[UUID], priority: int, reason: str | None) -> int:
     """Give jobs that have not ended another priority."""
 
-    async def ask(hf: Holdfast, job_id: UUID, **who: Any) -> None:
-        await (await hf.operations()).reprioritize(job_id, priority, reason=reason, **who)
+    async def ask(ops: Operations, job_id: UUID, **who: Any) -> None:
+        await ops.reprioritize(job_id, priority, reason=reason, **who)
 
-    return _each(ask, "reprioritize", job_ids)
+    return ask_for_each(ask, "reprioritize", job_ids)
 
 
 #: The commands, for the group `jobs`.
@@ -89,11 +87,3 @@ def _confirm(name: str, job_ids: Sequence[UUID]) -> None:
     confirm(
         f"{name} cannot be undone", f"{name.capitalize()}: end {counted(len(job_ids))} as dead? This cannot be undone."
     )
-
-
-def _each(ask: Ask, name: str, job_ids: Sequence[UUID]) -> int:
-    async def asked() -> int:
-        async with Holdfast() as hf:
-            return await ask_for_each(hf, ask, name, job_ids)
-
-    return asyncio.run(asked())

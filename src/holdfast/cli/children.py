@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.shutdown import DRAIN, HURRY, LEASH
 
 __all__ = ["ChildCommand"]

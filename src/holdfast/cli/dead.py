@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import click
 
-from holdfast.app import Holdfast
-from holdfast.cli.durations import Duration
+from holdfast.cli.asking import asked, confirm, decide_each, requeue_options, yes_option
 from holdfast.cli.enqueue import object_of
-from holdfast.cli.failures import Exit, report
+from holdfast.cli.following import no_wait_option, run_confirmed
 from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
-from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
+from holdfast.cli.output import age, as_dict, echo, indented, output_option, print_record, print_records, shortened
 from holdfast.client.letters import DeadLetters
-from holdfast.errors import DatabaseUnavailable, HoldfastError
-from holdfast.model.letter import DeadLetter, DeadLetterDetails
+from holdfast.client.operations import Operations
+from holdfast.model.letter import DeadLetter
+from holdfast.model.query import parse_query
 
 __all__ = ["dead"]
 
@@ -59,7 +58,7 @@ def _chosen(command: Command) -> Command:
 def list_(query: str | None, acknowledged: str | None, *, limit: int, output: str, **chosen: str | None) -> None:
     """List dead letters, newest first."""
     which = {"false": False, "true": True, "all": "all", None: None}[acknowledged]
-    found = asyncio.run(_all(query or "", limit=limit + 1, acknowledged=which, **chosen))
+    found = asked(lambda ops: _all(ops, query or "", limit=limit + 1, acknowledged=which, **chosen))
     more, found = len(found) > limit, found[:limit]
     if output != "table":
         print_records([as_dict(letter) for letter in found], {}, output)
@@ -76,7 +75,7 @@ def list_(query: str | None, acknowledged: str | None, *, limit: int, output: st
 @output_option
 def show(job_id: UUID, output: str) -> None:
     """Show a dead letter, with the job and the end of its last attempt."""
-    found = asyncio.run(_show(job_id))
+    found = asked(lambda ops: ops.dead.show(job_id))
     record = as_dict(found.letter) | {
         "original_job": as_dict(found.original_job),
         "error_details": None if found.error_details is None else as_dict(found.error_details),
@@ -92,22 +91,24 @@ def show(job_id: UUID, output: str) -> None:
         print_record(part, "table")
     for heading, text in (("traceback", traceback), ("log", log)):
         if text:
-            # Indented, so that no line of it looks like one of ours.
-            lines = "\n".join(f"  {line}" for line in text.rstrip().splitlines())
-            echo(f"\n{heading}\n{lines}")
+            echo(f"\n{heading}\n{indented(text)}")
 
 
 def _decision(command: Command) -> Command:
     """Give a command letters to decide on, by id or by filter."""
-    command = click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+    command = yes_option(command)
+    command = no_wait_option(command)
     command = click.option("--note", help="Why; stored with the letter and in the audit log.")(command)
     return click.argument("job_ids", metavar="[ID]...", type=click.UUID, nargs=-1)(_chosen(command))
 
 
 @dead.command()
 @_decision
-def ack(job_ids: Sequence[UUID], query: str | None, fingerprint: str | None, note: str | None, *, yes: bool) -> int:
-    """Acknowledge dead letters: somebody knows of them, and retention applies from now on."""
+def ack(job_ids: Sequence[UUID], note: str | None, **chosen: Any) -> int:
+    """Acknowledge dead letters: somebody knows of them, and retention applies from now on.
+
+    Those that match --filter or --fingerprint are acknowledged by a bulk operation (see `holdfast bulk`).
+    """
 
     async def decide(letters: DeadLetters, job_id: UUID) -> str:
         letter, changed = await letters.ack(job_id, by=operator(), note=note)
@@ -115,15 +116,13 @@ def ack(job_ids: Sequence[UUID], query: str | None, fingerprint: str | None, not
             return "acknowledged"
         return f"was acknowledged {age(letter.acknowledged_at)} ago by {letter.acknowledged_by or 'somebody'}"
 
-    return asyncio.run(_decide_all("acknowledge", decide, job_ids, query, fingerprint, yes=yes))
+    return _decide("ack", decide, job_ids, note, **chosen)
 
 
 @dead.command()
 @_decision
 @click.option("--payload", metavar="JSON", help="Another payload for the new job; for one ID.")
-@click.option("--priority", type=Whole(0), help="Another priority for the new jobs.")
-@click.option("--queue", help="Another queue for the new jobs.")
-@click.option("--delay", type=Duration(), metavar="15m", help="Run them after this time.")
+@requeue_options
 def requeue(
     job_ids: Sequence[UUID],
     query: str | None,
@@ -132,9 +131,13 @@ def requeue(
     payload: str | None,
     *,
     yes: bool,
+    no_wait: bool,
     **options: Any,
 ) -> int:
-    """Run dead jobs again as new jobs, once each, and acknowledge their letters."""
+    """Run dead jobs again as new jobs, once each, and acknowledge their letters.
+
+    Those that match --filter or --fingerprint are requeued by a bulk operation (see `holdfast bulk`).
+    """
     if payload is not None and len(job_ids) != 1:
         raise click.UsageError("--payload needs exactly one ID")
     changed = None if payload is None else object_of(payload, "the payload")
@@ -144,50 +147,58 @@ def requeue(
         created = await letters.requeue(job_id, by=operator(), note=note, payload=changed, options=given)
         return f"runs again as {created}"
 
-    return asyncio.run(_decide_all("requeue", decide, job_ids, query, fingerprint, yes=yes))
+    return _decide(
+        "requeue", decide, job_ids, note, given, query=query, fingerprint=fingerprint, yes=yes, no_wait=no_wait
+    )
 
 
-async def _decide_all(
-    verb: str, decide: Decide, job_ids: Sequence[UUID], query: str | None, fingerprint: str | None, *, yes: bool
+def _decide(
+    action: str,
+    decide: Decide,
+    job_ids: Sequence[UUID],
+    note: str | None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    query: str | None,
+    fingerprint: str | None,
+    yes: bool,
+    no_wait: bool,
 ) -> int:
-    """Decide on all, whatever becomes of the others; the first failure is the exit code."""
+    """Decide on the letters that are named, or start a bulk operation on those that match."""
     by_filter = query is not None or fingerprint is not None
     if by_filter == bool(job_ids):
         raise click.UsageError("name dead jobs, or choose them with --filter or --fingerprint")
-    code = Exit.OK
-    async with Holdfast() as hf:
-        letters = (await hf.operations()).dead
-        if by_filter:
-            found = [letter async for letter in _matching(letters, query or "", fingerprint=fingerprint)]
-            job_ids = [letter.job_id for letter in found]
-            if not job_ids:
-                echo("no dead letters match", err=True)
-        if len(job_ids) > 1 and not yes:
-            _confirm(verb, len(job_ids))
-        for job_id in job_ids:
-            try:
-                told = await decide(letters, job_id)
-            except DatabaseUnavailable:
-                raise
-            except HoldfastError as error:
-                code = max(code, report(error))
-            else:
-                echo(f"{job_id}  {told}")
-    return code
+    if no_wait and not by_filter:
+        raise click.UsageError("--no-wait needs --filter or --fingerprint")
+    words, args = _words(query or "", fingerprint), {"options": options} if options else {}
+    agree = None if yes else partial(_confirm, action)
+    if by_filter:
+        none, wait = "no dead letters match", not no_wait
+        return asked(
+            lambda ops: run_confirmed(ops.bulk, action, words, args, none=none, agree=agree, note=note, wait=wait)
+        )
+    if len(job_ids) > 1 and agree is not None:
+        agree(f"{len(job_ids)}")
+    return asked(lambda ops: decide_each(partial(decide, ops.dead), job_ids))
 
 
-def _confirm(verb: str, count: int) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{count} dead jobs match: add --yes to {verb} them")
-    click.confirm(f"{verb.capitalize()} {count} dead jobs?", abort=True)
+def _words(query: str, fingerprint: str | None) -> str:
+    """A query that asks for a fingerprint, too."""
+    if fingerprint is None:
+        return query
+    parse_query(query)  # by itself: its brackets must not meet ours
+    escaped = fingerprint.replace("\\", r"\\").replace('"', r"\"")
+    return f'({query}) fingerprint:"{escaped}"' if query.strip() else f'fingerprint:"{escaped}"'
 
 
-async def _all(query: str, *, limit: int, **chosen: Any) -> list[DeadLetter]:
+def _confirm(action: str, count: str) -> None:
+    verb = "acknowledge" if action == "ack" else action
+    confirm(f"{count} dead jobs match", f"{verb.capitalize()} {count} dead jobs?", f"add --yes to {verb} them")
+
+
+async def _all(ops: Operations, query: str, *, limit: int, **chosen: Any) -> list[DeadLetter]:
     found: list[DeadLetter] = []
-    async with (
-        Holdfast() as hf,
-        contextlib.aclosing(_matching((await hf.operations()).dead, query, **chosen)) as letters,
-    ):
+    async with contextlib.aclosing(_matching(ops.dead, query, **chosen)) as letters:
         async for letter in letters:
             found.append(letter)
             if len(found) == limit:
@@ -207,18 +218,13 @@ async def _matching(letters: DeadLetters, query: str, **chosen: Any) -> AsyncGen
             return
 
 
-async def _show(job_id: UUID) -> DeadLetterDetails:
-    async with Holdfast() as hf:
-        return await (await hf.operations()).dead.show(job_id)
-
-
 def _row(letter: DeadLetter) -> dict[str, Any]:
-    error = ": ".join(filter(None, (letter.error_type, (letter.error_message or "").partition("\n")[0])))
+    error = ": ".join(filter(None, (letter.error_type, shortened(letter.error_message))))
     acknowledged = f"{age(letter.acknowledged_at)} ago by {letter.acknowledged_by or 'somebody'}"
     if letter.note:
         acknowledged += f": {letter.note}"
     return as_dict(letter) | {
         "died": f"{age(letter.died_at)} ago",
-        "error": error if len(error) <= 60 else f"{error[:59]}…",
+        "error": shortened(error),
         "acknowledged": acknowledged if letter.acknowledged else "",
     }

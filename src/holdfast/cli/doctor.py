@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.findings import Finding, examine, examine_extras
 from holdfast.cli.output import as_dict, output_option, print_records
 from holdfast.errors import HoldfastError

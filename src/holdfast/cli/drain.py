@@ -6,15 +6,14 @@ A claim that began before the stop may commit after the first look: that nothing
 from __future__ import annotations
 
 import asyncio
-import sys
 
 import click
 
-from holdfast.app import Holdfast
-from holdfast.cli.failures import Exit
+from holdfast.cli.asking import asked, confirm, yes_option
+from holdfast.cli.exits import Exit
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, echo
-from holdfast.cli.subjects import asked
+from holdfast.client.operations import Operations
 
 __all__ = ["drain"]
 
@@ -27,7 +26,7 @@ _END = "`holdfast drain --resume` resumes work"
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until no job runs.")
 @click.option("--reason", help="Reason; shown to operators of the installation.")
 @click.option("--public", is_flag=True, help="Show the reason to tenants as well.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def drain(reason: str | None, *, public: bool, resume: bool, wait: bool, yes: bool) -> int:
     """Stop claiming everywhere. Running jobs finish; waiting jobs stay queued.
 
@@ -38,12 +37,10 @@ def drain(reason: str | None, *, public: bool, resume: bool, wait: bool, yes: bo
         echo("work is resumed" if changed else "nothing was drained")
         return Exit.OK
     if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("drain stops all work: add --yes")
-        click.confirm("Stop all work of all tenants and queues?", abort=True)
+        confirm("drain stops all work", "Stop all work of all tenants and queues?")
     draining = _Draining(reason, public=public)
     try:
-        asyncio.run(draining.run(wait=wait))
+        asked(lambda ops: draining.run(ops, wait=wait))
     except KeyboardInterrupt:
         told = (
             "no longer waiting, but still drained" if draining.stopped else "interrupted; the drain may not be recorded"
@@ -60,29 +57,27 @@ class _Draining:
         self._reason, self._public = reason, public
         self.stopped = False
 
-    async def run(self, *, wait: bool) -> None:
+    async def run(self, ops: Operations, *, wait: bool) -> None:
         """Stop claiming, and look until nothing runs."""
-        async with Holdfast() as hf:
-            ops = await hf.operations()
-            changed = await ops.pause("everything", by=operator(), reason=self._reason, public=self._public)
-            self.stopped = True
-            since = (state := await ops.draining()).paused_at
-            if not changed and since is not None:
-                why = f": {state.paused_note}" if state.paused_note else ""
-                echo(f"already drained {age(since)} ago by {state.paused_by}{why}")
-            before: int | None = None
-            while since is not None and state.paused_at == since:
-                if state.running and state.running != before:
-                    _tell(state.running)
-                if state.running == before == 0:
-                    echo(f"drained: nothing runs; {_END}")
-                    return
-                if state.running and not wait:
-                    echo(_END)
-                    return
-                before = state.running
-                await asyncio.sleep(_LOOK_SECONDS)
-                state = await ops.draining()
+        changed = await ops.pause("everything", by=operator(), reason=self._reason, public=self._public)
+        self.stopped = True
+        since = (state := await ops.draining()).paused_at
+        if not changed and since is not None:
+            why = f": {state.paused_note}" if state.paused_note else ""
+            echo(f"already drained {age(since)} ago by {state.paused_by}{why}")
+        before: int | None = None
+        while since is not None and state.paused_at == since:
+            if state.running and state.running != before:
+                _tell(state.running)
+            if state.running == before == 0:
+                echo(f"drained: nothing runs; {_END}")
+                return
+            if state.running and not wait:
+                echo(_END)
+                return
+            before = state.running
+            await asyncio.sleep(_LOOK_SECONDS)
+            state = await ops.draining()
         echo("somebody resumed work meanwhile", err=True)
 
 

@@ -14,7 +14,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.durations import Duration
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.names import tell_if_unknown
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo, echo_json

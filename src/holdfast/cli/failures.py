@@ -1,88 +1,59 @@
-"""Errors as exit codes: one code per kind of error, and one line on standard error.
-
-0 ok · 1 failed · 2 usage · 3 not found · 4 conflict · 5 database unreachable. A traceback is shown only
-with `HOLDFAST_LOG_LEVEL=DEBUG`.
-"""
+"""`holdfast failures`: what fails, grouped by cause."""
 
 from __future__ import annotations
 
-import os
-import sys
-import traceback
-from enum import IntEnum
+from typing import Any
 
 import click
 
-from holdfast.cli.output import echo
-from holdfast.errors import (
-    ConfigError,
-    Conflict,
-    DatabaseUnavailable,
-    HoldfastError,
-    InvalidInput,
-    LimitExceeded,
-    NotFound,
-    SchemaError,
-)
-from holdfast.store.embedded_error import EmbeddedError
+from holdfast.cli.asking import asked
+from holdfast.cli.numbers import Whole
+from holdfast.cli.output import age, as_dict, echo, output_option, print_records, shortened
+from holdfast.client.operations import Operations
+from holdfast.model.failure import FailureGroup
 
-__all__ = ["Exit", "exit_code", "report"]
+__all__ = ["failures"]
 
-
-class Exit(IntEnum):
-    """Exit codes."""
-
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    NOT_FOUND = 3
-    CONFLICT = 4
-    UNREACHABLE = 5
-    INTERRUPTED = 130
+_COLUMNS = {
+    "fingerprint": "FINGERPRINT", "type": "TYPE", "error_type": "ERROR", "message": "MESSAGE", "count": "COUNT",
+    "open": "OPEN", "first": "FIRST", "last": "LAST", "sample_job_id": "SAMPLE",
+}  # fmt: skip
+_PAGE = 500
 
 
-_CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
-    (NotFound, Exit.NOT_FOUND),
-    (Conflict, Exit.CONFLICT),
-    (LimitExceeded, Exit.CONFLICT),
-    (DatabaseUnavailable, Exit.UNREACHABLE),
-    (EmbeddedError, Exit.UNREACHABLE),
-    (InvalidInput, Exit.USAGE),
-    (ConfigError, Exit.USAGE),
-)
+@click.command()
+@click.option("--type", "job_type", metavar="TYPE", help="Only failures of this job type.")
+@click.option("--tenant", help="Only this tenant's.")
+@click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
+@output_option
+def failures(job_type: str | None, tenant: str | None, limit: int, output: str) -> None:
+    """Show what fails, grouped by cause, the most recent first."""
 
-_ADVICE: tuple[tuple[type[HoldfastError], str], ...] = (
-    (DatabaseUnavailable, "check HOLDFAST_DATABASE_URL, or run `holdfast doctor`"),
-    (SchemaError, "`holdfast doctor` tells what is wrong"),
-)
+    async def find(ops: Operations) -> tuple[list[FailureGroup], bool]:
+        found: list[FailureGroup] = []
+        place = None
+        while True:
+            page = await ops.failures(tenant=tenant, type=job_type, before=place, limit=min(_PAGE, limit - len(found)))
+            found += page.groups
+            place = page.reached
+            if place is None or len(found) >= limit:
+                return found, place is not None
 
-
-def exit_code(error: BaseException) -> Exit:
-    """The exit code that an error stands for."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)
-
-
-def report(error: Exception) -> Exit:
-    """Print the error on standard error; returns the exit code."""
-    if os.environ.get("HOLDFAST_LOG_LEVEL") == "DEBUG":
-        traceback.print_exception(error)
-    if isinstance(error, click.ClickException):
-        if isinstance(error, click.UsageError) and error.ctx is not None:
-            echo(error.ctx.get_usage(), err=True)
-        _say(error.format_message())
-        return Exit.USAGE if isinstance(error, click.UsageError) else Exit.FAILED
-    if isinstance(error, HoldfastError):
-        advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
-        _say(_advised(str(error), advice) if advice and "`holdfast " not in str(error) else str(error))
-        return exit_code(error)
-    _say(f"unexpected {type(error).__name__}: {error}; HOLDFAST_LOG_LEVEL=DEBUG shows where")
-    return Exit.FAILED
+    found, more = asked(find)
+    if output != "table":
+        print_records([as_dict(group) for group in found], {}, output)
+        return
+    print_records([_row(group) for group in found], _COLUMNS, output)
+    if not found:
+        echo("no failures", err=True)
+    elif more:
+        echo("there are more: raise --limit", err=True)
 
 
-def _advised(message: str, advice: str) -> str:
-    return f"{message} {advice[0].upper()}{advice[1:]}." if message.endswith("?") else f"{message}; {advice}"
-
-
-def _say(message: str) -> None:
-    click.echo(click.style("error:", fg="red") if sys.stderr.isatty() else "error:", err=True, nl=False)
-    echo(f" {message}", err=True)
+def _row(group: FailureGroup) -> dict[str, Any]:
+    return as_dict(group) | {
+        "message": shortened(group.message),
+        "open": f"{group.open_count}{'+' if group.open_more else ''}",
+        "first": age(group.first_seen),
+        "last": age(group.last_seen),
+    }

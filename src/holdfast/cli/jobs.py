@@ -12,19 +12,20 @@ from uuid import UUID
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.asking import Ask, ask_for_each, confirm, counted, yes_option
+from holdfast.cli.asking import Ask, ask_for_each, asked, confirm, counted, reason_option, yes_option
 from holdfast.cli.attempts import ATTEMPTS, COLUMNS, print_last
 from holdfast.cli.by_hand import BY_HAND
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
+from holdfast.cli.following import no_wait_option, run_confirmed
 from holdfast.cli.lineage import tree
 from holdfast.cli.numbers import Whole
-from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
+from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records, shortened
+from holdfast.client.operations import Operations
 from holdfast.client.steering import Verb
 from holdfast.config import Config
 from holdfast.errors import NotFound
 from holdfast.model.job import ListedJob
 from holdfast.model.states import State
-from holdfast.model.subject import Explanation
 
 __all__ = ["jobs"]
 
@@ -105,16 +106,7 @@ def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False, repeats:
     One that cannot be undone, or that `repeats` what has succeeded, wants to be confirmed.
     """
 
-    def command(
-        job_ids: Sequence[UUID],
-        reason: str | None = None,
-        query: str | None = None,
-        *,
-        yes: bool = False,
-        public: bool = False,
-    ) -> int:
-        if (query is None) == (not job_ids):
-            raise click.UsageError("name jobs, or select them with --filter")
+    def command(job_ids: Sequence[UUID], reason: str | None = None, *, yes: bool = False, public: bool = False) -> int:
         if destructive and not yes:
             confirm(f"{name} cannot be undone", f"{name.capitalize()} {counted(len(job_ids))}? This cannot be undone.")
         if repeats and not yes and (done := asyncio.run(_succeeded(job_ids))):
@@ -123,15 +115,11 @@ def _verb(name: str, text: str, ask: Ask, *, destructive: bool = False, repeats:
                 f"{counted(done)} {has} succeeded and would run again",
                 f"{counted(done)} {has} succeeded. Run again as a new job?",
             )
-        return asyncio.run(_ask_for_each(partial(ask, reason=reason, public=public), name, job_ids, query))
+        return ask_for_each(partial(ask, reason=reason, public=public), name, job_ids)
 
-    by_filter = name == "resume"
-    command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=not by_filter)(command)
-    if by_filter:
-        words = "All jobs that match this query, such as 'state:paused reason:drained'."
-        command = click.option("--filter", "query", metavar="WORDS", help=words)(command)
+    command = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)(command)
     if name != "release":
-        command = click.option("--reason", help="Reason; stored in the job's history and in the audit log.")(command)
+        command = reason_option(command)
     if name in _TOLD:
         command = click.option("--public", is_flag=True, help="Show the reason to the job's clients as well.")(command)
     if destructive or repeats:
@@ -150,15 +138,14 @@ async def _succeeded(job_ids: Sequence[UUID]) -> int:
 
 
 def _asking(verb: Verb) -> Ask:
-    async def ask(hf: Holdfast, job_id: UUID, **details: Any) -> UUID:
-        return await (await hf.operations()).request(verb, job_id, **details)
+    async def ask(ops: Operations, job_id: UUID, **details: Any) -> UUID:
+        return await ops.request(verb, job_id, **details)
 
     return ask
 
 
 _verb("cancel", "Cancel jobs for good; running handlers are interrupted.", _asking("cancel"), destructive=True)
 _verb("pause", "Pause jobs; running handlers are interrupted, and targets are blocked.", _asking("pause"))
-_verb("resume", "Resume paused jobs and jobs held in error, with all their attempts.", _asking("resume"))
 _verb(
     "retry",
     "Run jobs again: waiting jobs at once, held jobs by resuming them, ended jobs as new (asks if one succeeded).",
@@ -168,8 +155,8 @@ _verb(
 _verb("release", "Release jobs that were recorded with --hold.", _asking("release"))
 
 
-async def _resolve(hf: Holdfast, job_id: UUID, **details: Any) -> None:
-    await (await hf.operations()).resolve(job_id, **details)
+async def _resolve(ops: Operations, job_id: UUID, **details: Any) -> None:
+    await ops.resolve(job_id, **details)
 
 
 _verb(
@@ -181,30 +168,55 @@ _verb(
 
 
 @jobs.command()
+@click.argument("job_ids", metavar="[ID]...", type=click.UUID, nargs=-1)
+@click.option(
+    "--filter",
+    "query",
+    metavar="WORDS",
+    help="All jobs that match this query, such as 'state:paused reason:drained'.",
+)
+@reason_option
+@no_wait_option
+@yes_option
+def resume(job_ids: Sequence[UUID], query: str | None, reason: str | None, *, no_wait: bool, yes: bool) -> int:
+    """Resume paused jobs and jobs held in error, with all their attempts.
+
+    Those that match --filter are resumed by a bulk operation (see `holdfast bulk`).
+    """
+    if (query is None) == (not job_ids):
+        raise click.UsageError("name jobs, or select them with --filter")
+    if query is None:
+        if no_wait:
+            raise click.UsageError("--no-wait needs --filter")
+        return ask_for_each(partial(_asking("resume"), reason=reason), "resume", job_ids)
+
+    def agree(number: str) -> None:
+        confirm(f"{number} jobs match", f"Resume {number} jobs?", "add --yes to resume them")
+
+    return asked(
+        lambda ops: run_confirmed(
+            ops.bulk,
+            "resume",
+            query,
+            {},
+            none="no paused or held jobs match",
+            agree=None if yes else agree,
+            note=reason,
+            wait=not no_wait,
+        )
+    )
+
+
+@jobs.command()
 @click.argument("job_id", metavar="ID", type=click.UUID)
 @output_option
 def explain(job_id: UUID, output: str) -> None:
     """Explain in one sentence why a job does not run."""
-    found = asyncio.run(_explain(job_id))
+    found = asked(lambda ops: ops.explain(job_id))
     if output == "table":
         echo(found.sentence)
     else:
         print_record(as_dict(found), output)
-
-
-async def _explain(job_id: UUID) -> Explanation:
-    async with Holdfast() as hf:
-        return await (await hf.operations()).explain(job_id)
-
-
-async def _ask_for_each(ask: Ask, name: str, job_ids: Sequence[UUID], query: str | None = None) -> int:
-    """Ask for all, whatever becomes of the others; the first failure is the exit code."""
-    async with Holdfast() as hf:
-        if query is not None:
-            job_ids = [job.id async for job in _matching(hf, query, None)]
-            if not job_ids:
-                echo("no jobs fit", err=True)
-        return await ask_for_each(hf, ask, name, job_ids)
 
 
 async def _find(filters: dict[str, Any]) -> tuple[list[ListedJob], bool]:
@@ -225,16 +237,14 @@ def _no_jobs(config: Config, *, is_new: bool) -> str:
     return f"no jobs yet: {where} has just been set up" if is_new else f"no jobs in {where}"
 
 
-async def _matching(
-    hf: Holdfast, query: str, before: UUID | None, limit: int | None = None
-) -> AsyncGenerator[ListedJob]:
+async def _matching(hf: Holdfast, query: str, before: UUID | None, limit: int) -> AsyncGenerator[ListedJob]:
     """Jobs that match, newest first, page by page; at most `limit` of them."""
     ops, left = await hf.operations(), limit
-    while left is None or left > 0:
-        page = await ops.search(query, before=before, limit=_PAGE if left is None else min(_PAGE, left))
+    while left > 0:
+        page = await ops.search(query, before=before, limit=min(_PAGE, left))
         for job in page.jobs:
             yield job
-        left = None if left is None else left - len(page.jobs)
+        left -= len(page.jobs)
         before = page.reached
         if before is None:
             return
@@ -253,11 +263,10 @@ async def _details(job_ids: Sequence[UUID]) -> list[dict[str, Any]]:
 
 
 def _row(job: ListedJob) -> dict[str, Any]:
-    error = (job.last_error or "").partition("\n")[0]
     return as_dict(job) | {
         "tries": f"{job.failures}/{job.max_attempts}" if job.failures else "",
         "age": age(job.created_at),
-        "last_error": error if len(error) <= 60 else f"{error[:59]}…",
+        "last_error": shortened(job.last_error),
     }
 
 

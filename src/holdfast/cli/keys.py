@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import click
 
-from holdfast.app import Holdfast
+from holdfast.cli.asking import asked, confirm, yes_option
 from holdfast.cli.audit import audit
 from holdfast.cli.durations import Duration
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import as_dict, echo, output_option, print_record, print_records
 from holdfast.cli.rates import RequestRate
 from holdfast.client.keyring import Keys
+from holdfast.client.operations import Operations
 from holdfast.errors import Conflict, NotFound
 from holdfast.model.key import SCOPES, Key
 
@@ -53,20 +51,18 @@ def keys() -> None:
 @output_option
 def create(output: str, **wishes: Any) -> None:
     """Make a key and show its secret. The secret is not stored, so it is shown only once."""
-
-    async def make() -> tuple[Key, str]:
-        async with Holdfast() as hf:
-            return await (await hf.operations()).keys.create(
-                wishes["name"],
-                scopes=wishes["scopes"] or ("submit", "read"),
-                tenant=wishes["tenant"],
-                lifetime=wishes["expires"],
-                requests_per_second=wishes["rate"],
-                max_waiting=wishes["max_waiting"],
-                by=operator(),
-            )
-
-    _show_secret(*asyncio.run(make()), output)
+    made = asked(
+        lambda ops: ops.keys.create(
+            wishes["name"],
+            scopes=wishes["scopes"] or ("submit", "read"),
+            tenant=wishes["tenant"],
+            lifetime=wishes["expires"],
+            requests_per_second=wishes["rate"],
+            max_waiting=wishes["max_waiting"],
+            by=operator(),
+        )
+    )
+    _show_secret(*made, output)
 
 
 @keys.command("list")
@@ -74,12 +70,7 @@ def create(output: str, **wishes: Any) -> None:
 @output_option
 def list_(tenant: str | None, output: str) -> None:
     """List keys, including revoked and expired ones."""
-
-    async def find() -> Sequence[Key]:
-        async with Holdfast() as hf:
-            return await (await hf.operations()).keys.list(tenant)
-
-    found = asyncio.run(find())
+    found = asked(lambda ops: ops.keys.list(tenant))
     records = [_record(key) for key in found]
     if output == "table":
         records = [{**record, "scopes": ", ".join(record["scopes"])} for record in records]
@@ -95,33 +86,27 @@ def list_(tenant: str | None, output: str) -> None:
 def rotate(wanted: str, overlap: timedelta, output: str) -> None:
     """Replace a key by a new one. The old one stays valid for a while. KEY is its id or its name."""
 
-    async def turn() -> tuple[Key, str]:
-        async with Holdfast() as hf:
-            ring = (await hf.operations()).keys
-            return await ring.rotate(await _named(ring, wanted), overlap=overlap, by=operator())
+    async def turn(ops: Operations) -> tuple[Key, str]:
+        return await ops.keys.rotate(await _named(ops.keys, wanted), overlap=overlap, by=operator())
 
-    _show_secret(*asyncio.run(turn()), output)
+    _show_secret(*asked(turn), output)
 
 
 @keys.command()
 @click.argument("wanted", metavar="KEY")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def revoke(wanted: str, yes: bool) -> int:
     """Revoke a key. KEY is its id or its name. This cannot be undone.
 
     Within a second the key is refused, and its open streams and waits end.
     """
     if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("revoke cannot be undone: add --yes")
-        click.confirm(f"Revoke key {wanted}? This cannot be undone.", abort=True)
+        confirm("revoke cannot be undone", f"Revoke key {wanted}? This cannot be undone.")
 
-    async def end() -> Key:
-        async with Holdfast() as hf:
-            ring = (await hf.operations()).keys
-            return await ring.revoke(await _named(ring, wanted), by=operator())
+    async def end(ops: Operations) -> Key:
+        return await ops.keys.revoke(await _named(ops.keys, wanted), by=operator())
 
-    key = asyncio.run(end())
+    key = asked(end)
     echo(f"revoked {key.name} ({key.prefix}…)")
     return Exit.OK
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
 import click
 
-from holdfast.app import Holdfast
-from holdfast.cli.failures import Exit
+from holdfast.cli.asking import asked
+from holdfast.cli.exits import Exit
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import age, as_dict, echo, output_option, print_records
-from holdfast.client.operations import Family
+from holdfast.client.operations import Operations
 from holdfast.model.job import ListedJob
 
 __all__ = ["correlation", "tree"]
@@ -35,7 +34,7 @@ _PAGE = 500
 @output_option
 def correlation(correlation_id: str, tenant: str | None, limit: int, output: str) -> int:
     """Show all jobs of a correlation id, oldest first."""
-    found = asyncio.run(_correlated(correlation_id, tenant, limit))
+    found = asked(lambda ops: _correlated(ops, correlation_id, tenant, limit))
     print_records(_rows(found, output), _COLUMNS, output)
     if not found and output == "table":
         echo(f"no job has the correlation id {correlation_id}", err=True)
@@ -48,7 +47,7 @@ def correlation(correlation_id: str, tenant: str | None, limit: int, output: str
 @output_option
 def tree(job_id: UUID, limit: int, output: str) -> None:
     """Show a job with its parents and theirs, and its children and theirs."""
-    family = asyncio.run(_family(job_id, limit))
+    family = asked(lambda ops: ops.tree(job_id, limit=limit))
     if output != "table":
         print_records([{**as_dict(job), "depth": depth} for job, depth in family.members], {}, output)
         return
@@ -60,23 +59,16 @@ def tree(job_id: UUID, limit: int, output: str) -> None:
         echo(f"and more: these are the first {len(family.members)}", err=True)
 
 
-async def _correlated(correlation_id: str, tenant: str | None, limit: int) -> Sequence[ListedJob]:
+async def _correlated(ops: Operations, correlation_id: str, tenant: str | None, limit: int) -> Sequence[ListedJob]:
     found: list[ListedJob] = []
-    async with Holdfast() as hf:
-        ops = await hf.operations()
-        while len(found) < limit:
-            size = min(_PAGE, limit - len(found))
-            after = found[-1].id if found else None
-            page = await ops.correlated(correlation_id, tenant=tenant, after=after, limit=size)
-            found.extend(page)
-            if len(page) < size:
-                break
+    while len(found) < limit:
+        size = min(_PAGE, limit - len(found))
+        after = found[-1].id if found else None
+        page = await ops.correlated(correlation_id, tenant=tenant, after=after, limit=size)
+        found.extend(page)
+        if len(page) < size:
+            break
     return found
-
-
-async def _family(job_id: UUID, limit: int) -> Family:
-    async with Holdfast() as hf:
-        return await (await hf.operations()).tree(job_id, limit=limit)
 
 
 def _rows(found: Sequence[ListedJob], output: str) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,21 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["age", "as_dict", "echo", "echo_json", "output_option", "print_record", "print_records", "styled"]
+__all__ = [
+    "age",
+    "as_dict",
+    "echo",
+    "echo_json",
+    "indented",
+    "output_option",
+    "print_record",
+    "print_records",
+    "shortened",
+    "styled",
+]
+
+#: How much of an error or a reason a table shows.
+_SHORT = 60
 
 #: Wide enough that nothing is cut if the output is not a terminal.
 _PIPE_WIDTH = 10_000
@@ -106,6 +121,17 @@ def age(moment: datetime | None) -> str:
         if abs(seconds) >= 2 * length:
             return f"{'in ' if seconds < 0 else ''}{abs(seconds) / length:.0f}{unit}"
     return f"{'in ' if seconds < 0 else ''}{abs(seconds):.0f}s"
+
+
+def shortened(text: str | None) -> str:
+    """The first line of a text, cut to what fits into a table."""
+    line = (text or "").partition("\n")[0]
+    return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
+
+
+def indented(text: str) -> str:
+    """A text that others wrote, indented, so that no line of it looks like one of ours."""
+    return indent(text.rstrip(), "  ")
 
 
 def styled(value: Any, *, lines: bool = True) -> Text:

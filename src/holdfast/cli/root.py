@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from holdfast.cli.failures import Exit, report
+from holdfast.cli.exits import Exit, report
 from holdfast.cli.output import echo
 from holdfast.model.provenance import provenance
 from holdfast.version import __version__
@@ -29,7 +29,7 @@ _MODULES = {
     "enqueue": "enqueue",
     "jobs": "jobs",
     "dead": "dead",
-    "failures": "causes",
+    "failures": "failures",
     "bulk": "bulk",
     "targets": "targets",
     "queues": "subjects",

@@ -10,7 +10,7 @@ from types import ModuleType
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.numbers import Whole
 from holdfast.cli.shutdown import Shutdown, run_until_told
 from holdfast.cli.variables import tell_unknown_variables

@@ -25,6 +25,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.loops import run
+from holdfast.lifecycle.stray_signals import StraySignals
 from holdfast.model.ctrl_c import never_raised
 from holdfast.telemetry.narrator import flush_log
 
@@ -145,8 +146,12 @@ def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]], event_l
         advice = "on this system you can enqueue and watch jobs"
         raise HoldfastError(f"workers and servers run on Linux and macOS only; {advice}")
 
+    strays: list[StraySignals] = []
+
     async def main() -> int:
         shutdown = Shutdown()
+        strays.append(StraySignals(asyncio.get_running_loop().call_soon_threadsafe))
+        strays[0].begin()
         code = 1
         try:
             code = await work(shutdown)
@@ -158,7 +163,11 @@ def run_until_told(work: Callable[[Shutdown], Coroutine[Any, Any, int]], event_l
             threading.Thread(target=_exit_soon, args=(code,), name="holdfast-exit", daemon=True).start()
         return code
 
-    return run(main(), event_loop)
+    try:
+        return run(main(), event_loop)
+    finally:
+        for stray in strays:
+            stray.ignore()
 
 
 def in_time(*works: Callable[[], object]) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from holdfast.app import Holdfast
-from holdfast.cli.names import tell_if_unknown
+from holdfast.cli.asking import asked
 from holdfast.cli.numbers import Number, Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, output_option, print_records
@@ -19,24 +16,9 @@ from holdfast.client.operations import Operations
 from holdfast.model.limits import Rate
 from holdfast.model.subject import Kind, Lane, LimitChanges, Queue, Subject, Tenant, Type
 
-__all__ = ["asked", "lanes", "queues", "tenants", "types"]
-
-R = TypeVar("R")
+__all__ = ["lanes", "queues", "tenants", "types"]
 
 _PAGE = 500
-
-
-def asked(question: Callable[[Operations], Awaitable[R]], about: tuple[Kind, str] | None = None) -> R:
-    """The answer to a question to the operators' side; `about` is a name that may be misspelt."""
-
-    async def ask() -> R:
-        async with Holdfast() as hf:
-            answer = await question(await hf.operations())
-            if about is not None and (about[0] == "queue" or about[0] == "type"):
-                await tell_if_unknown(hf, about[0], about[1])
-            return answer
-
-    return asyncio.run(ask())
 
 
 def _group(kind: Kind, columns: dict[str, str]) -> click.Group:

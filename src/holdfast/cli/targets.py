@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from holdfast.cli.asking import asked
 from holdfast.cli.numbers import Whole
-from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records
-from holdfast.cli.subjects import asked
+from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records, shortened
 from holdfast.client.operations import Operations
 from holdfast.model.subject import Target
 
@@ -76,9 +76,8 @@ def _record(target: Target) -> dict[str, Any]:
 
 def _row(target: Target) -> dict[str, Any]:
     said = target.last_error if target.state in ("error", "retry") else target.note
-    why = (said or "").partition("\n")[0]
     return as_dict(target) | {
         "since": age(target.since),
         "waiting": f"{target.waiting}{'+' if target.waiting_more else ''}",
-        "why": why if len(why) <= 60 else f"{why[:59]}…",
+        "why": shortened(said),
     }

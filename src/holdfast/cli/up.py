@@ -23,7 +23,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.board import Board
 from holdfast.cli.children import ChildCommand
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo
 from holdfast.cli.serve import web

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import echo, output_option, print_records
 from holdfast.store.database import Database

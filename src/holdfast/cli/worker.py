@@ -17,7 +17,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import ChildCommand
 from holdfast.cli.durations import Duration
-from holdfast.cli.failures import Exit
+from holdfast.cli.exits import Exit
 from holdfast.cli.numbers import Number, Whole
 from holdfast.cli.replacement import Origin, become_anew, settle, take_over
 from holdfast.cli.shutdown import Shutdown, asked_early, in_time, run_until_told

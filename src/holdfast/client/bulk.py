@@ -74,6 +74,10 @@ class Bulks:
             raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
         return await self._store.list(tenant=tenant, before=before, limit=limit)
 
+    async def is_maintained(self) -> bool:
+        """Whether a leader of maintenance is alive; while none is, no bulk operation gets on."""
+        return await self._store.is_maintained()
+
     async def stop(
         self,
         bulk_id: UUID,

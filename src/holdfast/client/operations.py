@@ -83,11 +83,16 @@ class Operations(Steering, ByHand):
             raise NotFound(f"there is no job {job_id}")
         return family
 
-    async def cleanup(self, *, dry_run: bool = False) -> Cleanup:
-        """Delete ended jobs of all tenants whose retention is over, as the leader does; or only count them."""
-        ended, dead, reached = await self._found.clean_up(dry_run=dry_run, after=None, visit=_CLEANED)
+    async def cleanup(self, *, by: str, dry_run: bool = False) -> Cleanup:
+        """Delete ended jobs of all tenants whose retention is over, as the leader does; or only count them.
+
+        Answers what was deleted. A job that somebody has locked stays until the next time.
+        """
+        ended, dead, reached = await self._found.clean_up(by=by, dry_run=dry_run, after=None, visit=_CLEANED)
         while reached is not None:
-            more_ended, more_dead, reached = await self._found.clean_up(dry_run=dry_run, after=reached, visit=_CLEANED)
+            more_ended, more_dead, reached = await self._found.clean_up(
+                by=by, dry_run=dry_run, after=reached, visit=_CLEANED
+            )
             ended, dead = ended + more_ended, dead + more_dead
         return Cleanup(ended, dead)
 

@@ -62,7 +62,8 @@ def judge_by_hand(verb: str, job_id: UUID, answer: HandAnswer) -> None:
         case "overruled":
             decided = _DECIDED[str(answer.decided)]
             by = f" by {answer.decided_by}" if answer.decided_by else ""
-            raise Conflict(f"job {job_id} {decided}{by} before; that takes effect when its handler has ended")
+            when = "when its handler has ended" if answer.state == "running" else "in a moment"
+            raise Conflict(f"job {job_id} {decided}{by} before; that takes effect {when}")
 
 
 def _instead(verb: str, state: str) -> str:

@@ -28,6 +28,14 @@ class SoftLimits:
     def __init__(self) -> None:
         self._soft = [resource.getrlimit(number)[0] for number in _NUMBERS]
 
+    @property
+    def processor_time_is_lower(self) -> bool:
+        """Whether the limit of processor time was lowered since."""
+        number = getattr(resource, "RLIMIT_CPU", None)
+        if number is None:
+            return False
+        return _is_lower(resource.getrlimit(number)[0], self._soft[_NUMBERS.index(number)])
+
     def restore(self) -> None:
         """Raise limits that were lowered since, as far as that is allowed."""
         for number, soft in zip(_NUMBERS, self._soft, strict=True):

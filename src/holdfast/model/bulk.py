@@ -47,7 +47,7 @@ class Bulk:
 
 
 class BulkPreview(NamedTuple):
-    """How many jobs fit, at least; exactly so many, if counting came to the end. And some of them."""
+    """How many jobs fit, and some of them. The exact number if `exact`, otherwise a lower bound."""
 
     matches: int
     exact: bool

@@ -97,6 +97,8 @@ class Caller:
     key_id: UUID | None = None
     requests_per_second: float | None = None
     max_waiting: int | None = None
+    #: What was sent in place of the key.
+    token: EventsToken | None = None
 
     def may(self, scope: str) -> bool:
         """Whether a scope was given, by itself or with a wider one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.model.foreign import message_of, name_of, traceback_of
+from holdfast.model.foreign import described, message_of, name_of
 
 __all__ = [
     "COSTS_ATTEMPT",
@@ -60,12 +60,13 @@ class Outcome:
     ) -> Outcome:
         """The handler raised; in another process, if type and traceback are given as text."""
         error_type = clean(error_type or name_of(error), NAME_LIMIT)
+        message, traceback = (message_of(error), traceback) if traceback else described(error)
         return cls(
             kind="failed",
             failure=failure,
             error_type=error_type,
-            message=clean(message_of(error) or error_type, MESSAGE_LIMIT),
-            traceback=clean(traceback or traceback_of(error), TRACEBACK_LIMIT),
+            message=clean(message or error_type, MESSAGE_LIMIT),
+            traceback=clean(traceback, TRACEBACK_LIMIT),
             delay_seconds=delay_seconds,
         )
 

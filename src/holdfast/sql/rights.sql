@@ -34,7 +34,8 @@ grant execute on function
   holdfast.drop_stray_leases, holdfast.drop_stray_entries, holdfast.drop_stray_due, holdfast.show_hidden,
   holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,
   holdfast.offer, holdfast.serve_ready, holdfast.forget_streams,
-  holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.advance_bulks
+  holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.note_held,
+  holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
@@ -49,7 +50,7 @@ to holdfast_client;
 grant execute on function
   holdfast.create_key, holdfast.rotate_key, holdfast.revoke_key, holdfast.list_keys, holdfast.list_audit,
   holdfast.search_jobs, holdfast.job_statistics, holdfast.job_totals, holdfast.attempts_after, holdfast.events_after,
-  holdfast.keys_after, holdfast.correlated_ids, holdfast.job_family, holdfast.clean_up, holdfast.list_failures
+  holdfast.keys_after, holdfast.correlated_ids, holdfast.job_family, holdfast.clean_up_as, holdfast.list_failures
 to holdfast_operator;
 
 -- Steering, and what operators see of it.
@@ -64,12 +65,16 @@ to holdfast_operator;
 -- Dead letters and bulk operations.
 grant execute on function
   holdfast.search_letters, holdfast.get_letters, holdfast.acknowledge_letters, holdfast.requeue_letters,
-  holdfast.preview_bulk, holdfast.start_bulk, holdfast.stop_bulk, holdfast.list_bulks
+  holdfast.preview_bulk, holdfast.start_bulk, holdfast.stop_bulk, holdfast.list_bulks,
+  holdfast.is_maintained
 to holdfast_operator;
 
 -- What operators read with psql.
 grant usage on schema holdfast_views to holdfast_operator;
-grant select on holdfast.dead_letter_jobs, holdfast_views.dead_letter_jobs to holdfast_operator;
+grant select on
+  holdfast.dead_letter_jobs, holdfast.job_queue_health, holdfast_views.dead_letter_jobs, holdfast_views.job_queue_health,
+  holdfast_views.jobs, holdfast_views.job_attempts
+to holdfast_operator;
 
 -- What operators decide about single jobs.
 grant execute on function holdfast.act_by_hand to holdfast_operator;

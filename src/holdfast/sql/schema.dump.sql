@@ -130,6 +130,7 @@ declare
   job     jobs;
   verdict text := case when verb = 'kill' then 'kill' when verb = 'fail' and will_retry then 'retry' when verb = 'fail' then 'fail' end;
   flagged integer;
+  request uuid;
   event   bigint;
 begin
   if verb is null or verb <> all (hand_verbs()) then
@@ -140,11 +141,20 @@ begin
   perform check_texts(by, words);
   -- If the attempt ends while its lease is looked for, the job is looked at again.
   for round in 1..5 loop
+    if verdict is not null then
+      perform keep_waiting(act_by_hand.id, only_tenant);
+    end if;
     select j.* into job
     from jobs j
     where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
     outcome := case when not found then 'not-found' else hand_answer(verb, verdict, job.state) end;
-    exit when outcome <> 'accepted' or job.state <> 'running' or verdict is null;
+    exit when outcome <> 'accepted' or verdict is null;
+    if job.state <> 'running' then
+      select d.decision, d.by into decided, decided_by
+      from pending_decision(job.id) d
+      where firmness(d.decision) >= firmness(verdict);
+      exit;
+    end if;
     flagged := flag_attempt(job.id, verdict, by, words, null);
     select coalesce(l.verdict, l.interrupt), l.interrupted_by into decided, decided_by
     from leases l
@@ -163,7 +173,8 @@ begin
       values (job.id, 'reprioritized', act_by_hand.by, concat_ws(': ', format('priority %s', priority), nullif(words, '')))
       returning job_events.id into event;
     end if;
-    perform record_jobs(
+    select r.job_id into request
+    from record_jobs(
       array['holdfast.' || verb],
       array[jsonb_strip_nulls(jsonb_build_object(
         'job_id', job.id, 'by', by, 'note', words, 'verdict', verdict, 'priority', priority, 'event', event,
@@ -174,7 +185,10 @@ begin
           when verb = 'expire-lease' then concat_ws(' ', job.id, job.attempt)
           when verdict is not null then concat_ws(' ', job.id, verdict, flagged)
         end))],
-      job.tenant, by, null);
+      job.tenant, by, null) r;
+    if verdict is not null and flagged is null then
+      perform note_decision(job.id, request, verdict, by, words, null);
+    end if;
     perform wake('duty', array[0]);
     perform note_audit(by, by_key, job.tenant, 'job.' || verb, job.id::text, jsonb_strip_nulls(jsonb_build_object(
       'note', words, 'will_retry', case when verb = 'fail' then will_retry end, 'priority', priority,
@@ -360,7 +374,7 @@ end
 $$;
 ALTER FUNCTION holdfast.adopt(gate text, capacity integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.adopt(gate text, capacity integer) IS 'Give permits beyond the capacity to jobs that were running when a limit was set, so that they count.';
-CREATE FUNCTION holdfast.advance_bulks(max_jobs integer DEFAULT 100) RETURNS boolean
+CREATE FUNCTION holdfast.advance_bulk(id uuid, max_jobs integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
@@ -369,21 +383,24 @@ CREATE FUNCTION holdfast.advance_bulks(max_jobs integer DEFAULT 100) RETURNS boo
 declare
   bulk  bulks;
   fault text;
+  began timestamptz := clock_timestamp();
+  took  double precision;
+  share double precision;
 begin
   select b.* into bulk
   from bulks b
-  where b.state in ('fixing', 'running', 'stopping') and (b.rests_until is null or b.rests_until <= now())
-  order by random()
-  limit 1
+  where b.id = advance_bulk.id and b.state in ('fixing', 'running', 'stopping')
   for update skip locked;
   if not found then
-    return forget_bulks(100) > 0;
+    return;
   end if;
+  -- After a portion that was not finished, the next one has a quarter of its size.
+  share := bulk.pace * max_jobs / 4 ^ greatest(0, bulk.tries - 1);
   begin
     if bulk.state = 'fixing' then
-      perform fix_bulk(bulk, 20 * max_jobs);
+      perform fix_bulk(bulk, greatest(1, (20 * share)::integer));
     elsif bulk.state = 'running' then
-      perform work_bulk(bulk, case when bulk.action in ('requeue', 'ack') then max_jobs else greatest(1, max_jobs / 10) end);
+      perform work_bulk(bulk, greatest(1, (share / case when bulk.action in ('requeue', 'ack') then 1 else 10 end)::integer));
     else
       perform end_bulk(bulk, 50 * max_jobs);
     end if;
@@ -394,11 +411,15 @@ begin
       get stacked diagnostics fault = message_text;
       update bulks b set state = 'stopping', error = left(fault, 1000) where b.id = bulk.id;
   end;
-  return true;
+  took := extract(epoch from clock_timestamp() - began);
+  update bulks b
+  set tries = 0,
+    pace = least(1, greatest(0.0001, share / max_jobs * case when took > 0.4 then 0.5 when took < 0.1 then 2 else 1 end))
+  where b.id = bulk.id;
 end
 $$;
-ALTER FUNCTION holdfast.advance_bulks(max_jobs integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.advance_bulks(max_jobs integer) IS 'Do a portion of one bulk operation.';
+ALTER FUNCTION holdfast.advance_bulk(id uuid, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.advance_bulk(id uuid, max_jobs integer) IS 'Do a portion of a bulk operation whose turn it is, of up to `max_jobs` jobs if they are quick.';
 CREATE FUNCTION holdfast.age(max_jobs integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -714,6 +735,7 @@ exception
 end
 $$;
 ALTER FUNCTION holdfast.await_claims() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.await_claims() IS 'Wait until no claim is under way that does not know of a new limit yet.';
 CREATE FUNCTION holdfast.backlog() RETURNS TABLE(measure text, count bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -947,6 +969,7 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('elapsed', 0, 3153600000, false)
 $$;
 ALTER FUNCTION holdfast.bounds() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bounds() IS 'The lowest and the highest value of every number that is checked.';
 CREATE FUNCTION holdfast.bounds_fault(what text, bound text, value numeric) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1020,6 +1043,7 @@ CREATE FUNCTION holdfast.budget_of(job holdfast.jobs) RETURNS integer
     setting('MAX_ATTEMPTS_DEFAULT')::integer)
 $$;
 ALTER FUNCTION holdfast.budget_of(job holdfast.jobs) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.budget_of(job holdfast.jobs) IS 'How many failures end a job.';
 CREATE TABLE holdfast.bulks (
     id uuid NOT NULL,
     tenant text COLLATE pg_catalog."C",
@@ -1043,6 +1067,9 @@ CREATE TABLE holdfast.bulks (
     error text,
     started_at timestamp with time zone DEFAULT now() NOT NULL,
     finished_at timestamp with time zone,
+    turned_at timestamp with time zone,
+    tries smallint DEFAULT 0 NOT NULL,
+    pace double precision DEFAULT 1 NOT NULL,
     CONSTRAINT bulks_state_check CHECK ((state = ANY (ARRAY['fixing'::text, 'running'::text, 'stopping'::text, 'stopped'::text, 'done'::text])))
 );
 ALTER TABLE holdfast.bulks OWNER TO holdfast_owner;
@@ -1082,9 +1109,9 @@ begin
     end if;
   else
     verdict := carry_out(bulk.action, id, null, bulk."by", bulk.note, null);
-    if bulk.action = 'delete' and verdict in ('later', 'when-ended') then
-      -- What has to wait for the job's end, or is too much for one go, becomes a request of its own.
-      perform record_requests('delete', array[id], bulk."by", bulk.note, null, null, false, false);
+    if verdict = 'when-ended' or (bulk.action = 'delete' and verdict = 'later') then
+      -- What has to wait for the end of the attempt, or is too much for one go, becomes a request of its own.
+      perform record_requests(bulk.action, array[id], bulk."by", bulk.note, null, null, false, false);
     elsif verdict = 'later' then
       return 'later';
     end if;
@@ -1164,6 +1191,7 @@ begin
       array[step::text] || array(select jsonb_array_elements_text(start::jsonb))
     end;
   end if;
+  ids := coalesce(ids, '{}');
   if reached is null and step < cardinality(sources) then
     reached := array[(step + 1)::text];
   end if;
@@ -1187,8 +1215,8 @@ begin
   return array(
     select s.source
     from unnest(
-      array['letters', 'due', 'waiting', 'ready', 'leases', 'due'],
-      array['dead', 'scheduled retry', 'queued', 'queued', 'running', 'scheduled retry'])
+      array['due', 'waiting', 'ready', 'leases', 'letters'],
+      array['scheduled retry', 'queued', 'queued', 'running', 'dead'])
       with ordinality as s (source, states, place)
     where allowed && string_to_array(s.states, ' ')
     order by s.place);
@@ -1196,7 +1224,7 @@ end
 $$;
 ALTER FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) IS 'Where the jobs that fit are looked for: in the tables of the states that the query allows, or among all jobs.';
-CREATE FUNCTION holdfast.bulk_states(action text, allowed text[]) RETURNS text[]
+CREATE FUNCTION holdfast.bulk_states(action text, tree jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -1207,23 +1235,23 @@ CREATE FUNCTION holdfast.bulk_states(action text, allowed text[]) RETURNS text[]
       when 'pause' then array['scheduled', 'queued', 'running', 'retry']
       when 'resume' then array['paused', 'error']
       when 'retry' then array['scheduled', 'retry', 'paused', 'error', 'dead']
-        || case when cardinality(allowed) < cardinality(all_states()) then array['success', 'canceled'] else '{}' end
+        || array(select unnest(named_states(tree)) intersect select unnest(array['success', 'canceled']))
       when 'requeue' then array['dead']
       when 'ack' then array['dead']
       when 'reprioritize' then array['created', 'scheduled', 'queued', 'retry', 'paused', 'error']
       else all_states()
     end) as s (state)
-    where s.state = any (allowed))
+    where s.state = any (allowed_states(tree)))
 $$;
-ALTER FUNCTION holdfast.bulk_states(action text, allowed text[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.bulk_states(action text, allowed text[]) IS 'The states in which an action may change a job, of those that the filter allows.';
+ALTER FUNCTION holdfast.bulk_states(action text, tree jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.bulk_states(action text, tree jsonb) IS 'The states in which an action may change a job, of those that the filter allows.';
 CREATE FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) RETURNS jsonb
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $_$
   select jsonb_build_object('and', jsonb_build_array(
       tree,
-      jsonb_build_object('field', 'state', 'op', '=', 'value', bulk_states(action, allowed_states(tree))),
+      jsonb_build_object('field', 'state', 'op', '=', 'value', bulk_states(action, tree)),
       jsonb_build_object('field', 'created', 'op', '<=', 'value', upto))
     || case when action <> 'ack' then '[{"not": {"field": "type", "op": "=", "value": ["holdfast.*"]}}]' else '[]' end::jsonb
     || case
@@ -1233,7 +1261,7 @@ CREATE FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with 
     end::jsonb)
 $_$;
 ALTER FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) IS 'A query with what an action adds to it: only jobs that the action may change and that are not newer than `upto`, no requests of the engine except to acknowledge their letters, and only letters that nobody has acknowledged, unless the query asks for others.';
+COMMENT ON FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) IS 'A query with what an action adds to it.';
 CREATE FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1405,7 +1433,9 @@ declare
   taken   text[] := case action when 'requeue' then array['options'] when 'reprioritize' then array['priority'] else '{}' end;
   other   text;
 begin
-  if action <> all (actions) then
+  if octet_length(args::text) > 100000 or args ? 'options' and jsonb_typeof(args -> 'options') <> 'object' then
+    raise exception 'the arguments are an object with at most 100000 bytes, and so are its options' using errcode = 'HF002';
+  elsif action <> all (actions) then
     raise exception 'unknown action %; known are %', action, array_to_string(actions, ', ') using errcode = 'HF002';
   elsif action = 'reprioritize'
     and (args ->> 'priority' is null or not is_number(args -> 'priority', 0, 1000000000, true)) then
@@ -1597,6 +1627,17 @@ end
 $$;
 ALTER FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) IS 'Refuse payloads that cannot be stored.';
+CREATE FUNCTION holdfast.check_query_size(tree jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  if octet_length(tree::text) > 100000 or regexp_count(tree::text, '"(and|or|not|op|text|json)":') > 300 then
+    raise exception 'a query has too many terms' using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_query_size(tree jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_query_size(tree jsonb) IS 'Raise if a query is too large.';
 CREATE FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -1632,6 +1673,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) IS 'Raise unless a report has only what may be reported.';
 CREATE FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1717,7 +1759,7 @@ CREATE FUNCTION holdfast.check_signed(by text, note text) RETURNS void
 begin
   perform check_texts(by, note);
   if by is null then
-    raise exception 'whoever decides must be named' using errcode = 'HF002';
+    raise exception '`by` is required' using errcode = 'HF002';
   end if;
 end
 $$;
@@ -2380,7 +2422,7 @@ end
 $$;
 ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) IS 'Let no permit of a rate count as granted later than now.';
-CREATE FUNCTION holdfast.clean_up(dry_run boolean, after uuid DEFAULT NULL::uuid, max_visited integer DEFAULT 5000) RETURNS TABLE(ended bigint, dead bigint, reached uuid)
+CREATE FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid DEFAULT NULL::uuid, max_visited integer DEFAULT 5000, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(ended bigint, dead bigint, reached uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -2392,36 +2434,36 @@ CREATE FUNCTION holdfast.clean_up(dry_run boolean, after uuid DEFAULT NULL::uuid
 #variable_conflict use_column
 declare
   origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
-  over_at timestamptz := now() - retention_of(false) - clock_lead(retention_of(false));
-  died    timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
-  visited bigint;
-  retired record;
+  over_at timestamptz := retention_horizon(false);
+  died    timestamptz := retention_horizon(true);
 begin
-  if not dry_run and not exists (
+  perform check_signed(by, null);
+  if dry_run then
+    select count(*) filter (where chunk.over and chunk.state <> 'dead'),
+      count(*) filter (where chunk.over and chunk.state = 'dead'),
+      case when count(*) = max_visited then (array_agg(chunk.id))[max_visited] end
+    into ended, dead, reached
+    from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+    return next;
+    return;
+  end if;
+  if not exists (
     select from leaders l
     where l.renewed_at between now() - interval '10 seconds' and now() + interval '1 second') then
     raise exception 'nobody does maintenance now, so a step of the clock would go unnoticed; start a worker'
       using errcode = 'HF001';
   end if;
-  select count(*) filter (where chunk.over and chunk.state <> 'dead'),
-    count(*) filter (where chunk.over and chunk.state = 'dead'), (array_agg(chunk.id))[count(*)::integer], count(*)
-  into ended, dead, reached, visited
-  from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
-  if not dry_run and ended + dead > 0 then
-    select r.* into retired from retire_known(clock_timestamp(), after, max_visited, max_visited) r;
-    reached := retired.reached;
-    if retired.deleted = 0 then
-      ended := 0;
-      dead := 0;
-    end if;
-  elsif visited < max_visited then
-    reached := null;
+  if after is null then
+    perform note_audit(by, by_key, null, 'jobs.cleanup', 'everything', jsonb_strip_nulls(jsonb_build_object(
+      'ended_before', readable(over_at), 'acknowledged_before', readable(died))));
   end if;
-  return next;
+  return query
+  select r.ended::bigint, r.dead::bigint, r.reached
+  from retire_counted(clock_timestamp(), after, max_visited, max_visited) r;
 end
 $$;
-ALTER FUNCTION holdfast.clean_up(dry_run boolean, after uuid, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.clean_up(dry_run boolean, after uuid, max_visited integer) IS 'Delete ended jobs whose retention is over, now; or only count them.';
+ALTER FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid, max_visited integer, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid, max_visited integer, by_key uuid) IS 'Delete ended jobs whose retention is over, now; or only count them.';
 CREATE FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2479,6 +2521,20 @@ end
 $$;
 ALTER FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) IS 'Close a job type to new jobs.';
+CREATE FUNCTION holdfast.collection_key(name text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select case when name ~ '^=*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then '=' || name else name end
+$_$;
+ALTER FUNCTION holdfast.collection_key(name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.collection_key(name text) IS 'How the name of a shared collection is stored: a name that is an id, such as that of a correlation, must not be the own collection of that job.';
+CREATE FUNCTION holdfast.collection_name(key text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select case when key ~ '^=+[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then substr(key, 2) else key end
+$_$;
+ALTER FUNCTION holdfast.collection_name(key text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.collection_name(key text) IS 'The name of a collection, as it was given.';
 CREATE FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[] DEFAULT NULL::jsonb[], durations_ms integer[] DEFAULT NULL::integer[], log_excerpts text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2572,7 +2628,7 @@ begin
     return coalesce(
       (select '(' || string_agg(condition_at(part, place || field || (number - 1)::text), format(' %s ', field)) || ')'
        from jsonb_array_elements(tree -> field) with ordinality as parts (part, number)),
-      'true');
+      case field when 'and' then 'true' else 'false' end);
   elsif tree ? 'not' then
     return format('(%s) is not true', condition_at(tree -> 'not', place || 'not'::text));
   elsif tree ? 'text' then
@@ -2605,10 +2661,7 @@ begin
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'
     when 'acknowledged' then acknowledged_operand()
-    when 'fingerprint' then $x$case
-      when j.state = 'dead' then (select d.fingerprint from dead_letters d where d.job_id = j.id)
-      when j.state not in ('success', 'canceled') then (select g.fingerprint from failing g where g.job_id = j.id)
-      end$x$
+    when 'fingerprint' then fingerprint_operand()
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
   end;
@@ -2932,6 +2985,17 @@ end
 $$;
 ALTER FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) IS 'Called by claims.';
+CREATE FUNCTION holdfast.decided_state(decision text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case
+    when decision = 'pause' then 'paused'
+    when decision in ('cancel', 'resolve') then 'canceled'
+    when decision in ('fail', 'kill') then 'dead'
+  end
+$$;
+ALTER FUNCTION holdfast.decided_state(decision text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.decided_state(decision text) IS 'In which state a decision leaves a job.';
 CREATE FUNCTION holdfast.declared_shapes(definitions jsonb) RETURNS TABLE(type text, digest text, shape jsonb)
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3021,6 +3085,27 @@ end
 $$;
 ALTER FUNCTION holdfast.drop_recovered(after text[], max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.drop_recovered(after text[], max_rows integer) IS 'Take out of `failing` what has ended since, or is gone.';
+CREATE FUNCTION holdfast.drop_stray_decisions(max_rows integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  dropped integer;
+begin
+  delete from pending_decisions d
+  where d.ctid = any (array(
+    select e.ctid
+    from (select s.ctid, s.request_id from pending_decisions s limit max_rows) e
+    where not exists (
+      select from jobs r where r.id = e.request_id and r.state not in ('success', 'dead', 'canceled'))));
+  get diagnostics dropped = row_count;
+  perform note_repair('decision-dropped', dropped);
+  return dropped;
+end
+$$;
+ALTER FUNCTION holdfast.drop_stray_decisions(max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_stray_decisions(max_rows integer) IS 'Drop decisions whose request has ended: hand-written SQL ended it, or a repeat met it in its last moment.';
 CREATE FUNCTION holdfast.drop_stray_due(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3123,12 +3208,14 @@ begin
   perform note_repair('lease-dropped', mended);
   if cardinality(ids) = max_rows then
     reached := array[ids[max_rows]::text];
+  else
+    mended := mended + drop_stray_decisions(max_rows);
   end if;
   return next;
 end
 $$;
 ALTER FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) IS 'Drop leases of jobs that do not run, or that run another attempt.';
+COMMENT ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer) IS 'Drop leases of jobs that do not run, or that run another attempt; at the end of the walk also decisions that nobody will carry out.';
 CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3189,6 +3276,29 @@ CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text
 $$;
 ALTER FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) IS 'What will happen at a time, or should have happened already.';
+CREATE FUNCTION holdfast.early_condition(tree jsonb, place text[]) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  condition text;
+begin
+  if tree ? 'and' then
+    return (
+      select string_agg(early.condition, ' and ' order by part.number)
+      from jsonb_array_elements(tree -> 'and') with ordinality as part (tree, number)
+      cross join lateral (
+        select early_condition(part.tree, place || 'and'::text || (part.number - 1)::text) as condition) early);
+  end if;
+  condition := letter_condition(tree, place);
+  return case
+    when array(select used[1] from regexp_matches(condition, $p$\mj\.(\w+)$p$, 'g') as used) <@ letter_columns()
+    then condition
+  end;
+end
+$_$;
+ALTER FUNCTION holdfast.early_condition(tree jsonb, place text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.early_condition(tree jsonb, place text[]) IS 'Those of the conditions that all letters of a query must meet which a letter can answer by itself; null if there is none.';
 CREATE FUNCTION holdfast.elect(max_targets integer DEFAULT 500) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3256,15 +3366,21 @@ CREATE FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) RETURNS
 declare
   dropped   integer;
   last_seen bigint;
+  is_last   boolean;
 begin
   select count(*), max(portion.place) into dropped, last_seen
   from (
     select e.place from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs) portion;
   delete from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place and e.place <= last_seen;
+  delete from bulk_found f
+  where f.bulk_id = bulk.id
+    and f.part = any (array(
+      select g.part from bulk_found g where g.bulk_id = bulk.id order by g.part limit greatest(1, max_jobs / 10)));
+  is_last := dropped < max_jobs and not exists (select from bulk_found f where f.bulk_id = bulk.id);
   update bulks b
   set place = coalesce(last_seen, b.place),
-    state = case when dropped < max_jobs then 'stopped' else b.state end,
-    finished_at = case when dropped < max_jobs then now() end
+    state = case when is_last then 'stopped' else b.state end,
+    finished_at = case when is_last then now() end
   where b.id = bulk.id;
 end
 $$;
@@ -3608,6 +3724,7 @@ CREATE FUNCTION holdfast.execute_requests(max_requests integer DEFAULT 10) RETUR
 #variable_conflict use_column
 declare
   ask     record;
+  verb    text;
   verdict text;
   done    integer := 0;
   fault   text;
@@ -3617,14 +3734,21 @@ begin
     from claim_streams('maintenance', request_streams(), max_requests, null) c
     join streams s on s.id = c.stream
   loop
+    verb := substr(ask.type, 10);
     begin
-      verdict := case
-        when substr(ask.type, 10) = any (hand_verbs()) then carry_out_by_hand(substr(ask.type, 10), ask.payload)
-        else carry_out(
-          case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
-          (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
-          ask.payload ->> 'note', ask.payload ->> 'message')
-      end;
+      verdict := foregone_answer(verb, (ask.payload ->> 'job_id')::uuid, ask.job_id);
+      if verdict is null then
+        verdict := case
+          when verb = any (hand_verbs()) then carry_out_by_hand(verb, ask.payload)
+          else carry_out(
+            case when (ask.payload ->> 'resolves')::boolean then 'resolve' else verb end,
+            (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
+            ask.payload ->> 'note', ask.payload ->> 'message')
+        end;
+      end if;
+      if verdict not in ('later', 'when-ended') then
+        perform forget_decision((ask.payload ->> 'job_id')::uuid, ask.job_id, verdict);
+      end if;
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -3633,6 +3757,7 @@ begin
         verdict := null;
     end;
     if verdict is null then
+      delete from pending_decisions d where d.request_id = ask.job_id;
       perform fail('maintenance', array[ask.job_id], array[ask.attempt], array['fatal'], array['RequestFailed'], array[fault]);
     elsif verdict in ('later', 'when-ended') then
       -- A handler may run on for days before its job can be erased, and each look leaves a row. So the next look comes
@@ -3742,7 +3867,10 @@ begin
       return;
     end if;
   end if;
-  return query select s.code, format('The job %s.', s.text), s.culprit from situation(job, only_tenant) s;
+  return query
+  select s.code, format('The job %s%s.', s.text, case when s.code not in ('ended', 'interrupted') then pending_text(job.id) end),
+    s.culprit
+  from situation(job, only_tenant) s;
 end
 $$;
 ALTER FUNCTION holdfast.explain(job_id uuid, only_tenant text) OWNER TO holdfast_owner;
@@ -3876,6 +4004,16 @@ CREATE FUNCTION holdfast.fingerprint_of(type text, error_type text, message text
 $$;
 ALTER FUNCTION holdfast.fingerprint_of(type text, error_type text, message text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.fingerprint_of(type text, error_type text, message text) IS 'The fingerprint of a failure: 16 characters that are the same for jobs of one type which fail in the same way.';
+CREATE FUNCTION holdfast.fingerprint_operand() RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select 'case
+    when j.state = ''dead'' then (select d.fingerprint from dead_letters d where d.job_id = j.id)
+    when j.state not in (''success'', ''canceled'') then (select g.fingerprint from failing g where g.job_id = j.id)
+    end'
+$$;
+ALTER FUNCTION holdfast.fingerprint_operand() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.fingerprint_operand() IS 'The SQL expression for the fingerprint of the failure that a job died of, or of an open job''s last one.';
 CREATE FUNCTION holdfast.fingerprints_wanted(tree jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3940,55 +4078,107 @@ CREATE FUNCTION holdfast.first_id(moment timestamp with time zone) RETURNS uuid
 $$;
 ALTER FUNCTION holdfast.first_id(moment timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.first_id(moment timestamp with time zone) IS 'The smallest id that a job of this time can have.';
+CREATE FUNCTION holdfast.fitting_jobs(bulk holdfast.bulks, ids uuid[]) RETURNS uuid[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+#variable_conflict use_column
+declare
+  fitting uuid[];
+begin
+  execute format($q$
+    select array(
+      select noted.id
+      from unnest($1) as noted (id)
+      cross join lateral (
+        select from jobs j where j.id = noted.id and ($2 is null or j.tenant = $2) and (%s) offset 0) fits)
+    $q$, query_condition(bulk.tree))
+  into fitting
+  using ids, bulk.tenant, null, null, null, null, bulk.tree;
+  return fitting;
+end
+$_$;
+ALTER FUNCTION holdfast.fitting_jobs(bulk holdfast.bulks, ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.fitting_jobs(bulk holdfast.bulks, ids uuid[]) IS 'Those of some jobs that fit now.';
 CREATE FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
-declare
-  page  record;
-  added integer;
 begin
-  select p.* into page
-  from bulk_page(bulk.tree, bulk.tenant, bulk.sources, bulk.reached, max_jobs, 10 * max_jobs) p;
-  insert into bulk_jobs (bulk_id, place, job_id)
-  select bulk.id, bulk.last_place + found.place, found.id
-  from unnest(page.ids) with ordinality as found (id, place)
-  on conflict do nothing;
-  get diagnostics added = row_count;
-  update bulks b
-  set matched = b.matched + added, last_place = b.last_place + cardinality(page.ids), reached = page.reached,
-    state = case when page.reached is null then 'running' else b.state end
-  where b.id = bulk.id;
+  if bulk.reached is null and bulk.sources && open_tables() then
+    perform gather_bulk(bulk);
+  elsif bulk.reached[1] = 'gathered' then
+    perform judge_gathered(bulk, max_jobs);
+  else
+    perform note_found(bulk, p.ids, p.reached)
+    from bulk_page(bulk.tree, bulk.tenant, bulk.sources, bulk.reached, max_jobs, 10 * max_jobs) p;
+  end if;
 end
 $$;
 ALTER FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) IS 'Note some of the jobs that fit.';
+COMMENT ON FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) IS 'Find some of the jobs that fit, and note them.';
 CREATE FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
+#variable_conflict use_column
 declare
   number integer;
+  held   record;
 begin
+  select choice.decision, choice.who, choice.note, choice.message into held
+  from (
+    select d.decision, d.by, d.note, d.message, d.place from pending_decision(flag_attempt.id) d
+    union all
+    select wish, flag_attempt.by, flag_attempt.note, flag_attempt.message, null) choice (decision, who, note, message, place)
+  order by firmness(choice.decision) desc, choice.place nulls last
+  limit 1;
   update leases l
-  set interrupt = case when is_verdict(wish) then 'cancel' else wish end,
-    verdict = case when is_verdict(wish) then wish end,
-    interrupted_by = by, interrupt_note = note, interrupt_message = message
-  where l.job_id = id and firmness(coalesce(l.verdict, l.interrupt)) < firmness(wish)
+  set interrupt = case when is_verdict(held.decision) then 'cancel' else held.decision end,
+    verdict = case when is_verdict(held.decision) then held.decision end,
+    interrupted_by = held.who, interrupt_note = held.note, interrupt_message = held.message
+  where l.job_id = flag_attempt.id and firmness(coalesce(l.verdict, l.interrupt)) < firmness(held.decision)
   returning l.attempt into number;
   if found then
-    perform pg_notify(current_schema() || '.interrupt', id::text);
+    perform pg_notify(current_schema() || '.interrupt', flag_attempt.id::text);
   else
     select l.attempt into number
     from leases l
-    where l.job_id = id and not (wish = 'pause' and l.verdict is not distinct from 'retry');
+    where l.job_id = flag_attempt.id and not (wish = 'pause' and l.verdict is not distinct from 'retry');
   end if;
   return number;
 end
 $$;
 ALTER FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) IS 'Ask the worker that runs a job to stop.';
+CREATE FUNCTION holdfast.foregone_answer(verb text, id uuid, request_id uuid) RETURNS text
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  select case
+    when d.settled_by is not null and verb <> 'delete' and (
+      j.state = decided_state(d.decision) or j.state not in ('success', 'dead', 'canceled')) then 'at-settlement'
+    when j.state not in ('running', 'success', 'dead', 'canceled') and exists (
+      select
+      from pending_decisions e
+      join jobs r on r.id = e.request_id and r.state not in ('success', 'dead', 'canceled')
+      where e.job_id = d.job_id and e.settled_by is null and e.place < d.place and e.decision <> d.decision
+        and firmness(e.decision) = firmness(d.decision)
+        and (decided_state(e.decision) <> 'dead' or j.state in ('retry', 'error'))) then 'later'
+  end
+  from pending_decisions d
+  join jobs j on j.id = d.job_id
+  where d.job_id = foregone_answer.id and d.request_id = foregone_answer.request_id
+$$;
+ALTER FUNCTION holdfast.foregone_answer(verb text, id uuid, request_id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.foregone_answer(verb text, id uuid, request_id uuid) IS 'What maintenance has to answer to a request without carrying it out; null if it has to.';
 CREATE FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4058,16 +4248,17 @@ $$;
 ALTER FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) IS 'Do one step for each of these streams that was used neither since the walk began nor within the idle time.';
 CREATE FUNCTION holdfast.forget_bulks(max_bulks integer) RETURNS integer
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 declare
+  horizon timestamptz := seen_horizon(false);
   dropped integer;
 begin
   delete from bulks b
   where b.id in (
     select o.id from bulks o
-    where o.finished_at < now() - retention_of(false) - clock_lead(retention_of(false))
+    where o.finished_at < horizon
     order by o.finished_at
     limit max_bulks
     for update skip locked);
@@ -4077,6 +4268,25 @@ end
 $$;
 ALTER FUNCTION holdfast.forget_bulks(max_bulks integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_bulks(max_bulks integer) IS 'Forget bulk operations that ended long ago, as ended jobs are.';
+CREATE FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  with over as (
+    delete from pending_decisions d
+    where d.job_id = forget_decision.id and d.request_id = forget_decision.request_id
+    returning d.job_id, d.decision, d.by, d.note
+  )
+  insert into job_events (job_id, event, by, note)
+  select over.job_id, 'too-late', over.by,
+    concat_ws(': ', over.decision, case when not is_erased(over.job_id) then nullif(over.note, '') end)
+  from over
+  join jobs j on j.id = over.job_id
+  where answer = 'already-final' and j.state <> decided_state(over.decision)
+$$;
+ALTER FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) IS 'Forget a decision whose request has been executed.';
 CREATE FUNCTION holdfast.forget_fingerprints(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4087,7 +4297,7 @@ CREATE FUNCTION holdfast.forget_fingerprints(after text[] DEFAULT NULL::text[], 
     AS $$
 #variable_conflict use_column
 declare
-  horizon timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
+  horizon timestamptz := seen_horizon(true);
   tenants text[];
   prints  text[];
 begin
@@ -4353,7 +4563,8 @@ begin
   set payload = '{}', result = null, last_error = null, updated_at = now()
   where j.id = forgotten.id;
   update dead_letters d set error_message = null, note = null where d.job_id = forgotten.id;
-  perform forget_message(forgotten.id);
+  -- Whoever adds up failures and whoever erases their messages take turns: only if there was a failure.
+  perform forget_message(forgotten.id) from jobs j where j.id = forgotten.id and j.last_error_at is not null;
   delete from job_progress p where p.job_id = forgotten.id;
   insert into job_events (job_id, event, by)
   select forgotten.id, 'erased', forgotten.by
@@ -4435,6 +4646,49 @@ CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capac
 $$;
 ALTER FUNCTION holdfast.gates_of(stream integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.gates_of(stream integer) IS 'The gates of which every job of a stream needs a permit: their capacity, and for rates the seconds for which a permit stays used.';
+CREATE FUNCTION holdfast.gather_bulk(bulk holdfast.bulks) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  tables  text[] := array(select unnest(bulk.sources) intersect select unnest(open_tables()));
+  ends_at timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
+  is_much boolean;
+  id      uuid;
+  chunk   uuid[] := '{}';
+  chunks  integer := 0;
+begin
+  -- What an earlier version of the engine left to be found again.
+  delete from bulk_found f where f.bulk_id = bulk.id;
+  select sum(pg_relation_size(format('%I', t.name)::regclass)) > search_limit('tables', 536870912) into is_much
+  from unnest(tables) as t (name);
+  if not is_much then
+    -- One statement, so one moment.
+    for id in execute (select string_agg(format('select s.job_id from %I s', t.name), ' union all ') from unnest(tables) as t (name))
+    loop
+      chunk := chunk || id;
+      if cardinality(chunk) = 200 then
+        chunks := chunks + 1;
+        insert into bulk_found (bulk_id, part, ids) values (bulk.id, chunks, chunk);
+        chunk := '{}';
+        is_much := clock_timestamp() > ends_at;
+        exit when is_much;
+      end if;
+    end loop;
+  end if;
+  if is_much then
+    delete from bulk_found f where f.bulk_id = bulk.id;
+    update bulks b set sources = array['jobs'] where b.id = bulk.id;
+  else
+    insert into bulk_found (bulk_id, part, ids) values (bulk.id, chunks + 1, chunk);
+    update bulks b set reached = array['gathered'] where b.id = bulk.id;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.gather_bulk(bulk holdfast.bulks) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.gather_bulk(bulk holdfast.bulks) IS 'Gather the ids of all open jobs that may fit, as they are at one moment.';
 CREATE FUNCTION holdfast.get_attempts(id uuid, only_tenant text DEFAULT NULL::text) RETURNS SETOF holdfast.job_attempts
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4465,7 +4719,7 @@ CREATE FUNCTION holdfast.get_items(job_id uuid, after bigint DEFAULT NULL::bigin
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-  select i.id, i.collection, i.key, i.data, i.created_at
+  select i.id, collection_name(i.collection), i.key, i.data, i.created_at
   from job_items i
   where i.job_id = get_items.job_id
     and i.id > coalesce(get_items.after, 0)
@@ -4770,6 +5024,7 @@ CREATE FUNCTION holdfast.has_keys(stream integer) RETURNS boolean
     where s.id = has_keys.stream and l.keyed)
 $$;
 ALTER FUNCTION holdfast.has_keys(stream integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.has_keys(stream integer) IS 'Whether jobs of a stream have keys with limits of their own.';
 CREATE FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4815,6 +5070,7 @@ CREATE FUNCTION holdfast.highest(bound text) RETURNS double precision
   select b.high::double precision from bounds() b where b.name = bound
 $$;
 ALTER FUNCTION holdfast.highest(bound text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.highest(bound text) IS 'The highest value that a bound allows.';
 CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, interrupt text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4838,7 +5094,7 @@ $$;
 ALTER FUNCTION holdfast.is_erased(id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_erased(id uuid) IS 'Whether the content of a job was erased on request.';
 CREATE FUNCTION holdfast.is_maintained() RETURNS boolean
-    LANGUAGE sql STABLE
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   select exists (select from leaders l where l.expires_at > now())
@@ -4950,7 +5206,7 @@ begin
     given := given + 1;
   end loop;
   return query
-  select i.id, left(i.collection, 200), left(i.key, 255), i.data::text, readable(i.created_at), rest
+  select i.id, collection_name(left(i.collection, 237)), left(i.key, 255), i.data::text, readable(i.created_at), rest
   from job_items i
   where i.job_id = items_page.job_id
     and i.id > coalesce(items_page.after, 0)
@@ -4988,7 +5244,8 @@ begin
   for number in 1..max_depth loop
     select j.parent_id, j.id into parent, own.id from jobs j where j.id = parent and j.tenant = own.tenant;
     exit when not found or own.id = any (members);
-    if cardinality(members) = max_jobs or number = max_depth and parent is not null then
+    if cardinality(members) = max_jobs or number = max_depth and exists (
+      select from jobs j where j.id = parent and j.tenant = own.tenant) then
       whole := false;
     end if;
     exit when cardinality(members) = max_jobs;
@@ -5008,9 +5265,14 @@ begin
         limit max_jobs + 1) child
       limit max_jobs - cardinality(members) + 1);
     exit when cardinality(level) = 0;
-    if number = max_depth or cardinality(members) + cardinality(level) > max_jobs then
+    if cardinality(members) + cardinality(level) > max_jobs then
       whole := false;
       level := level[: max_jobs - cardinality(members)];
+    elsif number = max_depth and exists (
+      select from unnest(level) as elder (id)
+      cross join lateral (
+        select from jobs j where j.parent_id = elder.id and j.tenant = own.tenant limit 1) child) then
+      whole := false;
     end if;
     members := members || level;
     depths := depths || array_fill(number, array[cardinality(level)]);
@@ -5041,7 +5303,11 @@ begin
   return query
   select j.id, j.state, j.result,
     case when j.state in ('dead', 'error') then last.error_type end,
-    case when j.state in ('dead', 'error') then coalesce(last.error_message, j.last_error) end
+    case
+      when j.state not in ('dead', 'error') then null
+      when last.error_type in (operator_error('kill'), operator_error('fail')) then 'an operator ended the job'
+      else coalesce(last.error_message, j.last_error)
+    end
   from jobs j
   left join lateral (
     select t.error_type, t.error_message
@@ -5098,24 +5364,53 @@ CREATE FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, 
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_sort TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET plan_cache_mode TO 'force_custom_plan'
     AS $$
+declare
+  first   uuid := '00000000-0000-0000-0000-000000000000';
+  upto    uuid := coalesce(before, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+  tenants text[] := case when only_tenant is null then tenants_alike(prints, 100) else array[only_tenant] end;
 begin
+  if tenants is null then
+    -- With very many tenants, reading all is quicker than looking at each.
+    return array(
+      select c.job_id
+      from (
+        select g.job_id from failing g where g.fingerprint = any (prints) and g.job_id < upto
+        union
+        select d.job_id from dead_letters d where d.fingerprint = any (prints) and d.job_id < upto) c
+      order by c.job_id desc
+      limit max_jobs);
+  end if;
   return array(
     select c.job_id
     from (
-      select g.job_id
-      from failing g
-      where g.fingerprint = any (prints) and (only_tenant is null or g.tenant = only_tenant)
-        and (before is null or g.job_id < before)
+      select alike.job_id
+      from unnest(prints) as p (print)
+      cross join unnest(tenants) as t (tenant)
+      cross join lateral (
+        select g.job_id
+        from failing g
+        where (g.fingerprint, g.tenant, g.job_id) >= (p.print, t.tenant, first)
+          and (g.fingerprint, g.tenant, g.job_id) < (p.print, t.tenant, upto)
+        order by g.fingerprint desc, g.tenant desc, g.job_id desc
+        limit max_jobs) alike
       union
-      select d.job_id
-      from dead_letters d
-      where d.fingerprint = any (prints) and (only_tenant is null or d.tenant = only_tenant)
-        and (before is null or d.job_id < before)) c
+      select alike.job_id
+      from unnest(prints) as p (print)
+      cross join unnest(tenants) as t (tenant)
+      cross join unnest(array[true, false]) as o (is_open)
+      cross join lateral (
+        select d.job_id
+        from dead_letters d
+        where (d.fingerprint, d.tenant, d.acknowledged_at is null, d.job_id) >= (p.print, t.tenant, o.is_open, first)
+          and (d.fingerprint, d.tenant, d.acknowledged_at is null, d.job_id) < (p.print, t.tenant, o.is_open, upto)
+        order by d.fingerprint desc, d.tenant desc, (d.acknowledged_at is null) desc, d.job_id desc
+        limit max_jobs) alike) c
     order by c.job_id desc
     limit max_jobs);
 end
@@ -5140,6 +5435,43 @@ end
 $_$;
 ALTER FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) IS 'What is wrong with a JSON value, in words; null if nothing is.';
+CREATE FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  gathered uuid[];
+  next     text[] := array['gathered'];
+begin
+  with portion as (
+    delete from bulk_found f
+    where f.bulk_id = bulk.id
+      and f.part = any (array(
+        select g.part from bulk_found g where g.bulk_id = bulk.id order by g.part limit greatest(1, max_jobs / 200)))
+    returning f.part, f.ids
+  ),
+  rest as (
+    insert into bulk_found (bulk_id, part, ids)
+    select bulk.id, -p.part, p.ids[max_jobs + 1:]
+    from portion p
+    where max_jobs < cardinality(p.ids)
+  )
+  select array_agg(i.id order by p.part, i.place) into gathered
+  from portion p, unnest(p.ids[:max_jobs]) with ordinality as i (id, place);
+  if not exists (select from bulk_found f where f.bulk_id = bulk.id) then
+    next := array[array_position(bulk.sources, 'letters')::text];
+  end if;
+  perform note_found(bulk, fitting_jobs(bulk, gathered), nullif(next, array[null::text]));
+end
+$$;
+ALTER FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) IS 'Judge some of the jobs that were gathered by the filter, and note those that fit.';
 CREATE FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) RETURNS TABLE(id uuid, created_at timestamp with time zone, state text, over boolean)
     LANGUAGE sql STABLE
     AS $$
@@ -5154,6 +5486,25 @@ CREATE FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, die
 $$;
 ALTER FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) IS 'Jobs after the given one, by id, and whether their retention is over: that of dead ones begins when they are acknowledged.';
+CREATE FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '100ms'
+    AS $$
+#variable_conflict use_column
+begin
+  perform
+  from jobs j
+  where j.id = keep_waiting.id and (only_tenant is null or j.tenant = only_tenant)
+    and j.state not in ('running', 'success', 'dead', 'canceled')
+  for no key update;
+exception
+  when lock_not_available then
+    null;
+end
+$$;
+ALTER FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) IS 'Lock a job that does not run, so that claims pass over it until this transaction ends: an attempt that began and ended meanwhile would not see what is decided now.';
 CREATE FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) RETURNS TABLE(gate text, capacity integer, seconds real, kind text, name text, key text)
     LANGUAGE sql STABLE
     AS $$
@@ -5201,6 +5552,7 @@ CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
   select (number >> 48)::integer
 $$;
 ALTER FUNCTION holdfast.lane_of(number bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.lane_of(number bigint) IS 'The lane of a claim''s number: the upper 16 bits.';
 CREATE FUNCTION holdfast.lane_slots(only_tenant text DEFAULT NULL::text) RETURNS TABLE(lane text, slots bigint, used bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5296,6 +5648,8 @@ begin
   if found then
     insert into job_events (job_id, event, by, note)
     values (lease_expired.id, 'lease-expired', lease_expired.by, words);
+    -- Its worker may live, and is told at once that this attempt is not its own any more.
+    perform pg_notify(current_schema() || '.interrupt', lease_expired.id::text);
     return true;
   end if;
   return false;
@@ -5310,6 +5664,25 @@ CREATE FUNCTION holdfast.lease_length(seconds double precision) RETURNS double p
 $$;
 ALTER FUNCTION holdfast.lease_length(seconds double precision) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.lease_length(seconds double precision) IS 'A lease length, cut to its bounds: a setting may be out of them.';
+CREATE FUNCTION holdfast.letter_columns() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array['id', 'tenant', 'type', 'state', 'finished_at', 'acknowledged', 'print']
+$$;
+ALTER FUNCTION holdfast.letter_columns() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.letter_columns() IS 'What a letter says by itself of its job, by the names of jobs; `acknowledged` and `print` (its fingerprint) are its own.';
+CREATE FUNCTION holdfast.letter_condition(tree jsonb, place text[]) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform check_query_size(tree);
+  return replace(
+    replace(condition_at(tree, place), acknowledged_operand(), 'j.acknowledged'), fingerprint_operand(), 'j.print');
+end
+$$;
+ALTER FUNCTION holdfast.letter_condition(tree jsonb, place text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.letter_condition(tree jsonb, place text[]) IS 'The condition of a part of a query, where a letter says by itself whether it is acknowledged, and of which fingerprint.';
 CREATE FUNCTION holdfast.letter_standing(id uuid, only_tenant text, OUT outcome text, OUT state text, OUT type text, OUT tenant text) RETURNS record
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5332,6 +5705,7 @@ CREATE FUNCTION holdfast.like_escaped(value text) RETURNS text
   select replace(replace(replace(value, '\', '\\'), '%', '\%'), '_', '\_')
 $$;
 ALTER FUNCTION holdfast.like_escaped(value text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.like_escaped(value text) IS 'A text as a pattern of `like` that matches nothing else.';
 CREATE FUNCTION holdfast.limitable_by(tenant text, queue text, type text) RETURNS TABLE(kind text, name text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5545,8 +5919,8 @@ begin
     )
     select p.tenant, p.fingerprint, p.type, coalesce(p.error_type, a.error_type),
       coalesce(p.message, message_shown(p.fingerprint, p.type, a.error_type, a.error_message, a.outcome)), p.count,
-      least(p.open_count + still.failing + still.letters, 10000),
-      p.open_count + still.failing + still.letters > 10000, readable(p.first_seen), readable(p.last_seen),
+      least(p.open_count + still.failing + still.letters, $8),
+      p.open_count + still.failing + still.letters > $8, readable(p.first_seen), readable(p.last_seen),
       sample_of(p.tenant, p.fingerprint, p.sample_job_id)
     from page p
     left join lateral (
@@ -5554,16 +5928,17 @@ begin
     cross join lateral (
       select
         (select count(*) from (
-          select from failing g where g.fingerprint = p.fingerprint and g.tenant = p.tenant limit 10001) g) as failing,
+          select from failing g where g.fingerprint = p.fingerprint and g.tenant = p.tenant limit $8 + 1) g) as failing,
         (select count(*) from (
           select from dead_letters d
           where (d.fingerprint, d.tenant, d.acknowledged_at is null) >= (p.fingerprint, p.tenant, true)
             and (d.fingerprint, d.tenant, d.acknowledged_at is null) <= (p.fingerprint, p.tenant, true)
-          limit 10001) d) as letters) still
+          limit $8 + 1) d) as letters) still
     order by p.last_seen desc, p.fingerprint desc, p.tenant desc
     $q$, walk)
   using only_tenant, only_type, coalesce(before_seen, 'infinity'), coalesce(before_fingerprint, ''),
-    coalesce(before_tenant, ''), max_rows, max_pending;
+    coalesce(before_tenant, ''), max_rows, max_pending,
+    search_limit('open', 10000)::bigint;
 end
 $_$;
 ALTER FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) OWNER TO holdfast_owner;
@@ -6002,12 +6377,14 @@ CREATE FUNCTION holdfast.milliseconds(length interval) RETURNS integer
   select greatest(0, least(2147483647, date_part('epoch', length) * 1000))::integer
 $$;
 ALTER FUNCTION holdfast.milliseconds(length interval) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.milliseconds(length interval) IS 'A length of time in milliseconds, from 0 to the largest integer.';
 CREATE FUNCTION holdfast.moment(at timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
   select to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
 $$;
 ALTER FUNCTION holdfast.moment(at timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.moment(at timestamp with time zone) IS 'A moment as it is written in a sentence.';
 CREATE FUNCTION holdfast.most_fingerprints() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6105,6 +6482,31 @@ CREATE FUNCTION holdfast.named(worker text) RETURNS text
 $$;
 ALTER FUNCTION holdfast.named(worker text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.named(worker text) IS 'The name of a worker.';
+CREATE FUNCTION holdfast.named_states(tree jsonb) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  named text[] := all_states();
+  part  jsonb;
+begin
+  if tree ? 'and' then
+    return array(
+      select distinct s.state
+      from jsonb_array_elements(tree -> 'and') as p (part), unnest(named_states(p.part)) as s (state));
+  elsif tree ? 'or' then
+    for part in select p.part from jsonb_array_elements(tree -> 'or') as p (part) loop
+      named := array(select unnest(named) intersect select unnest(named_states(part)));
+    end loop;
+    return named;
+  elsif tree ->> 'field' = 'state' then
+    return array(select jsonb_array_elements_text(tree -> 'value'));
+  end if;
+  return '{}';
+end
+$$;
+ALTER FUNCTION holdfast.named_states(tree jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.named_states(tree jsonb) IS 'The states that a query names itself: by a term of its own (`state:success`), not by excluding others (`-state:queued`).';
 CREATE FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6197,6 +6599,83 @@ end
 $$;
 ALTER FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) IS 'Called by what operators decide.';
+CREATE FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, by text, note text, message text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into pending_decisions (job_id, request_id, decision, by, note, message)
+  values (note_decision.id, note_decision.request_id, decision, by, note, message)
+  on conflict do nothing
+$$;
+ALTER FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, by text, note text, message text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, by text, note text, message text) IS 'Write down a decision, unless its request is known: a repeat is the same request.';
+CREATE FUNCTION holdfast.note_found(bulk holdfast.bulks, ids uuid[], reached text[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  added integer;
+begin
+  insert into bulk_jobs (bulk_id, place, job_id)
+  select bulk.id, bulk.last_place + found.place, found.id
+  from unnest(ids) with ordinality as found (id, place)
+  on conflict do nothing;
+  get diagnostics added = row_count;
+  update bulks b
+  set matched = b.matched + added, last_place = b.last_place + cardinality(ids), reached = note_found.reached,
+    state = case when note_found.reached is null then 'running' else b.state end
+  where b.id = bulk.id;
+end
+$$;
+ALTER FUNCTION holdfast.note_found(bulk holdfast.bulks, ids uuid[], reached text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_found(bulk holdfast.bulks, ids uuid[], reached text[]) IS 'Note jobs as those that a bulk operation is about, and how far it has come; null if these were the last.';
+CREATE FUNCTION holdfast.note_held(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  place text[];
+  ids   uuid[];
+begin
+  mended := 0;
+  select w.reached into place from walks w where w.name = 'held' for update skip locked;
+  if not found then
+    return next;
+    return;
+  end if;
+  ids := array(
+    select j.id
+    from jobs j
+    where j.id > coalesce(place[1]::uuid, '00000000-0000-0000-0000-000000000000')
+    order by j.id
+    limit max_rows);
+  insert into failures (at, job_id, attempt, fingerprint)
+  select a.finished_at, j.id, j.attempt, fingerprint_of(j.type, a.error_type, coalesce(a.error_message, a.outcome))
+  from jobs j
+  join job_attempts a on a.job_id = j.id and a.attempt = j.attempt
+  where j.id = any (ids)
+    and j.state not in ('success', 'dead', 'canceled')
+    and (costs_attempt(a.outcome) or j.state = 'error')
+    and a.finished_at < (select s.applied_at from schema_steps s where s.step = 31)
+    and not exists (select from failing f where f.job_id = j.id);
+  get diagnostics mended = row_count;
+  if cardinality(ids) = max_rows then
+    reached := array[ids[max_rows]::text];
+    update walks w set reached = note_held.reached where w.name = 'held';
+  else
+    delete from walks w where w.name = 'held';
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.note_held(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_held(after text[], max_rows integer) IS 'Have open jobs that failed before there were fingerprints added up like failures of today: those that are held would not be counted among what fails until they fail again.';
 CREATE FUNCTION holdfast.note_repair(kind text, times bigint) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6230,6 +6709,7 @@ CREATE FUNCTION holdfast.number_in_lane(number bigint) RETURNS bigint
   select number & ((1::bigint << 48) - 1)
 $$;
 ALTER FUNCTION holdfast.number_in_lane(number bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.number_in_lane(number bigint) IS 'The number of a claim within its lane: the lower 48 bits.';
 CREATE FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6322,6 +6802,13 @@ CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::
 $$;
 ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) IS 'The streams from which a worker may claim, without paused ones, and whether they have limits.';
+CREATE FUNCTION holdfast.open_tables() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array['due', 'waiting', 'ready', 'leases']
+$$;
+ALTER FUNCTION holdfast.open_tables() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.open_tables() IS 'The tables in which open jobs have their rows while they wait or run.';
 CREATE FUNCTION holdfast.open_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6634,6 +7121,42 @@ CREATE FUNCTION holdfast.payload_limit() RETURNS bigint
 $$;
 ALTER FUNCTION holdfast.payload_limit() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.payload_limit() IS 'How large a payload may be, in bytes.';
+CREATE TABLE holdfast.pending_decisions (
+    job_id uuid NOT NULL,
+    request_id uuid NOT NULL,
+    place bigint NOT NULL,
+    decision text NOT NULL,
+    by text,
+    note text,
+    message text,
+    settled_by integer
+);
+ALTER TABLE holdfast.pending_decisions OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.pending_decisions IS 'What was accepted about jobs, and maintenance has not carried out yet.';
+CREATE FUNCTION holdfast.pending_decision(id uuid) RETURNS SETOF holdfast.pending_decisions
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  select d.*
+  from pending_decisions d
+  where d.job_id = pending_decision.id and d.settled_by is null
+  order by firmness(d.decision) desc, d.place
+  limit 1
+$$;
+ALTER FUNCTION holdfast.pending_decision(id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pending_decision(id uuid) IS 'Which of the pending decisions about a job holds: the firmest one, else the first.';
+CREATE FUNCTION holdfast.pending_text(id uuid) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select format('; a request to %s it%s %s', d.decision, told(left(d.by, 500), null, left(d.note, 1000)), case
+    when is_maintained() then 'is carried out in a moment'
+    else 'was accepted, but no process does maintenance that would carry it out' end)
+  from pending_decision(pending_text.id) d
+$$;
+ALTER FUNCTION holdfast.pending_text(id uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pending_text(id uuid) IS 'What was decided about a job and not carried out yet, as the end of a sentence about it; null if there is nothing.';
 CREATE TABLE holdfast.permits (
     gate text NOT NULL COLLATE pg_catalog."C",
     slot integer NOT NULL,
@@ -6802,16 +7325,18 @@ CREATE FUNCTION holdfast.preview_bulk(action text, tree jsonb, args jsonb DEFAUL
     AS $$
 #variable_conflict use_column
 declare
-  wanted  jsonb := bulk_tree(action, tree, now());
-  -- All is seen as it is at one moment, so no job is found twice, or back in another table.
-  sources text[] := array(
-    select s.source from unnest(bulk_sources(wanted, only_tenant)) with ordinality as s (source, place)
-    group by s.source order by min(s.place));
+  wanted  jsonb;
+  sources text[];
   ends_at timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
   page    record;
   place   text[];
 begin
   perform check_bulk(action, args);
+  -- Before anything is derived from it.
+  perform check_query_size(tree);
+  wanted := bulk_tree(action, tree, now());
+  -- All is seen as it is at one moment, so every job is found once.
+  sources := bulk_sources(wanted, only_tenant);
   matches := 0;
   sample := '{}';
   exact := true;
@@ -7052,6 +7577,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.promote_jobs(job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.promote_jobs(job_ids uuid[]) IS 'Move jobs that are due to where workers or their targets find them.';
 CREATE FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) RETURNS TABLE(id uuid, tenant text, type text, state text, target text, created_at timestamp with time zone, updated_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7132,10 +7658,13 @@ $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.publish_types(definitions jsonb) IS 'Publish what the code of a worker declares about its job types.';
 CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
-    LANGUAGE sql IMMUTABLE
+    LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select condition_at(tree, '{}')
+begin
+  perform check_query_size(tree);
+  return condition_at(tree, '{}');
+end
 $$;
 ALTER FUNCTION holdfast.query_condition(tree jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.query_condition(tree jsonb) IS 'A query''s tree (see holdfast.model.query) as a condition on `jobs j`.';
@@ -7146,6 +7675,7 @@ CREATE FUNCTION holdfast.quoted(value text) RETURNS text
   select '"' || single_line(value) || '"'
 $$;
 ALTER FUNCTION holdfast.quoted(value text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.quoted(value text) IS 'A text of a person as it is quoted in a sentence.';
 CREATE FUNCTION holdfast.raise_durability() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -7155,6 +7685,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.raise_durability() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.raise_durability() IS 'Make the commit of the current transaction durable, whatever its session has set.';
 CREATE FUNCTION holdfast.read_letters(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7598,31 +8129,44 @@ CREATE FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, not
     AS $$
 #variable_conflict use_column
 declare
-  job     jobs;
-  wanted  uuid;
-  answer  text;
-  created uuid;
-  flagged integer;
+  job      jobs;
+  decision text;
+  wanted   uuid;
+  answer   text;
+  created  uuid;
+  flagged  integer;
 begin
   if verb <> all (request_verbs()) then
     raise exception 'unknown request %; known are %', verb, array_to_string(request_verbs(), ', ') using errcode = 'HF002';
   end if;
   perform check_texts(by, note);
-  foreach wanted in array job_ids loop
-    select j.* into job
-    from jobs j
-    where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
-    answer := case
-      when not found then 'not-found'
-      when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
-      when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
-      when job.state in ('success', 'dead', 'canceled') then 'already-final'
-      when verb in ('cancel', 'delete') then 'accepted'
-      when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
-      when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
-      when verb = 'retry' and job.state in ('scheduled', 'queued', 'retry', 'paused', 'error') then 'accepted'
-      else 'not-possible'
-    end;
+  decision := case when verb = 'pause' then 'pause' when resolves then 'resolve' when verb in ('cancel', 'delete') then 'cancel' end;
+  -- In order, so that no two callers wait for each other.
+  foreach wanted in array array(select i.id from unnest(job_ids) as i (id) order by i.id) loop
+    flagged := null;
+    -- If the attempt ends while its lease is looked for, the job is looked at again.
+    for round in 1..5 loop
+      if decision is not null and at_once then
+        perform keep_waiting(wanted, only_tenant);
+      end if;
+      select j.* into job
+      from jobs j
+      where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+      answer := case
+        when not found then 'not-found'
+        when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
+        when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
+        when job.state in ('success', 'dead', 'canceled') then 'already-final'
+        when verb in ('cancel', 'delete') then 'accepted'
+        when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
+        when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
+        when verb = 'retry' and job.state in ('scheduled', 'queued', 'retry', 'paused', 'error') then 'accepted'
+        else 'not-possible'
+      end;
+      exit when answer <> 'accepted' or decision is null or not at_once;
+      flagged := flag_attempt(wanted, decision, by, note, message);
+      exit when flagged is not null or job.state <> 'running';
+    end loop;
     created := null;
     if answer = 'accepted' and verb = 'retry' and job.state = 'dead' then
       select case
@@ -7634,12 +8178,6 @@ begin
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
-      flagged := case
-        when verb in ('cancel', 'pause', 'delete') and at_once then
-          flag_attempt(
-            wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note,
-            message)
-      end;
       select r.job_id into created
       from record_jobs(
         array['holdfast.' || verb],
@@ -7653,6 +8191,9 @@ begin
             when 'cancel' then concat_ws(' ', wanted, case when resolves then 'resolve' end, flagged)
           end))],
         job.tenant, by, null) r;
+      if decision is not null and flagged is null and job.state not in ('success', 'dead', 'canceled') then
+        perform note_decision(wanted, created, decision, by, note, message);
+      end if;
       perform wake('duty', array[0]);
     end if;
     return query select wanted, answer, created;
@@ -7725,6 +8266,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_audit_change() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refuse_audit_change() IS 'Refuse every change of the audit log except additions.';
 CREATE FUNCTION holdfast.refuse_closed(types text[], taken integer[]) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7797,6 +8339,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_move() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refuse_move() IS 'Refuse a change of a job that the state machine forbids.';
 CREATE FUNCTION holdfast.refuse_no_tenant(tenant text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -7807,6 +8350,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_no_tenant(tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refuse_no_tenant(tenant text) IS 'Raise unless a tenant is named.';
 CREATE FUNCTION holdfast.refuse_renaming() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7841,6 +8385,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_setting() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refuse_setting() IS 'Refuse a value of a setting that is out of its bounds.';
 CREATE FUNCTION holdfast.refuse_stream() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7978,6 +8523,7 @@ CREATE FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, r
     end)::text, false)
 $$;
 ALTER FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) IS 'Keep the turns of tenants for the next claim of this session.';
 CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8096,7 +8642,7 @@ begin
     insert into job_items (job_id, id, tenant, collection, key, data)
     select report.job_id,
       coalesce(known.progress_count, 0) + row_number() over (order by item.key, item.ordinality), job.tenant,
-      coalesce(report.collection, report.job_id::text), item.key, item.data
+      coalesce(collection_key(report.collection), report.job_id::text), item.key, item.data
     from (
       select coalesce(i.value ->> 'key', data_hash(i.value -> 'data')) as key, i.value -> 'data' as data, i.ordinality
       from jsonb_array_elements(items) with ordinality i) item
@@ -8355,6 +8901,14 @@ end
 $$;
 ALTER FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text) IS 'Let claims go on in a queue, type, lane or tenant, or everywhere.';
+CREATE FUNCTION holdfast.retention_horizon(dead boolean) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select now() - retention_of(retention_horizon.dead) - clock_lead(retention_of(retention_horizon.dead))
+$$;
+ALTER FUNCTION holdfast.retention_horizon(dead boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.retention_horizon(dead boolean) IS 'What ended before this moment is kept no longer; what is dead, if it was acknowledged before it.';
 CREATE FUNCTION holdfast.retention_of(dead boolean) RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8373,16 +8927,8 @@ CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer 
 $$;
 ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.retire(after uuid, max_jobs integer) IS 'Delete ended jobs whose retention is over, for leaders of older releases.';
-CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-  select * from retire_known(null, retire_from.after, retire_from.max_jobs, retire_from.max_visited)
-$$;
-ALTER FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose retention is over, for leaders of older releases, which do not say when they read the clock.';
-CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) RETURNS TABLE(ended integer, dead integer, visited integer, reached uuid, kept uuid)
+    LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
@@ -8392,26 +8938,26 @@ CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid
     AS $$
 #variable_conflict use_column
 declare
-  origin uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
-  ended  timestamptz := now() - retention_of(false) - clock_lead(retention_of(false));
-  died   timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
-  over   uuid[];
-  free   uuid[];
-  recent boolean;
+  origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
+  over_at timestamptz := retention_horizon(false);
+  died    timestamptz := retention_horizon(true);
+  over    uuid[];
+  free    uuid[];
+  recent  boolean;
 begin
-  if clock_timestamp() not between retire_known.clock - interval '1 second' and retire_known.clock + interval '1 minute' then
-    deleted := 0;
+  ended := 0;
+  dead := 0;
+  if clock_timestamp() not between retire_counted.clock - interval '1 second' and retire_counted.clock + interval '1 minute' then
     reached := after;
     return next;
     return;
   end if;
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
-    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= ended)
+    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= over_at)
   into visited, reached, over, kept, recent
   from (
-    select c.id, c.created_at, c.over from judged(origin, ended, died) c limit max_visited) chunk;
+    select c.id, c.created_at, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
   if visited = 0 then
-    deleted := 0;
     return next;
     return;
   end if;
@@ -8419,7 +8965,7 @@ begin
     over := over[:max_jobs];
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
-  elsif recent and reached >= first_id(ended) then
+  elsif recent and reached >= first_id(over_at) then
     -- The following jobs are younger still, up to ids of another kind.
     reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
@@ -8429,16 +8975,36 @@ begin
     kept := least(kept, (select o.id from unnest(over) as o (id) where o.id <> all (free) order by o.id limit 1));
     over := free;
   end if;
-  deleted := coalesce(cardinality(over), 0);
+  select count(*) filter (where j.state <> 'dead'), count(*) filter (where j.state = 'dead') into ended, dead
+  from jobs j
+  where j.id = any (over);
   -- Jobs are deleted after all their other rows. These may be too many for one call: the next one then starts here
   -- again.
-  if deleted > 0 and not take_away(over) then
-    deleted := 0;
+  if ended + dead > 0 and not take_away(over) then
+    ended := 0;
+    dead := 0;
     reached := origin;
     kept := null;
   end if;
   return next;
 end
+$$;
+ALTER FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Do what `retire_known` does, and count the deleted jobs that were dead apart from those that had ended otherwise.';
+CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select * from retire_known(null, retire_from.after, retire_from.max_jobs, retire_from.max_visited)
+$$;
+ALTER FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose retention is over, for leaders of older releases, which do not say when they read the clock.';
+CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select r.ended + r.dead, r.visited, r.reached, r.kept
+  from retire_counted(retire_known.clock, retire_known.after, retire_known.max_jobs, retire_known.max_visited) r
 $$;
 ALTER FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose retention is over, with all rows that belong to them.';
@@ -8740,15 +9306,14 @@ CREATE FUNCTION holdfast.search_letters(tree jsonb, only_tenant text, acknowledg
     AS $_$
 #variable_conflict use_column
 declare
-  -- A letter says by itself whether it is acknowledged.
-  condition text := replace(query_condition(tree), acknowledged_operand(), 'j.acknowledged');
+  condition text := letter_condition(tree, '{}');
   -- The columns of jobs that the condition reads. It contains nothing that the caller wrote.
   needed    text[] := array(select distinct found[1] from regexp_matches(condition, $p$\mj\.(\w+)$p$, 'g') as found);
   read_size text := (
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
     where large = any (needed));
-  of_letter boolean := needed <@ array['id', 'tenant', 'type', 'state', 'finished_at', 'acknowledged'];
+  of_letter boolean := needed <@ letter_columns();
   -- With a tenant, the order begins with it: then only indexes of tenants have this order, whatever the statistics say.
   sorting   text := case when only_tenant is not null then 'd.tenant desc, ' else '' end || 'd.died_at desc, d.job_id desc';
   walk      text := format('from dead_letters d where %s and %s order by %s',
@@ -8762,14 +9327,19 @@ declare
     end,
     case when not search_letters.acknowledged then 'd.acknowledged_at is null' else 'true' end,
     sorting);
-  -- No index has acknowledged letters alone, nor fingerprints in this order. So these are looked for, and all count.
+  -- No index has acknowledged letters alone, nor fingerprints in this order. So these are looked for, and all count. What
+  -- a letter can say by itself is asked first: then no job is read for the letters that do not fit.
   chosen    text := concat_ws(' and ',
-    case when search_letters.acknowledged then 'd.acknowledged_at is not null' else 'true' end,
-    case when only_fingerprint is not null then 'd.fingerprint = $6' end);
-  letters   text := format('select d.job_id, d.tenant, d.type, d.died_at, d.acknowledged_at, %s as chosen %s limit $4',
-    chosen, walk);
+    case when search_letters.acknowledged then 'j.acknowledged' else 'true' end,
+    case when only_fingerprint is not null then 'j.print = $6' end,
+    early_condition(tree, '{}'));
+  letters   text := format('select j.*, d.died_at, (%s) is true as chosen %s limit $4', chosen,
+    replace(walk, 'from dead_letters d', $w$from dead_letters d
+      cross join lateral (
+        select d.job_id as id, d.tenant, d.type, 'dead' as state, d.died_at as finished_at,
+          d.acknowledged_at is not null as acknowledged, d.fingerprint as print) j$w$));
   -- Looked up for each letter, in their order, whatever the statistics say: a page takes the first ones.
-  of_job    text := 'cross join lateral (select j.* from jobs j where j.id = d.job_id offset 0) j';
+  of_job    text := 'cross join lateral (select j.* from jobs j where j.id = d.id offset 0) j';
   -- Reading the jobs as well takes three to ten times as long.
   visits    integer := greatest(1, case when of_letter then max_visited when read_size is null then max_visited / 4 else max_visited / 8 end);
   found_ids uuid[];
@@ -8787,12 +9357,7 @@ begin
         where j.chosen and %s
         limit $5) page
       $q$,
-      case when of_letter then
-        $w$d.job_id as id, d.tenant, d.type, 'dead' as state, d.died_at as finished_at, d.died_at,
-        d.acknowledged_at is not null as acknowledged, d.chosen$w$
-      else
-        'j.*, d.died_at, d.acknowledged_at is not null as acknowledged, d.chosen'
-      end,
+      case when of_letter then 'd.*' else 'j.*, d.died_at, d.acknowledged, d.print, d.chosen' end,
       letters, case when not of_letter then of_job end, condition)
     into found_ids
     using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree;
@@ -8809,17 +9374,16 @@ begin
               else coalesce((%s), false)
             end as fits
           from (
-            select j.*, d.died_at, d.acknowledged_at is not null as acknowledged, d.chosen,
-              lag(d.job_id) over walk as previous,
+            select j.*, d.died_at, d.acknowledged, d.print, lag(d.id) over walk as previous,
               sum(%s) over (walk rows between unbounded preceding and 1 preceding) as spent
             from (%s) d
             %s
+            where d.chosen
             window walk as (order by %s)) j
-          where j.chosen
           offset 0) seen
         where seen.fits is distinct from false
         limit $5) page
-      $q$, condition, read_size, letters, of_job, sorting)
+      $q$, condition, read_size, letters, of_job, replace(sorting, 'd.job_id', 'd.id'))
     into found_ids, last_seen
     using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree,
       clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision),
@@ -8902,6 +9466,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.seat(tenants text[], targets text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.seat(tenants text[], targets text[]) IS 'Elect the heads of targets, where there is none, and put them into `ready`.';
 CREATE FUNCTION holdfast.seat_headless(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9031,6 +9596,19 @@ end
 $$;
 ALTER FUNCTION holdfast.secure_commit() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.secure_commit() IS 'Raise durability once more, at the commit, with the search path that the caller has then.';
+CREATE FUNCTION holdfast.seen_horizon(dead boolean) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case when not exists (
+      select from leaders l
+      where l.name = 'maintenance'
+        and l.renewed_at not between clock_timestamp() - interval '10 seconds' and clock_timestamp() + interval '1 second')
+    then retention_horizon(seen_horizon.dead)
+  end
+$$;
+ALTER FUNCTION holdfast.seen_horizon(dead boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.seen_horizon(dead boolean) IS 'The retention horizon for callers that do not say when the leader last read the clock.';
 CREATE FUNCTION holdfast.serve_ready(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9182,6 +9760,9 @@ begin
   if value !~ '^ *[0-9]+([.][0-9]+)?([eE][-+]?[0-9]{1,2})? *$' or length(value) > 30 then
     return format('%s must be a number, not %s', name, quote_literal(left(value, 40)));
   end if;
+  if value !~ '^ *[0-9]+ *$' and (select b.whole from bounds() b where b.name = bound) then
+    return format('%s must be a whole number, not %s', name, quote_literal(left(value, 40)));
+  end if;
   return bounds_fault(name, bound, value::numeric);
 end
 $_$;
@@ -9216,18 +9797,12 @@ begin
       delays, durations_ms)
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
   ), claimed as materialized (
-    -- Under an operator's verdict, the attempt has failed, however it ended, and the operator's words say why.
     select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.verdict, l.interrupted_by,
-      l.interrupt_note, l.interrupt_message, case when judged.so then 'failed' else report.outcome end as outcome,
-      case when not judged.so then report.kind end as kind,
-      case when judged.so then operator_error(l.verdict) else report.error_type end as error_type,
-      case when judged.so then operator_words(l.verdict, l.interrupted_by, l.interrupt_note) else report.error_message
-      end as error_message,
-      report.traceback, report.log_excerpt, case when not judged.so then report.delay end as delay, report.duration_ms
+      l.interrupt_note, l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message,
+      report.traceback, report.log_excerpt, report.delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
       and (settle.worker is null or l.worker = settle.worker)
-    cross join lateral (select l.verdict is not null as so) judged
     order by l.job_id
     for update of l
   ), gone as (
@@ -9235,25 +9810,58 @@ begin
     using claimed
     where l.job_id = claimed.job_id and l.attempt = claimed.attempt
     returning claimed.*
+  ), asked as materialized (
+    -- Looked up all at once, because there is hardly ever one.
+    select distinct on (d.job_id) d.job_id, d.decision, d.by, d.note, d.message
+    from pending_decisions d
+    where d.job_id = any (job_ids) and d.settled_by is null
+    order by d.job_id, firmness(d.decision) desc, d.place
+  ), told as materialized (
+    -- A decision that was accepted before this attempt began holds like one that its lease has (see pending.sql).
+    -- Materialized, because the terms below would otherwise be computed again for each column that depends on them.
+    select gone.job_id, gone.attempt, gone.claimed_at, gone.ready_at, gone.worker,
+      case when not earlier.holds then gone.interrupt when is_verdict(asked.decision) then 'cancel' else asked.decision
+      end as interrupt,
+      case when not earlier.holds then gone.verdict when is_verdict(asked.decision) then asked.decision end as verdict,
+      case when earlier.holds then asked.by else gone.interrupted_by end as interrupted_by,
+      case when earlier.holds then asked.note else gone.interrupt_note end as interrupt_note,
+      case when earlier.holds then asked.message else gone.interrupt_message end as interrupt_message,
+      gone.outcome, gone.kind, gone.error_type, gone.error_message, gone.traceback, gone.log_excerpt, gone.delay,
+      gone.duration_ms
+    from gone
+    left join asked on asked.job_id = gone.job_id
+    cross join lateral (
+      select firmness(asked.decision) > firmness(coalesce(gone.verdict, gone.interrupt)) as holds) earlier
+  ), judged as (
+    -- Under an operator's verdict, the attempt has failed, however it ended, and the operator's words say why.
+    select t.job_id, t.attempt, t.claimed_at, t.ready_at, t.worker, t.interrupt, t.verdict, t.interrupted_by,
+      t.interrupt_note, t.interrupt_message, case when operator.judged then 'failed' else t.outcome end as outcome,
+      case when not operator.judged then t.kind end as kind,
+      case when operator.judged then operator_error(t.verdict) else t.error_type end as error_type,
+      case when operator.judged then operator_words(t.verdict, t.interrupted_by, t.interrupt_note) else t.error_message
+      end as error_message,
+      t.traceback, t.log_excerpt, case when not operator.judged then t.delay end as delay, t.duration_ms
+    from told t
+    cross join lateral (select t.verdict is not null as judged) operator
   ), verdict as materialized (
-    select gone.*, cost.failures, next.state,
+    select judged.*, cost.failures, next.state,
       case next.state
-        when 'retry' then now() + make_interval(secs => coalesce(gone.delay, backoff_seconds(
+        when 'retry' then now() + make_interval(secs => coalesce(judged.delay, backoff_seconds(
           cost.failures, coalesce(t.backoff_base, 1), coalesce(t.backoff_factor, 2), coalesce(t.backoff_max, 300),
           coalesce(t.backoff_jitter, 0.1))))
-        when 'scheduled' then now() + make_interval(secs => gone.delay)
+        when 'scheduled' then now() + make_interval(secs => judged.delay)
         else now()
       end as run_at,
-      costs_attempt(gone.outcome) or next.state = 'error' as faulty
-    from gone
-    join jobs j on j.id = gone.job_id
+      costs_attempt(judged.outcome) or next.state = 'error' as faulty
+    from judged
+    join jobs j on j.id = judged.job_id
     left join job_types t on t.name = j.type
     cross join lateral (
-      select failures_after(gone.outcome, j.failures) as failures,
+      select failures_after(judged.outcome, j.failures) as failures,
         attempts_allowed(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
     cross join lateral (
-      select next_state(gone.outcome, gone.kind, coalesce(gone.verdict, gone.interrupt),
-        coalesce(t.on_failure, 'retry'), cost.failures, cost.max_attempts, gone.delay) as state) next
+      select next_state(judged.outcome, judged.kind, coalesce(judged.verdict, judged.interrupt),
+        coalesce(t.on_failure, 'retry'), cost.failures, cost.max_attempts, judged.delay) as state) next
   ), moved as (
     update jobs j
     set state = v.state,
@@ -9314,6 +9922,18 @@ begin
       traceback, log_excerpt, case when settle.worker is null then true end
     from moved
     on conflict do nothing
+  ), done as (
+    -- Maintenance, which may have locked the row, then finds its request carried out. A handler that holds its job is
+    -- not what was asked for, and neither is a retry: such a decision stays pending.
+    update pending_decisions d
+    set settled_by = asked.attempt
+    from (
+      select e.job_id, e.request_id, m.attempt
+      from moved m
+      join pending_decisions e on e.job_id = m.id and e.settled_by is null
+      where m.interrupt is not null and m.state in ('paused', 'canceled', 'dead')
+      for update of e skip locked) asked
+    where d.job_id = asked.job_id and d.request_id = asked.request_id
   )
   select
     array_agg(id),
@@ -9388,6 +10008,7 @@ CREATE FUNCTION holdfast.shape_digest(shape jsonb) RETURNS text
   select encode(sha256(convert_to(coalesce(shape::text, ''), 'UTF8')), 'hex')
 $$;
 ALTER FUNCTION holdfast.shape_digest(shape jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.shape_digest(shape jsonb) IS 'The name of a payload''s shape: a hash of its text.';
 CREATE FUNCTION holdfast.show_hidden(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9670,12 +10291,21 @@ CREATE FUNCTION holdfast.start_bulk(action text, query text, tree jsonb, by text
     AS $$
 #variable_conflict use_column
 declare
-  wanted jsonb := bulk_tree(action, tree, now());
+  wanted jsonb;
   id     uuid := uuid_v7();
 begin
+  args := coalesce(args, '{}');
   perform check_signed(by, note);
   perform check_bulk(action, args);
-  -- Whatever is wrong with the query is told now, and not to the leader.
+  -- Whatever is wrong with the query or the options is told now, and not to the leader.
+  if length(query) > 2000 then
+    raise exception 'a query may have at most 2000 characters' using errcode = 'HF002';
+  end if;
+  if args ? 'options' then
+    perform check_enqueue(array['any'], array['{}'::jsonb], array[args -> 'options'], coalesce(only_tenant, 'default'));
+  end if;
+  perform check_query_size(tree);
+  wanted := bulk_tree(action, tree, now());
   perform query_condition(wanted);
   if (select count(*) from bulks b
       where b.state in ('fixing', 'running', 'stopping') and b.tenant is not distinct from only_tenant) >= 20 then
@@ -9960,6 +10590,7 @@ begin
   end if;
   delete from job_progress p where p.job_id = any (ids);
   delete from erasures e where e.job_id = any (ids);
+  delete from pending_decisions d where d.job_id = any (ids);
   delete from dead_letters d where d.job_id = any (ids);
   delete from idempotency_keys k where k.job_id = any (ids);
   delete from jobs j where j.id = any (ids);
@@ -10134,6 +10765,38 @@ end
 $$;
 ALTER FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) IS 'Ask for something, as `request` does, and write down who did.';
+CREATE FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) RETURNS text[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  tenants text[] := '{}';
+  print   text;
+  last    text;
+begin
+  foreach print in array prints loop
+    last := '';
+    loop
+      select least(
+        (select g.tenant from failing g where g.fingerprint = print and g.tenant > last order by g.tenant limit 1),
+        (select d.tenant from dead_letters d where d.fingerprint = print and d.tenant > last order by d.tenant limit 1))
+      into last;
+      exit when last is null;
+      if last <> all (tenants) then
+        tenants := tenants || last;
+      end if;
+      if cardinality(tenants) > max_tenants then
+        return null;
+      end if;
+    end loop;
+  end loop;
+  return tenants;
+end
+$$;
+ALTER FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) IS 'The tenants that have jobs with one of these fingerprints; null if there are more than `max_tenants`.';
 CREATE FUNCTION holdfast.term_at(place text[]) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $_$
@@ -10197,6 +10860,45 @@ end
 $$;
 ALTER FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) IS 'Forget fingerprints of a tenant that has too many: the oldest that have nothing open, then the oldest.';
+CREATE FUNCTION holdfast.turn_bulk() RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  chosen bulks;
+begin
+  with active as (
+    select b.id,
+      coalesce(max(b.turned_at) over same_tenant, min(b.started_at) over same_tenant) as tenant_turned_at,
+      coalesce(b.turned_at, b.started_at) as own_turned_at
+    from bulks b
+    where b.state in ('fixing', 'running', 'stopping')
+    window same_tenant as (partition by b.tenant)
+  )
+  select b.* into chosen
+  from active a
+  join bulks b on b.id = a.id
+  where b.state in ('fixing', 'running', 'stopping') and (b.rests_until is null or b.rests_until <= now())
+  order by a.tenant_turned_at, a.own_turned_at, a.id
+  limit 1
+  for update of b skip locked;
+  if chosen.id is null then
+    return null;
+  end if;
+  update bulks b
+  set turned_at = clock_timestamp(),
+    tries = b.tries + 1,
+    state = case when b.tries >= 12 then 'stopping' else b.state end,
+    error = case
+      when b.tries >= 12 and b.state <> 'stopping' then 'it was stopped: 12 portions in a row took too long or failed, even of one job'
+      else b.error
+    end
+  where b.id = chosen.id;
+  return chosen.id;
+end
+$$;
+ALTER FUNCTION holdfast.turn_bulk() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.turn_bulk() IS 'The bulk operation whose turn it is; null if there is nothing to do.';
 CREATE FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer DEFAULT 10000) RETURNS TABLE(tenants text[], targets text[])
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10302,6 +11004,7 @@ CREATE FUNCTION holdfast.unprintable(name text) RETURNS boolean
   select name ~ E'[\\x01-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]'
 $$;
 ALTER FUNCTION holdfast.unprintable(name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.unprintable(name text) IS 'Whether a name contains characters that are not for terminals and lists.';
 CREATE FUNCTION holdfast.unregister_worker(id text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10504,6 +11207,11 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
        select from waiting w where w.tenant = j.tenant and w.target = j.target and w.turn = 0 and w.place = j.seq)
    limit max_offences)
   union all
+  (select 'a pending decision has a request', d.job_id, format('to %s, request %s', d.decision, d.request_id)
+   from pending_decisions d
+   where not exists (select from jobs r where r.id = d.request_id and r.state not in ('success', 'dead', 'canceled'))
+   limit max_offences)
+  union all
   (select 'an ended job keeps no dedup key', j.id, j.dedup_key
    from jobs j
    where j.state in ('success', 'dead', 'canceled') and j.dedup_key is not null
@@ -10687,7 +11395,7 @@ CREATE FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) RETURN
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
-    AS $_$
+    AS $$
 #variable_conflict use_column
 declare
   ends_at   timestamptz := clock_timestamp() + interval '1 second';
@@ -10698,17 +11406,8 @@ declare
   verdicts  text[] := '{}';
   postponed integer := 0;
 begin
-  execute format($q$
-    select array(
-      select noted.id
-      from unnest($1) as noted (id)
-      cross join lateral (
-        select from jobs j where j.id = noted.id and ($2 is null or j.tenant = $2) and (%s) offset 0) fits)
-    $q$, query_condition(bulk.tree))
-  into fitting
-  using array(
-      select e.job_id from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs),
-    bulk.tenant, null, null, null, null, bulk.tree;
+  fitting := fitting_jobs(bulk, array(
+    select e.job_id from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs));
   for entry in
     select e.* from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs
   loop
@@ -10722,7 +11421,8 @@ begin
         get stacked diagnostics fault = message_text;
         verdict := 'failed';
     end;
-    if verdict = 'later' and entry.tries >= 20 then
+    -- This was its twentieth turn.
+    if verdict = 'later' and entry.tries >= 19 then
       verdict := 'failed';
       fault := 'somebody else has locked it';
     end if;
@@ -10752,7 +11452,7 @@ begin
     finished_at = case when cardinality(verdicts) = 0 then now() end
   where b.id = bulk.id;
 end
-$_$;
+$$;
 ALTER FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) IS 'Work on some of the jobs that were noted, for about a second.';
 CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
@@ -10798,6 +11498,14 @@ CREATE TABLE holdfast.beginnings (
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
 ALTER TABLE holdfast.beginnings OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.beginnings IS 'Which of the jobs that a worker claimed ahead have begun.';
+CREATE TABLE holdfast.bulk_found (
+    bulk_id uuid NOT NULL,
+    part integer NOT NULL,
+    ids uuid[] NOT NULL
+);
+ALTER TABLE ONLY holdfast.bulk_found ALTER COLUMN ids SET STORAGE EXTERNAL;
+ALTER TABLE holdfast.bulk_found OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.bulk_found IS 'Open jobs that bulk operations have still to look at, many ids to a row.';
 CREATE TABLE holdfast.bulk_jobs (
     bulk_id uuid NOT NULL,
     place bigint NOT NULL,
@@ -10997,6 +11705,100 @@ CREATE TABLE holdfast.job_progress (
 WITH (fillfactor='50');
 ALTER TABLE holdfast.job_progress OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.job_progress IS 'How far jobs have come, for those that report it.';
+CREATE TABLE holdfast.streams (
+    id integer NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    used_at timestamp with time zone DEFAULT now() NOT NULL,
+    closed_at timestamp with time zone,
+    closed_in xid8,
+    unseen_in xid8
+);
+ALTER TABLE holdfast.streams OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.streams IS 'The jobs of one type, in one queue, of one tenant: the unit that workers choose by.';
+CREATE TABLE holdfast.waiting (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    target text NOT NULL COLLATE pg_catalog."C",
+    turn smallint NOT NULL,
+    place bigint NOT NULL,
+    job_id uuid NOT NULL
+);
+ALTER TABLE holdfast.waiting OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.waiting IS 'The line behind each target.';
+CREATE VIEW holdfast.job_queue_health AS
+ SELECT type,
+    status,
+    (sum(count))::bigint AS count,
+    min(oldest_at) AS oldest_at,
+    (GREATEST((0)::numeric, floor((EXTRACT(epoch FROM (now() - min(oldest_at))) / (60)::numeric))))::bigint AS oldest_minutes
+   FROM ( SELECT s.type,
+            'pending'::text AS status,
+            r.count,
+            r.oldest_at
+           FROM (( SELECT abs(e.stream) AS stream,
+                    count(*) AS count,
+                    min(e.ready_at) AS oldest_at
+                   FROM holdfast.ready e
+                  GROUP BY (abs(e.stream))) r
+             JOIN holdfast.streams s ON ((s.id = r.stream)))
+          WHERE (s.queue <> 'holdfast'::text)
+        UNION ALL
+         SELECT j.type,
+            'pending'::text,
+            count(*) AS count,
+            min(j.run_at) AS min
+           FROM (holdfast.waiting w
+             CROSS JOIN LATERAL ( SELECT j_1.type,
+                    j_1.run_at
+                   FROM holdfast.jobs j_1
+                  WHERE (j_1.id = w.job_id)
+                 OFFSET 0) j)
+          GROUP BY j.type
+        UNION ALL
+         SELECT s.type,
+            'processing'::text,
+            count(*) AS count,
+            min(l.claimed_at) AS min
+           FROM (holdfast.leases l
+             JOIN holdfast.streams s ON ((s.id = l.stream)))
+          WHERE (s.queue <> 'holdfast'::text)
+          GROUP BY s.type
+        UNION ALL
+         SELECT j.type,
+                CASE j.state
+                    WHEN 'retry'::text THEN 'failed'::text
+                    ELSE j.state
+                END AS state,
+            count(*) AS count,
+            min(j.last_error_at) AS min
+           FROM (( SELECT g.job_id,
+                    g.attempt
+                   FROM holdfast.failing g
+                UNION ALL
+                 SELECT f.job_id,
+                    f.attempt
+                   FROM holdfast.failures f) w
+             CROSS JOIN LATERAL ( SELECT j_1.type,
+                    j_1.state,
+                    j_1.queue,
+                    j_1.last_error_at
+                   FROM holdfast.jobs j_1
+                  WHERE ((j_1.id = w.job_id) AND (j_1.attempt = w.attempt) AND (j_1.state = ANY (ARRAY['retry'::text, 'error'::text])))
+                 OFFSET 0) j)
+          WHERE (j.queue <> 'holdfast'::text)
+          GROUP BY j.type, j.state
+        UNION ALL
+         SELECT d.type,
+            'dead'::text,
+            count(*) AS count,
+            min(d.died_at) AS min
+           FROM holdfast.dead_letters d
+          WHERE (d.acknowledged_at IS NULL)
+          GROUP BY d.type) h
+  GROUP BY type, status;
+ALTER VIEW holdfast.job_queue_health OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast.job_queue_health IS 'How many jobs of each type wait, run, failed or died, and since when the oldest of them does.';
 CREATE TABLE holdfast.leaders (
     name text NOT NULL COLLATE pg_catalog."C",
     holder text NOT NULL,
@@ -11028,6 +11830,14 @@ CREATE TABLE holdfast.payload_shapes (
 );
 ALTER TABLE holdfast.payload_shapes OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.payload_shapes IS 'What handlers take, as their workers publish it.';
+ALTER TABLE holdfast.pending_decisions ALTER COLUMN place ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.pending_decisions_place_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE holdfast.repairs (
     kind text NOT NULL COLLATE pg_catalog."C",
     count bigint NOT NULL,
@@ -11052,18 +11862,6 @@ CREATE TABLE holdfast.schema_steps (
 );
 ALTER TABLE holdfast.schema_steps OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.schema_steps IS 'Which migrations were applied.';
-CREATE TABLE holdfast.streams (
-    id integer NOT NULL,
-    tenant text NOT NULL COLLATE pg_catalog."C",
-    queue text NOT NULL COLLATE pg_catalog."C",
-    type text NOT NULL COLLATE pg_catalog."C",
-    used_at timestamp with time zone DEFAULT now() NOT NULL,
-    closed_at timestamp with time zone,
-    closed_in xid8,
-    unseen_in xid8
-);
-ALTER TABLE holdfast.streams OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.streams IS 'The jobs of one type, in one queue, of one tenant: the unit that workers choose by.';
 ALTER TABLE holdfast.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.streams_id_seq
     START WITH 1
@@ -11072,15 +11870,12 @@ ALTER TABLE holdfast.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-CREATE TABLE holdfast.waiting (
-    tenant text NOT NULL COLLATE pg_catalog."C",
-    target text NOT NULL COLLATE pg_catalog."C",
-    turn smallint NOT NULL,
-    place bigint NOT NULL,
-    job_id uuid NOT NULL
+CREATE TABLE holdfast.walks (
+    name text NOT NULL COLLATE pg_catalog."C",
+    reached text[]
 );
-ALTER TABLE holdfast.waiting OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.waiting IS 'The line behind each target.';
+ALTER TABLE holdfast.walks OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.walks IS 'Walks that are made once after a migration, and how far they have come.';
 CREATE VIEW holdfast_views.dead_letter_jobs AS
  SELECT id,
     original_job,
@@ -11093,6 +11888,125 @@ CREATE VIEW holdfast_views.dead_letter_jobs AS
    FROM holdfast.dead_letter_jobs d;
 ALTER VIEW holdfast_views.dead_letter_jobs OWNER TO holdfast_owner;
 COMMENT ON VIEW holdfast_views.dead_letter_jobs IS 'Dead letters, with the dead job itself and the end of its last attempt.';
+CREATE VIEW holdfast_views.job_attempts AS
+ SELECT ((job_id || '/'::text) || attempt) AS id,
+    job_id,
+    worker AS worker_id,
+    started_at,
+    finished_at,
+        CASE
+            WHEN (outcome = 'success'::text) THEN 1
+            ELSE 0
+        END AS success,
+    log_excerpt,
+    attempt,
+    outcome,
+    error_type,
+    error_message,
+    queue_ms,
+    duration_ms
+   FROM holdfast.job_attempts a;
+ALTER VIEW holdfast_views.job_attempts OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast_views.job_attempts IS 'Ended attempts, with what they logged; ask by job_id.';
+CREATE VIEW holdfast_views.job_queue_health AS
+ SELECT type,
+    status,
+    count,
+    oldest_at,
+    oldest_minutes
+   FROM holdfast.job_queue_health h;
+ALTER VIEW holdfast_views.job_queue_health OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast_views.job_queue_health IS 'How many jobs of each type wait, run, failed or died, and since when the oldest of them does.';
+CREATE VIEW holdfast_views.jobs AS
+ SELECT j.id,
+    j.type,
+    j.payload,
+    s.status,
+    j.priority,
+    j.attempt AS attempts,
+    COALESCE(j.max_attempts, t.max_attempts, ( SELECT (COALESCE(o.value, o.default_value))::integer AS "coalesce"
+           FROM holdfast.settings o
+          WHERE (o.name = 'MAX_ATTEMPTS_DEFAULT'::text))) AS max_attempts,
+    j.run_at AS scheduled_at,
+    j.run_at,
+    j.started_at,
+    j.finished_at AS completed_at,
+    j.last_error AS error_message,
+    j.last_error,
+        CASE
+            WHEN (s.status IS NOT NULL) THEN j.last_error_at
+            ELSE NULL::timestamp with time zone
+        END AS last_error_at,
+    j.correlation_id,
+    j.parent_id AS parent_job_id,
+    j.created_by,
+    j.dedup_key,
+    j.created_at,
+    j.updated_at,
+    j.tenant,
+    j.queue,
+    j.target,
+    j.state,
+    j.reason
+   FROM ((holdfast.jobs j
+     JOIN ( SELECT l.job_id,
+            'processing'::text AS status,
+            ''::text AS other,
+            l.attempt
+           FROM holdfast.leases l
+        UNION ALL
+         SELECT g.job_id,
+            'failed'::text,
+            ''::text,
+            g.attempt
+           FROM holdfast.failing g
+        UNION ALL
+         SELECT f.job_id,
+            'failed'::text,
+            ''::text,
+            f.attempt
+           FROM holdfast.failures f
+        UNION ALL
+         SELECT d.job_id,
+            'dead'::text,
+            ''::text,
+            NULL::integer
+           FROM holdfast.dead_letters d
+        UNION ALL
+         SELECT o.id,
+            o.word,
+            o.word,
+            NULL::integer
+           FROM ( SELECT o_1.id,
+                        CASE o_1.state
+                            WHEN 'success'::text THEN 'completed'::text
+                            WHEN 'canceled'::text THEN 'canceled'::text
+                            WHEN 'paused'::text THEN 'paused'::text
+                            WHEN 'error'::text THEN 'error'::text
+                            WHEN 'running'::text THEN NULL::text
+                            WHEN 'dead'::text THEN NULL::text
+                            ELSE 'pending'::text
+                        END AS word
+                   FROM holdfast.jobs o_1) o) s ON ((s.job_id = j.id)))
+     LEFT JOIN holdfast.job_types t ON ((t.name = j.type)))
+  WHERE ((s.other <> 'processing'::text) AND (s.other <> 'failed'::text) AND (s.other <> 'dead'::text) AND (j.queue <> 'holdfast'::text) AND
+        CASE j.state
+            WHEN 'running'::text THEN ((s.status = 'processing'::text) AND (s.attempt = j.attempt))
+            WHEN 'dead'::text THEN (s.status = 'dead'::text)
+            WHEN 'retry'::text THEN
+            CASE s.status
+                WHEN 'failed'::text THEN (s.attempt = j.attempt)
+                WHEN 'pending'::text THEN ((NOT (EXISTS ( SELECT
+                   FROM holdfast.failing g
+                  WHERE ((g.job_id = j.id) AND (g.attempt = j.attempt))))) AND (NOT (EXISTS ( SELECT
+                   FROM holdfast.failures f
+                  WHERE ((f.job_id = j.id) AND (f.attempt = j.attempt))))))
+                ELSE NULL::boolean
+            END
+            ELSE (s.status <> ALL (ARRAY['processing'::text, 'failed'::text, 'dead'::text]))
+        END);
+ALTER VIEW holdfast_views.jobs OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast_views.jobs IS 'Jobs with one word for their status; ask by id, correlation_id, parent_job_id, or for processing, failed or dead ones.';
 ALTER TABLE ONLY holdfast.api_keys
     ADD CONSTRAINT api_keys_digest_key UNIQUE (digest);
 ALTER TABLE ONLY holdfast.api_keys
@@ -11101,6 +12015,8 @@ ALTER TABLE ONLY holdfast.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.beginnings
     ADD CONSTRAINT beginnings_pkey PRIMARY KEY (worker, lane);
+ALTER TABLE ONLY holdfast.bulk_found
+    ADD CONSTRAINT bulk_found_pkey PRIMARY KEY (bulk_id, part);
 ALTER TABLE ONLY holdfast.bulk_jobs
     ADD CONSTRAINT bulk_jobs_job_id_bulk_id_key UNIQUE (job_id, bulk_id);
 ALTER TABLE ONLY holdfast.bulk_jobs
@@ -11157,6 +12073,8 @@ ALTER TABLE ONLY holdfast.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY (stream, rank, seq);
 ALTER TABLE ONLY holdfast.payload_shapes
     ADD CONSTRAINT payload_shapes_pkey PRIMARY KEY (type, digest);
+ALTER TABLE ONLY holdfast.pending_decisions
+    ADD CONSTRAINT pending_decisions_pkey PRIMARY KEY (job_id, request_id);
 ALTER TABLE ONLY holdfast.permits
     ADD CONSTRAINT permits_pkey PRIMARY KEY (gate, slot);
 ALTER TABLE ONLY holdfast.ready
@@ -11173,6 +12091,8 @@ ALTER TABLE ONLY holdfast.streams
     ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.waiting
     ADD CONSTRAINT waiting_pkey PRIMARY KEY (tenant, target, turn, place);
+ALTER TABLE ONLY holdfast.walks
+    ADD CONSTRAINT walks_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 CREATE INDEX bulks_active ON holdfast.bulks USING btree (id) WHERE (state = ANY (ARRAY['fixing'::text, 'running'::text, 'stopping'::text]));
@@ -11305,8 +12225,8 @@ GRANT ALL ON FUNCTION holdfast.add_failures(after bigint, max_rows integer) TO h
 REVOKE ALL ON FUNCTION holdfast.admit(after text, max_gates integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.admit(after text, max_gates integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.adopt(gate text, capacity integer) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.advance_bulks(max_jobs integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.advance_bulks(max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.advance_bulk(id uuid, max_jobs integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.advance_bulk(id uuid, max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.age(max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.age(max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.age_from(after_stream integer, after_rank integer, max_lines integer, max_jobs integer, mixed boolean, shared boolean) FROM PUBLIC;
@@ -11352,7 +12272,7 @@ REVOKE ALL ON FUNCTION holdfast.budget_of(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.bulk_act(bulk holdfast.bulks, id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.bulk_page(tree jsonb, only_tenant text, sources text[], place text[], max_jobs integer, max_visited integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.bulk_states(action text, allowed text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.bulk_states(action text, tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.bulk_tree(action text, tree jsonb, upto timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.bury(job holdfast.jobs, verdict text, by text, words text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, by text, note text, message text) FROM PUBLIC;
@@ -11365,6 +12285,7 @@ REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], op
 REVOKE ALL ON FUNCTION holdfast.check_lanes(lanes jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_query_size(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
@@ -11395,13 +12316,15 @@ REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM 
 GRANT ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.clean_up(dry_run boolean, after uuid, max_visited integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.clean_up(dry_run boolean, after uuid, max_visited integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid, max_visited integer, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid, max_visited integer, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_is_known() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_lead(within interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.collection_key(name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.collection_name(key text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete(worker text, job_ids uuid[], attempts integer[], results jsonb[], durations_ms integer[], log_excerpts text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.condition_at(tree jsonb, place text[]) FROM PUBLIC;
@@ -11416,6 +12339,7 @@ GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefi
 REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.deal_shares(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.decided_state(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.declared_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
@@ -11423,6 +12347,7 @@ REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drop_recovered(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_recovered(after text[], max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.drop_stray_decisions(max_rows integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) FROM PUBLIC;
@@ -11433,6 +12358,7 @@ REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.early_condition(tree jsonb, place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.elect(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) FROM PUBLIC;
@@ -11482,14 +12408,19 @@ REVOKE ALL ON FUNCTION holdfast.find_key(digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.find_key(digest bytea) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.find_streams(tenant text, queues text[], types text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.fingerprint_of(type text, error_type text, message text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fingerprint_operand() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.fingerprints_wanted(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.firmness(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fitting_jobs(bulk holdfast.bulks, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.fix_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.flag_attempt(id uuid, wish text, by text, note text, message text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.foregone_answer(verb text, id uuid, request_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_among(ids integer[], walk_began timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_bulks(max_bulks integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_bulks(max_bulks integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
@@ -11507,6 +12438,7 @@ REVOKE ALL ON FUNCTION holdfast.free_entries(entries tid[], OUT tids tid[], OUT 
 REVOKE ALL ON FUNCTION holdfast.full_gate(job holdfast.jobs) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.gate_of(kind text, name text, seconds real) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.gates_of(stream integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.gather_bulk(bulk holdfast.bulks) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_attempts(id uuid, only_tenant text) TO holdfast_worker;
@@ -11553,6 +12485,7 @@ REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempt
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.is_erased(id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.is_maintained() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_parked(stream integer) FROM PUBLIC;
@@ -11579,7 +12512,9 @@ REVOKE ALL ON FUNCTION holdfast.job_totals(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, before uuid, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
@@ -11595,6 +12530,8 @@ GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double pr
 REVOKE ALL ON FUNCTION holdfast.leader_patience() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lease_expired(id uuid, by text, words text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lease_length(seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.letter_columns() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.letter_condition(tree jsonb, place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.letter_standing(id uuid, only_tenant text, OUT outcome text, OUT state text, OUT type text, OUT tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.like_escaped(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.limitable_by(tenant text, queue text, type text) FROM PUBLIC;
@@ -11649,12 +12586,17 @@ REVOKE ALL ON FUNCTION holdfast.moment(at timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.most_fingerprints() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.move_waiting(job holdfast.jobs, goal text, by text, note text, message text, resolves boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.named(worker text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.named_states(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.never_began(job_id uuid, attempt integer, worker text, number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.next_state(outcome text, kind text, interrupt text, on_failure text, failures integer, max_attempts integer, delay_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.normalized_message(message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, by text, note text, message text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_found(bulk holdfast.bulks, ids uuid[], reached text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_held(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.note_held(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.note_repair(kind text, times bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_steering(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.number_in_lane(number bigint) FROM PUBLIC;
@@ -11664,6 +12606,7 @@ REVOKE ALL ON FUNCTION holdfast.oldest_transaction() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.open_tables() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_type(name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.operator_error(verdict text) FROM PUBLIC;
@@ -11695,6 +12638,8 @@ GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_operator;
 GRANT ALL ON FUNCTION holdfast.payload_limit() TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.pending_decision(id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.pending_text(id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.permit_free(permit holdfast.permits, seconds real) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.permit_state(job_id uuid, attempt integer, granted_at timestamp with time zone, seconds real, moment timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.permit_turns(asked integer[], parties integer[]) FROM PUBLIC;
@@ -11789,9 +12734,11 @@ REVOKE ALL ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, n
 GRANT ALL ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resume_subject(kind text, name text, by text, reason text, by_key uuid, by_tenant text) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.retention_horizon(dead boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.retention_of(dead boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire(after uuid, max_jobs integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
@@ -11817,6 +12764,7 @@ REVOKE ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) FR
 GRANT ALL ON FUNCTION holdfast.seat_headless(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.seat_one(tenant text, target text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.secure_commit() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.seen_horizon(dead boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.serve_ready(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.serve_ready(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.serve_streams(ids integer[], examples uuid[]) FROM PUBLIC;
@@ -11878,11 +12826,14 @@ GRANT ALL ON FUNCTION holdfast.tenant_items_page(tenant text, job_id uuid, after
 REVOKE ALL ON FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) TO holdfast_client;
+REVOKE ALL ON FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.turn_bulk() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.turn_bulk() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.unheard(channel text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unheard(channel text) TO holdfast_worker;
@@ -11912,8 +12863,12 @@ REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.written_rate(count integer, seconds double precision) FROM PUBLIC;
 GRANT SELECT ON TABLE holdfast.dead_letter_jobs TO holdfast_operator;
+GRANT SELECT ON TABLE holdfast.job_queue_health TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_client;
 GRANT SELECT ON TABLE holdfast_views.dead_letter_jobs TO holdfast_operator;
+GRANT SELECT ON TABLE holdfast_views.job_attempts TO holdfast_operator;
+GRANT SELECT ON TABLE holdfast_views.job_queue_health TO holdfast_operator;
+GRANT SELECT ON TABLE holdfast_views.jobs TO holdfast_operator;

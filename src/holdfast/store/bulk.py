@@ -54,9 +54,23 @@ class BulkStore:
         state: str | None = row[0]
         return state
 
+    async def is_maintained(self) -> bool:
+        """Whether some process does maintenance."""
+        (row,) = await self._session.rows("is_maintained")
+        return bool(row[0])
+
     async def list(
         self, *, tenant: str | None, before: UUID | None = None, limit: int = 1, only: UUID | None = None
     ) -> list[Bulk]:
         """Bulk operations, newest first."""
         rows = await self._session.rows("list_bulks", tenant, before, limit, only)
-        return [Bulk(**{**dict(row), "args": json.loads(row["args"])}) for row in rows]
+        return [Bulk(**{**dict(row), "args": _arguments(row["args"])}) for row in rows]
+
+
+def _arguments(text: str | None) -> dict[str, Any]:
+    """The arguments; none if they cannot be read. However a row came there, it does not break a list."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

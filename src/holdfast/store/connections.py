@@ -112,7 +112,7 @@ class Connections:
                 async with asyncio.timeout(end - time.monotonic()):
                     handed = await self._turn(party)
             except TimeoutError:
-                told = f"no connection to PostgreSQL was free for {end - now:.1f} s: {self._size} are in use"
+                told = f"no connection to PostgreSQL was free for {end - now:.1f} s: {self._use(party)}"
                 raise DatabaseUnavailable(told, reason="slow") from None
             if handed is not None:
                 return handed
@@ -225,9 +225,20 @@ class Connections:
             told = f"{len(self._ghosts)} statements that were given up may still run in PostgreSQL; no more are sent"
             raise DatabaseUnavailable(told, reason="slow")
 
+    @property
+    def _share(self) -> int:
+        """How many connections one tenant may have."""
+        return max(1, self._size - 1)
+
     def _may(self, party: str) -> bool:
         """Whether a party may have one more connection."""
-        return not party or sum(one == party for one in self._lent.values()) < max(1, self._size - 1)
+        return not party or sum(one == party for one in self._lent.values()) < self._share
+
+    def _use(self, party: str) -> str:
+        """Why a party has to wait."""
+        if self._may(party):
+            return f"{self._size} are in use"
+        return f"one tenant may use {self._share} of {self._size}, and {party} uses as many"
 
     async def _turn(self, party: str) -> asyncpg.Connection | None:
         """Wait until something is given back: a connection, or (None) the right to look again."""

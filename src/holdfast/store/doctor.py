@@ -102,6 +102,11 @@ class Examination:
         (found,) = await self._rows("doctor_letters")
         return found
 
+    async def held(self, most_jobs: int) -> dict[str, Any]:
+        """How many jobs are held in `error`, and since when the oldest is, among the first `most_jobs` that fail."""
+        (found,) = await self._rows("doctor_held", most_jobs)
+        return found
+
     async def repairs(self) -> list[dict[str, Any]]:
         """Repairs so far, by kind."""
         return await self._rows("doctor_repairs")

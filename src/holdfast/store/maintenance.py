@@ -349,9 +349,22 @@ class MaintenanceStore:
         """Give letters from before there were fingerprints theirs."""
         return await self._walk("read_letters", after, most)
 
-    async def advance_bulks(self, most: int) -> bool:
-        """Do a portion of one bulk operation; whether there was something to do."""
-        return bool(await self._statements.value("advance_bulks", most))
+    async def note_held(self, after: list[str] | None, most: int) -> Walked:
+        """Count open jobs among what fails that failed before there were fingerprints."""
+        return await self._walk("note_held", after, most)
+
+    async def turn_bulk(self) -> UUID | None:
+        """The bulk operation whose turn it is, if there is one: noted before its portion, which may fail altogether."""
+        chosen: UUID | None = await self._statements.value("turn_bulk")
+        return chosen
+
+    async def advance_bulk(self, bulk_id: UUID, most: int) -> None:
+        """Do a portion of a bulk operation."""
+        await self._statements.value("advance_bulk", bulk_id, most)
+
+    async def forget_bulks(self, most: int) -> int:
+        """Forget bulk operations that ended long ago; how many."""
+        return int(await self._statements.value("forget_bulks", most))
 
     async def _walk(self, statement: str, after: list[str] | None, most: int) -> Walked:
         row = await self._statements.row(statement, after, most)

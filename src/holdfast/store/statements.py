@@ -51,9 +51,12 @@ def script(name: str, schema: str) -> str:
 
 
 def grants(schema: str) -> list[tuple[str, str]]:
-    """(name, role) of every function that a role may call, and of every table that it may read, as in `rights`."""
+    """(name, role) of every function that a role may call, and of every table that it may read, as in `rights`.
+
+    Names in the engine's schema are bare, others have their schema: both have a relation `jobs`.
+    """
     found = {
-        (name.rpartition(".")[2], role)
+        (name.removeprefix(f"{schema}."), role)
         for names, roles in _GRANT.findall(script("rights", schema))
         for name in re.split(r",\s*", names)
         for role in re.split(r",\s*", roles)

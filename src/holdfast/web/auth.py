@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -128,7 +129,7 @@ class Auth:
         secret = _proof(request)
         caller = await keyring.caller(secret) if secret else None
         if caller is not None:
-            return caller
+            return replace(caller, token=secret) if isinstance(secret, EventsToken) else caller
         if not self._keys_only and not await keyring.any_key():
             return _local(request)
         self.steps.forget(request.scope)

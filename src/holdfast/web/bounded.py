@@ -9,8 +9,10 @@
 4. Of pipelined requests, one or two are parsed; the rest waits as bytes, and nothing more is read. A parsed request
    takes thirty times as much memory as its bytes. Clients that go away meanwhile are noticed (see
    holdfast.web.hangups).
-5. Of heads with very many fields, and of connections whose data is dropped, a few have their turn in each round of the
-   loop: a thousand at once do not stop it. Heads with a known key have turns of their own.
+5. Heads are parsed for a millisecond in each round of the loop; what comes then waits in line, a slice of 8 KiB at
+   a time: a thousand large heads at once do not stop the loop. Callers with a known key have a line of their own. Heads
+   of a usual size do not wait: a connection may send 2 KiB of them a second, a caller's any number.
+   Of connections whose data is dropped, a few have their turn in each round.
 6. A client that sends no more (it has closed its side) gets the answers to what it has sent, if that is soon. A wait
    or a stream ends then: most such clients are gone.
 7. Answers that are not read are not kept forever (see holdfast.web.unread).
@@ -25,9 +27,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 import struct
+import time
 from typing import Any, cast
 
 import httptools
@@ -35,9 +37,10 @@ from pydantic_core import to_json
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from holdfast.web.budget import Budget
 from holdfast.web.flow import Flow, GentleTransport
 from holdfast.web.hangups import HangUps
-from holdfast.web.heads import CROWDED, EXCESS, FIELD_MEMORY, HEAD_LIMIT, SLICE, Heads
+from holdfast.web.heads import CROWDED, EXCESS, FIELD_MEMORY, HEAD_LIMIT, SLICE, Heads, end_of_head
 from holdfast.web.prefer import asks_to_wait
 from holdfast.web.problems import Problem
 from holdfast.web.ration import Ration
@@ -47,8 +50,6 @@ __all__ = ["Bounded"]
 
 #: Of a body in chunks: how much is parsed before others may have a turn.
 _CHUNKED_SLICE = 1024
-#: A header section ends with an empty line. Those before a request do not count, so they do not make slices short.
-_HEAD_END = re.compile(rb"[^\r\n]\r\n\r\n")
 #: In a body an empty line has no meaning, so slices are at least this long.
 _SLIVER = 256
 #: After a refusal the client may still be sending. If the connection were closed at once, it would be reset before the
@@ -57,9 +58,11 @@ _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 1024 * 1024
 #: How long an answer may take once the client sends no more.
 _HALF_CLOSED_SECONDS = 10.0
-#: A head with more lines waits for its turn, so does whoever sends on in vain. A turn takes about 0.2 ms.
+#: How long heads may be parsed in a round of the loop; a slice takes 0.03 to 0.5 ms.
+_HEADS_SECONDS = 0.001
+#: A caller's piece with no more lines is parsed at once.
 _FEW_LINES = 64
-_HEADS_IN_A_ROUND, _DROPS_IN_A_ROUND, _DROPS_SECONDS = 2, 4, 0.001
+_DROPS_IN_A_ROUND, _DROPS_SECONDS = 4, 0.001
 #: With more than this beyond what the kernel takes, an answer counts as unread.
 _UNSENT = 8 * 1024
 #: For SO_LINGER: the connection is reset when it is closed.
@@ -75,17 +78,17 @@ class Bounded(Heads):
     flow: Flow
     unread = Unread()
     hangups = HangUps()
-    _large_heads, _callers_heads = Ration(_HEADS_IN_A_ROUND), Ration(_HEADS_IN_A_ROUND)
+    _strangers_heads, _callers_heads = Budget(_HEADS_SECONDS), Budget(_HEADS_SECONDS)
     _drops = Ration(_DROPS_IN_A_ROUND, _DROPS_SECONDS)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._in_body = False
-        self._waiting = b""
         self._lingering: asyncio.TimerHandle | None = None
         self._refused, self._dropped = False, 0
         self._unanswered: dict[RequestResponseCycle, int] = {}  # with what they are charged of `_heads`
         self._unwanted, self._has_turn = False, False
+        self._heads_line = self._strangers_heads
         self._half_closed: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -110,7 +113,9 @@ class Bounded(Heads):
         if self.drops:
             self.drop(len(data))
             return
-        self._waiting += data
+        if data:
+            self._waiting += data
+            self._shows_key = None
         while self._waiting and not self._refused and not self.transport.is_closing():
             if self.pipeline:
                 self.flow.pause_reading()
@@ -151,6 +156,8 @@ class Bounded(Heads):
         """What follows is the body; fields behind it are trailers."""
         if self.offers_upgrade():
             return  # the parser stops here, and the request begins anew without the offer
+        if self.parser.get_http_version() == "1.1" and not any(name == b"host" for name, _ in self.headers):
+            self.stop(Problem(400, "bad-request", "A request needs a Host field."))
         self._charge(0)  # what was dropped counts no longer
         if not self._make_room(self._kept):
             self.stop(CROWDED)
@@ -214,8 +221,8 @@ class Bounded(Heads):
         for timer in (self._lingering, self._half_closed):
             if timer is not None:
                 timer.cancel()
-        for ration in (self._large_heads, self._callers_heads, self._drops):
-            ration.leave(self)
+        for line in (self._strangers_heads, self._callers_heads, self._drops):
+            line.leave(self)
         self._waiting = b""
         self._charge(0)
         self.unread.end(self.transport)
@@ -262,15 +269,15 @@ class Bounded(Heads):
 
     def _may_parse(self) -> bool:
         """Whether the next piece is small, or it is its turn."""
-        if self._has_turn or self._in_body or self._waiting.count(b"\n", 0, SLICE) <= _FEW_LINES:
+        if self._has_turn or self._in_body:
             self._has_turn = False
             return True
-        heads = self._callers_heads if self.shows_known_key(self._waiting) else self._large_heads
-        return heads.take(self, self._go_on)
-
-    def shows_known_key(self, head: bytes) -> bool:
-        """Whether a head that was not parsed yet is likely to be a known caller's."""
-        raise NotImplementedError
+        is_callers = self.is_callers()
+        if self._waiting.count(b"\n", 0, SLICE) <= _FEW_LINES if is_callers else self.is_small():
+            self._heads_line = self._callers_heads if is_callers else self._strangers_heads
+            return True
+        self._heads_line = self._callers_heads if self.comes_from_caller() else self._strangers_heads
+        return self._heads_line.take(self, self._go_on)
 
     def _go_on(self) -> None:
         self._has_turn = True
@@ -278,17 +285,20 @@ class Bounded(Heads):
         self.ask()
 
     def _parse_next(self) -> None:
-        waiting = memoryview(self._waiting)
+        began = time.perf_counter()
+        waiting, in_head = memoryview(self._waiting), not self._in_body
         taken = self._parse(self._next_piece(waiting))
         self._waiting = b"" if self._refused or taken == len(waiting) else bytes(waiting[taken:])
+        if in_head:
+            self._heads_line.spend(time.perf_counter() - began)
 
     def _next_piece(self, rest: memoryview) -> memoryview:
         """The next slice: at most one header section, or a few, end in it."""
         piece = rest[: _CHUNKED_SLICE if self._in_body and self._chunked else SLICE]
-        end = _HEAD_END.search(piece)
+        end = end_of_head(bytes(piece))
         if end is None:
             return piece
-        return piece[: max(end.end(), _SLIVER) if self._in_body else end.end()]
+        return piece[: max(end, _SLIVER) if self._in_body else end]
 
     def _parse(self, piece: memoryview) -> int:
         """Pass a piece to the parser; returns how much the parser has taken."""
@@ -336,8 +346,12 @@ class Bounded(Heads):
             *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
         ]
         head = b"".join(b"%b: %b\r\n" % field for field in fields)
-        self.transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + body)
+        self.transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + (b"" if self._asks_for_head() else body))
         self.linger()
+
+    def _asks_for_head(self) -> bool:
+        """Whether the request under way is known to be a HEAD: its answer has no body."""
+        return self._in_head and bool(self.url) and self.parser.get_method() == b"HEAD"
 
     def reset(self) -> None:
         """End the connection at once, and drop what was not sent yet: the kernel does not keep it either."""

@@ -53,9 +53,20 @@ class Impatient(Bounded):
         self._standing.attach(cast("Any", self.scope))
         self.places.begin(self)
 
+    def _go_on(self) -> None:
+        """It has its turn: whoever has begun does not give way to those who still wait for their first one."""
+        self.places.stir(self)
+        super()._go_on()
+
+    def is_callers(self) -> bool:
+        """Whether a caller was let in on the connection."""
+        return self.places.is_callers(self)
+
     def shows_known_key(self, head: bytes) -> bool:
-        """Whether a head that was not parsed yet has the key of a caller who was let in before."""
+        """Whether the head under way, or what was not parsed yet, has the key of a caller who was let in before."""
         key = key_ahead(head)
+        if key is None and self._in_head:
+            key = next((value for name, value in self.headers or () if name == b"authorization"), None)
         return key is not None and cast("Any", self.config.app).state.holdfast.auth.steps.knows(key)
 
     def pause_writing(self) -> None:

@@ -1,14 +1,22 @@
-"""The limits of API keys: requests per second. They are counted per server process."""
+"""The limits of API keys: requests per second. They are counted per server process.
+
+What is sent with a token does not count for the key that issued it: otherwise a page's visitor could use up the key's
+requests. Each token has a rate of its own.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from uuid import UUID
 
-from holdfast.model.key import Caller
+from holdfast.model.key import Caller, EventsToken
 from holdfast.web.problems import Problem
 
 __all__ = ["KeyLimits"]
+
+#: A browser comes back once a second if its stream ends at once, and opens six at a time.
+_TOKEN_RATE, _REMEMBERED = 8.0, 10_000
 
 
 class _Bucket:
@@ -31,23 +39,41 @@ class _Bucket:
 
 
 class KeyLimits:
-    """The buckets of all keys that have a limit."""
+    """The buckets of all keys that have a limit, and of the tokens that were used lately."""
 
     def __init__(self) -> None:
         self._buckets: dict[UUID, _Bucket] = {}
+        self._tokens: OrderedDict[EventsToken, _Bucket] = OrderedDict()
 
     def count(self, caller: Caller) -> None:
         """Count one more request; a problem if that is too many."""
+        if caller.token is not None:
+            _take(self._bucket_of(caller.token), "token")
+            return
         if caller.key_id is None or caller.requests_per_second is None:
             return
         bucket = self._buckets.get(caller.key_id)
         if bucket is None or bucket.rate != caller.requests_per_second:
             bucket = self._buckets[caller.key_id] = _Bucket(caller.requests_per_second)
-        missing = bucket.take()
-        if missing > 0:
-            raise Problem(
-                429,
-                "rate-limit",
-                f"This key may make {caller.requests_per_second:g} requests per second.",
-                headers={"Retry-After": str(max(1, round(missing + 0.5)))},
-            )
+        _take(bucket, "key")
+
+    def _bucket_of(self, token: EventsToken) -> _Bucket:
+        """A token that has not been used for a second has a full one: whichever was not used for longest is dropped."""
+        bucket = self._tokens.get(token)
+        if bucket is None:
+            bucket = self._tokens[token] = _Bucket(_TOKEN_RATE)
+            if len(self._tokens) > _REMEMBERED:
+                self._tokens.popitem(last=False)
+        self._tokens.move_to_end(token)
+        return bucket
+
+
+def _take(bucket: _Bucket, whose: str) -> None:
+    missing = bucket.take()
+    if missing > 0:
+        raise Problem(
+            429,
+            "rate-limit",
+            f"This {whose} may make {bucket.rate:g} requests per second.",
+            headers={"Retry-After": str(max(1, round(missing + 0.5)))},
+        )

@@ -109,10 +109,18 @@ class Places:
         """Whether there are more connections than places."""
         return len(self._taken) > self.most
 
+    def is_callers(self, connection: Impatient) -> bool:
+        """Whether a caller was let in on it."""
+        return connection in self._callers
+
     def begin(self, connection: Impatient) -> None:
         """A request is under way."""
         self._idle_callers.pop(connection, None)
         self._callers.begin(connection)
+        self.stir(connection)
+
+    def stir(self, connection: Impatient) -> None:
+        """Something has happened on it: others give way before it."""
         for throng in (self._strangers, self._applicants):
             if connection in throng:
                 throng.put(connection, self._taken[connection])

@@ -40,6 +40,7 @@ from holdfast.web.ops.subjects import ops_subjects_router
 from holdfast.web.ops.targets import ops_targets_router
 from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
+from holdfast.web.queries import QueriesMiddleware
 from holdfast.web.state import AppState
 from holdfast.web.steps import StepsMiddleware
 
@@ -112,6 +113,7 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer", "traceparent"],
             expose_headers=["Location", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
+    app.add_middleware(QueriesMiddleware)
     app.add_middleware(AnswersMiddleware, answers=state.answers)
     app.add_middleware(Access, metrics=metrics, bus=hf.events)
     app.add_middleware(StepsMiddleware, steps=auth.steps, tenant_of=None if guarded else auth.tenant_of)

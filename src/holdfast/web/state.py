@@ -14,7 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.client.control import ControlPlane, PublicJob
 from holdfast.client.operations import Operations
 from holdfast.lifecycle.service import Outage
-from holdfast.model.key import Caller
+from holdfast.model.key import Caller, EventsToken
 from holdfast.web.answers import Answers
 from holdfast.web.auth import Auth
 from holdfast.web.bodies import unhurried
@@ -26,8 +26,9 @@ __all__ = ["AppState"]
 T = TypeVar("T")
 #: How many callers may wait at a time, in streams and long polls, in one process: in all, and with one key. A tenant
 #: may have half of them, and only as many as are still free, so that even ten greedy tenants leave room for others.
-#: A stream takes 40 KB of memory.
-_WAITING, _WAITING_PER_KEY = 4000, 500
+#: A stream takes 40 KB of memory. The tokens that a key has issued have as many as the key, beside those, and one token
+#: has a few: so the visitor of a page takes them neither from the key nor from other pages.
+_WAITING, _WAITING_PER_KEY, _WAITING_PER_TOKEN = 4000, 500, 8
 
 
 class AppState:
@@ -37,7 +38,8 @@ class AppState:
         self.hf, self.auth, self.metrics, self.outage = hf, auth, metrics, outage
         self.answers = Answers()
         self._stop = asyncio.Event()
-        self._waiting: Counter[UUID | None] = Counter()
+        self._waiting: Counter[tuple[UUID | None, bool]] = Counter()  # with a key, or (True) with its tokens
+        self._waiting_with_token: Counter[EventsToken] = Counter()
         self._waiting_of_tenant: Counter[str] = Counter()
         #: Whether a load balancer should choose another server.
         self.leaving = False
@@ -66,19 +68,25 @@ class AppState:
 
     def begin_to_wait(self, caller: Caller) -> None:
         """Somebody is going to wait; a problem if too many do. `end_to_wait` must follow."""
-        own, of_tenant = self._waiting[caller.key_id], self._waiting_of_tenant[caller.tenant]
+        own, of_tenant = self._waiting[_whose(caller)], self._waiting_of_tenant[caller.tenant]
+        if caller.token is not None and self._waiting_with_token[caller.token] >= _WAITING_PER_TOKEN:
+            raise _too_many_open("This token", _WAITING_PER_TOKEN)
         if caller.key_id is not None and own >= _WAITING_PER_KEY:
-            raise _too_many_open("key", _WAITING_PER_KEY)
+            raise _too_many_open("This key" if caller.token is None else "The tokens of a key", _WAITING_PER_KEY)
         if of_tenant >= _WAITING // 2 > 0:
-            raise _too_many_open("tenant", _WAITING // 2)
+            raise _too_many_open("This tenant", _WAITING // 2)
         if of_tenant >= _WAITING - self._waiting_of_tenant.total():
             raise Problem(503, "unavailable", "Too many callers already wait for jobs.")
-        self._waiting[caller.key_id] += 1
+        self._waiting[_whose(caller)] += 1
+        if caller.token is not None:
+            self._waiting_with_token[caller.token] += 1
         self._waiting_of_tenant[caller.tenant] += 1
 
     def end_to_wait(self, caller: Caller) -> None:
         """They do not any more."""
-        _count_down(self._waiting, caller.key_id)
+        _count_down(self._waiting, _whose(caller))
+        if caller.token is not None:
+            _count_down(self._waiting_with_token, caller.token)
         _count_down(self._waiting_of_tenant, caller.tenant)
 
     async def changed(
@@ -125,6 +133,10 @@ class AppState:
         return job
 
 
+def _whose(caller: Caller) -> tuple[UUID | None, bool]:
+    return caller.key_id, caller.token is not None
+
+
 def _count_down(counted: Counter[T], who: T) -> None:
     counted[who] -= 1
     if not counted[who]:
@@ -132,7 +144,7 @@ def _count_down(counted: Counter[T], who: T) -> None:
 
 
 def _too_many_open(whose: str, most: int) -> Problem:
-    detail = f"This {whose} may have at most {most} streams and waits open."
+    detail = f"{whose} may have at most {most} streams and waits open."
     return Problem(429, "streams-limit", detail, headers={"Retry-After": "5"})
 
 

@@ -16,6 +16,8 @@ from holdfast.worker.verdicts import STRUCK
 
 __all__ = ["Attempts"]
 
+#: How long a job is put off at most while an earlier attempt of it still runs here.
+_LONGEST_PUT_OFF_SECONDS = 60.0
 _INTERRUPTED = Outcome.handed_back("the worker was interrupted")
 
 
@@ -83,11 +85,16 @@ class Attempts:
             )
 
     def claimed_again(self, earlier: Claimed, claimed: Claimed) -> None:
-        """Put off a job that was claimed again while an earlier attempt of it, whose lease lapsed, still runs here."""
+        """Put off a job that was claimed again while an earlier attempt of it, whose lease is gone, still runs here.
+
+        Each time leaves a row, so the job comes back after as long as it has waited by now, at most a minute.
+        """
         if not earlier.lost:
             earlier.lost = True
             self.lost(earlier)
-        self._settle(claimed, Outcome.snoozed(1.0, "an earlier attempt has not ended yet in this worker"))
+        pause = min(2.0 ** min(earlier.put_off, 6), _LONGEST_PUT_OFF_SECONDS)
+        earlier.put_off += 1
+        self._settle(claimed, Outcome.snoozed(pause, "an earlier attempt has not ended yet in this worker"))
 
     def _tell_start(self, claimed: Claimed) -> None:
         claim = claimed.claim

@@ -66,6 +66,8 @@ class Claimed:
     log: deque[str] | None = None
     #: The database has said that the lease is gone.
     lost = False
+    #: How often the job was claimed again, and put off, while this attempt still ran.
+    put_off = 0
     #: How many reports the handler has sent.
     reports = 0
     #: The result that the handler has set, besides its return value.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -61,6 +62,7 @@ class Enlistment:
         self._slots, self._queues, self._tenants = slots, queues, tenants
         self._definitions = json.dumps([t.published() for t in types.values()])
         self._published = False
+        self._left = asyncio.Event()
 
     async def publish(self) -> None:
         """Publish the job types, unless that is done: before it, nobody keeps to the limits that they declare."""
@@ -70,6 +72,8 @@ class Enlistment:
 
     async def enter(self) -> None:
         """Publish the job types and register the worker; also called again if the database has forgotten it."""
+        if self._left.is_set():
+            return
         self._published = False
         with contextlib.suppress(DatabaseUnavailable):
             await self._store.enlist(
@@ -86,8 +90,14 @@ class Enlistment:
                 )
             )
             self._published = True
+        if self._left.is_set():  # meanwhile: without this, a worker that has ended would count as alive
+            await self._unregister()
 
     async def leave(self) -> None:
-        """Unregister the worker."""
+        """Unregister the worker, for good."""
+        self._left.set()
+        await self._unregister()
+
+    async def _unregister(self) -> None:
         with contextlib.suppress(DatabaseUnavailable):
             await self._store.unregister(self._worker, seconds=_GOODBYE_SECONDS)

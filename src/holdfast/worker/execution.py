@@ -111,6 +111,8 @@ class Execution:
             if claimed.claim.payload is None:
                 await self._fetch(claimed)
             self._deadlines.watch(claimed, timeout)
+            if self._middleware or job_type.executor != "process":
+                self._surroundings.begins(claimed, job_type.name)
             run = self._within_middleware if self._middleware else self.call
             value = await run(claimed, job_type, timeout)
             refuse_open(claimed)
@@ -133,7 +135,7 @@ class Execution:
             finally:
                 forget_tracebacks(error)
         finally:
-            self._surroundings.mend()
+            self._surroundings.mend(claimed)
             claimed.leave()
             claimed.written = None  # an error's traceback refers to frames that refer to `claimed`
             self._deadlines.forget(claimed)
@@ -240,6 +242,7 @@ class Execution:
 
     def shutdown(self) -> None:
         """Stop threads and processes. Threads that still run are left alone; processes are ended."""
+        self._surroundings.end()
         self._threads.shutdown()
         self._processes.shutdown()
 

@@ -1,7 +1,8 @@
 """Keeps a worker's leases, from a thread with its own event loop, which no busy handler can starve.
 
 1. It renews all leases in one statement, once the first of them has less than half of its time left.
-2. Between renewals it looks for interrupts, every heartbeat.
+2. Between renewals it looks for interrupts, every heartbeat. The lease of a job that it is notified of is renewed at
+   once: perhaps somebody has ended it.
 3. Every heartbeat it records that the worker lives, and how many slots of each lane it uses.
 4. It listens for wake-ups and interrupts, and passes them to the worker's event loop.
 5. It watches whether the worker's event loop answers, and sends no heartbeat for one that was given up (`blockage`).
@@ -68,6 +69,8 @@ class LeaseKeeper:
         self._wake: asyncio.Event | None = None
         self._stopping = False
         self._next_look = 0.0
+        #: Jobs that were named in notifications since the last look.
+        self._named: set[UUID] = set()
         self.draining = False
         #: The connection in use. Others may read it, and listen through it.
         self.lifeline: Lifeline | None = None
@@ -164,12 +167,16 @@ class LeaseKeeper:
     async def _round(self, lifeline: Lifeline) -> None:
         claimed = self._kept()
         now = elapsed()
+        named, self._named = self._named, set()
         if any(h.lease_end - now < h.claim.lease_seconds / 2 for h in claimed):
             await self._renew(lifeline, claimed)
         elif claimed:
             wishes = await lifeline.interrupted([h.job_id for h in claimed], [h.attempt for h in claimed])
             for h in claimed:
                 self._interrupt(h, wishes.get((h.claim.job_id, h.claim.attempt)))
+            doubtful = [h for h in claimed if h.job_id in named and (h.job_id, h.attempt) not in wishes]
+            if doubtful:
+                await self._renew(lifeline, doubtful)
         if not self._blockage.given_up:
             known = await lifeline.beat(draining=self.draining, used=self._slots.used_per_lane)
             if not known:
@@ -206,7 +213,8 @@ class LeaseKeeper:
 
     def _heard(self, topic: str, payload: str) -> None:
         if topic == "interrupt":
-            if self._claimed.get(UUID(payload)) is not None:
+            if self._claimed.get(job_id := UUID(payload)) is not None:
+                self._named.add(job_id)
                 self._poke()
         else:
             self._tell(self._on_wake, topic, payload)

@@ -6,7 +6,9 @@ import asyncio
 import sys
 import time
 
+from holdfast.lifecycle.left_timers import left_timers
 from holdfast.lifecycle.limits import SoftLimits
+from holdfast.lifecycle.stray_signals import mend_stray_signals
 from holdfast.worker.copies import Original
 
 __all__ = ["Surroundings"]
@@ -14,8 +16,9 @@ __all__ = ["Surroundings"]
 #: To run an event loop of its own, a handler needs longer than this. Asking for the running loop is a system call, and
 #: would cost too much for shorter handlers.
 _OWN_LOOP_SECONDS = 0.00005
-#: How often the system's limits are looked at. A look takes some microseconds, too much for every short handler.
-_LIMITS_SECONDS = 0.005
+#: How often the system's limits, timers and signals are looked at. A look takes some microseconds, too much for every
+#: short handler.
+_LOOK_SECONDS = 0.005
 
 
 class Surroundings:
@@ -25,12 +28,21 @@ class Surroundings:
         self._loop = asyncio.get_running_loop()
         self._original = original
         self._limits, self._next_look = SoftLimits(), 0.0
-        self._look_is_due = False
+        self._look_is_due, self._next_idle_look = False, 0.0
+        left_timers.worker_begins()
         self._recursion_limit, self._task_factory = sys.getrecursionlimit(), self._loop.get_task_factory()
 
-    def mend(self) -> None:
+    def begins(self, handler: object, job_type: str) -> None:
+        """A handler, or middleware around one, is about to run in this process."""
+        if left_timers.is_idle and (now := time.monotonic()) > self._next_idle_look:
+            self._next_idle_look = now + _LOOK_SECONDS
+            left_timers.look_while_idle()
+        left_timers.begins(handler, job_type)
+
+    def mend(self, handler: object) -> None:
         """Restore what can be restored; end this process if it is a copy that a handler has forked."""
         self._original.or_end()
+        left_timers.ended(handler)
         if sys.getrecursionlimit() < self._recursion_limit:
             sys.setrecursionlimit(self._recursion_limit)
         if self._loop.get_task_factory() is not self._task_factory:
@@ -44,12 +56,19 @@ class Surroundings:
                 self._loop.call_later(self._next_look - now, self._look_again)
 
     def _look(self, now: float) -> None:
-        self._next_look = now + _LIMITS_SECONDS
+        self._next_look = now + _LOOK_SECONDS
         self._limits.restore()
+        left_timers.look()
+        mend_stray_signals()
 
     def _look_again(self) -> None:
         self._look_is_due = False
         self._look(time.monotonic())
+
+    def end(self) -> None:
+        """The worker ends: make up for a look that is due."""
+        if self._look_is_due:
+            self._look(time.monotonic())
 
     def mend_loop(self, seconds: float) -> None:
         """Restore the running loop, which a handler has to hide before it can call `asyncio.run`."""

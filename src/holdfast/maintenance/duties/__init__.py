@@ -5,7 +5,13 @@ from __future__ import annotations
 from holdfast.maintenance.duties.ageing import Ageing
 from holdfast.maintenance.duties.bulk import BulkWork
 from holdfast.maintenance.duties.clock import ClockWalk
-from holdfast.maintenance.duties.fingerprints import Fingerprints, ForgetFingerprints, OldLetters, Recovered
+from holdfast.maintenance.duties.fingerprints import (
+    Fingerprints,
+    ForgetFingerprints,
+    OldFailures,
+    OldLetters,
+    Recovered,
+)
 from holdfast.maintenance.duties.forgetting import ForgetPermits, ForgetWorkers
 from holdfast.maintenance.duties.permits import Permits
 from holdfast.maintenance.duties.promotion import Promotion
@@ -41,6 +47,7 @@ DUTIES: tuple[type[Duty], ...] = (
     LostHeads,
     Headless,
     OldLetters,
+    OldFailures,
     Fingerprints,
     Recovered,
     ForgetFingerprints,

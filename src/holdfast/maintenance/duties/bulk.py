@@ -25,6 +25,9 @@ class BulkWork(Duty):
     async def work(self, store: MaintenanceStore) -> Next:
         """Note some of the jobs of one bulk operation, or work on some."""
         began = time.monotonic()
-        if not await store.advance_bulks(self.batch.size):
+        chosen = await store.turn_bulk()
+        if chosen is not None:
+            await store.advance_bulk(chosen, self.batch.size)
+        elif not await store.forget_bulks(self.batch.size):
             return self.later()
         return self.after(rest(time.monotonic() - began, share=0.75))

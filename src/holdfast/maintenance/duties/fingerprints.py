@@ -9,7 +9,7 @@ from holdfast.maintenance.duties.walks import Walk
 from holdfast.maintenance.duty import Duty, Next, Urgency
 from holdfast.store.maintenance import MaintenanceStore
 
-__all__ = ["Fingerprints", "ForgetFingerprints", "OldLetters", "Recovered"]
+__all__ = ["Fingerprints", "ForgetFingerprints", "OldFailures", "OldLetters", "Recovered"]
 
 #: The shortest time between two looks from the beginning, and how many times as long as such a look it is.
 _FULL_LOOK_SECONDS, _FULL_LOOK_TIMES = 1.0, 20
@@ -52,6 +52,13 @@ class OldLetters(Walk):
 
     name = "old letters"
     step = staticmethod(MaintenanceStore.read_letters)
+
+
+class OldFailures(Walk):
+    """Counts open jobs among what fails that failed before there were fingerprints."""
+
+    name = "old failures"
+    step = staticmethod(MaintenanceStore.note_held)
 
 
 class Recovered(Walk):

@@ -10,12 +10,14 @@
 -- 4. A lapsed lease whose job never began costs that job no attempt: the outcome is `released`. But after three such
 --    attempts in a row, the next one counts, so that no job can come back for ever.
 
+-- The number of a claim within its lane: the lower 48 bits.
 create or replace function number_in_lane(number bigint) returns bigint
 language sql immutable parallel safe
 as $$
   select number & ((1::bigint << 48) - 1)
 $$;
 
+-- The lane of a claim's number: the upper 16 bits.
 create or replace function lane_of(number bigint) returns integer
 language sql immutable parallel safe
 as $$

@@ -2,6 +2,7 @@
 -- constraints of tables, `enqueue` (the hot path) and `set_limit` repeat some of them. Infinity and NaN are always out
 -- of bounds: PostgreSQL sorts NaN after every number. Moves: none.
 
+-- The lowest and the highest value of every number that is checked.
 create or replace function bounds() returns table (name text, low numeric, high numeric, whole boolean)
 language sql immutable parallel safe
 as $$
@@ -34,6 +35,7 @@ as $$
     ('elapsed', 0, 3153600000, false)
 $$;
 
+-- The highest value that a bound allows.
 create or replace function highest(bound text) returns double precision
 language sql immutable parallel safe
 set search_path from current

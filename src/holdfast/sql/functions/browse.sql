@@ -4,10 +4,25 @@
 -- $7 of the statement: nothing in the tree is executed, and the server's log does not show it when a search is canceled
 -- or fails. Names come from the lists here.
 create or replace function query_condition(tree jsonb) returns text
-language sql immutable
+language plpgsql immutable
 set search_path from current
 as $$
-  select condition_at(tree, '{}')
+begin
+  perform check_query_size(tree);
+  return condition_at(tree, '{}');
+end
+$$;
+
+-- Raise if a query is too large. The memory that its condition takes grows with the square of the terms: their number is
+-- bounded here, too, for callers that did not parse a query.
+create or replace function check_query_size(tree jsonb) returns void
+language plpgsql immutable
+as $$
+begin
+  if octet_length(tree::text) > 100000 or regexp_count(tree::text, '"(and|or|not|op|text|json)":') > 300 then
+    raise exception 'a query has too many terms' using errcode = 'HF002';
+  end if;
+end
 $$;
 
 -- The condition of the part of a tree that is at `place` in the whole tree.
@@ -27,7 +42,7 @@ begin
     return coalesce(
       (select '(' || string_agg(condition_at(part, place || field || (number - 1)::text), format(' %s ', field)) || ')'
        from jsonb_array_elements(tree -> field) with ordinality as parts (part, number)),
-      'true');
+      case field when 'and' then 'true' else 'false' end);
   elsif tree ? 'not' then
     return format('(%s) is not true', condition_at(tree -> 'not', place || 'not'::text));
   elsif tree ? 'text' then
@@ -61,10 +76,7 @@ begin
     when 'created' then 'j.created_at' when 'updated' then 'j.updated_at' when 'finished' then 'j.finished_at'
     when 'run_at' then 'j.run_at'
     when 'acknowledged' then acknowledged_operand()
-    when 'fingerprint' then $x$case
-      when j.state = 'dead' then (select d.fingerprint from dead_letters d where d.job_id = j.id)
-      when j.state not in ('success', 'canceled') then (select g.fingerprint from failing g where g.job_id = j.id)
-      end$x$
+    when 'fingerprint' then fingerprint_operand()
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
   end;
@@ -107,6 +119,16 @@ as $$
     select l.acknowledged_at is not null from dead_letters l where l.job_id = j.id) end'
 $$;
 
+-- The SQL expression for the fingerprint of the failure that a job died of, or of an open job's last one.
+create or replace function fingerprint_operand() returns text
+language sql immutable
+as $$
+  select 'case
+    when j.state = ''dead'' then (select d.fingerprint from dead_letters d where d.job_id = j.id)
+    when j.state not in (''success'', ''canceled'') then (select g.fingerprint from failing g where g.job_id = j.id)
+    end'
+$$;
+
 -- The SQL expression for a value of the tree, as text.
 create or replace function term_at(place text[]) returns text
 language sql immutable
@@ -114,6 +136,7 @@ as $$
   select format('($7 #>> %L)', place)
 $$;
 
+-- A text as a pattern of `like` that matches nothing else.
 create or replace function like_escaped(value text) returns text
 language sql immutable parallel safe
 as $$

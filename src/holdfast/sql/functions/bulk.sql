@@ -2,15 +2,16 @@
 -- of requests and letters. Roles: operator starts, looks and stops; worker (maintenance) does the work.
 --
 -- 1. A bulk operation is a row of `bulks`. First the jobs that fit are noted in `bulk_jobs`, in portions (`fixing`), then
---    they are worked on in portions (`running`).
+--    they are worked on in portions (`running`). No job is missed that fits from the start until its turn, wherever
+--    it moves meanwhile (bulk_work.sql says why).
 -- 2. A portion is one transaction with its counters, and what it has done is no longer in `bulk_jobs`. So a crash at any
 --    moment repeats nothing and loses nothing.
 -- 3. Whoever works on a portion has locked the row of `bulks`; a second leader takes another one.
 -- 4. Each job is judged by the filter again at its turn. Jobs that were recorded after the start never fit.
 
--- The states in which an action may change a job, of those that the filter allows. Jobs that ended well are run again
--- only if the filter names their state.
-create or replace function bulk_states(action text, allowed text[]) returns text[]
+-- The states in which an action may change a job, of those that the filter allows. Jobs that ended well or were canceled
+-- run again only if the filter names their state.
+create or replace function bulk_states(action text, tree jsonb) returns text[]
 language sql immutable
 set search_path from current
 as $$
@@ -21,13 +22,39 @@ as $$
       when 'pause' then array['scheduled', 'queued', 'running', 'retry']
       when 'resume' then array['paused', 'error']
       when 'retry' then array['scheduled', 'retry', 'paused', 'error', 'dead']
-        || case when cardinality(allowed) < cardinality(all_states()) then array['success', 'canceled'] else '{}' end
+        || array(select unnest(named_states(tree)) intersect select unnest(array['success', 'canceled']))
       when 'requeue' then array['dead']
       when 'ack' then array['dead']
       when 'reprioritize' then array['created', 'scheduled', 'queued', 'retry', 'paused', 'error']
       else all_states()
     end) as s (state)
-    where s.state = any (allowed))
+    where s.state = any (allowed_states(tree)))
+$$;
+
+-- The states that a query names itself: by a term of its own (`state:success`), not by excluding others
+-- (`-state:queued`). Of alternatives, each must name the state.
+create or replace function named_states(tree jsonb) returns text[]
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+  named text[] := all_states();
+  part  jsonb;
+begin
+  if tree ? 'and' then
+    return array(
+      select distinct s.state
+      from jsonb_array_elements(tree -> 'and') as p (part), unnest(named_states(p.part)) as s (state));
+  elsif tree ? 'or' then
+    for part in select p.part from jsonb_array_elements(tree -> 'or') as p (part) loop
+      named := array(select unnest(named) intersect select unnest(named_states(part)));
+    end loop;
+    return named;
+  elsif tree ->> 'field' = 'state' then
+    return array(select jsonb_array_elements_text(tree -> 'value'));
+  end if;
+  return '{}';
+end
 $$;
 
 -- Every state of a job.
@@ -68,7 +95,7 @@ begin
 end
 $$;
 
--- A query with what an action adds to it: only jobs that the action may change and that are not newer than `upto`, no
+-- A query with what an action adds to it. Only jobs that the action may change and that are not newer than `upto`, no
 -- requests of the engine except to acknowledge their letters, and only letters that nobody has acknowledged, unless the
 -- query asks for others.
 create or replace function bulk_tree(action text, tree jsonb, upto timestamptz) returns jsonb
@@ -77,7 +104,7 @@ set search_path from current
 as $$
   select jsonb_build_object('and', jsonb_build_array(
       tree,
-      jsonb_build_object('field', 'state', 'op', '=', 'value', bulk_states(action, allowed_states(tree))),
+      jsonb_build_object('field', 'state', 'op', '=', 'value', bulk_states(action, tree)),
       jsonb_build_object('field', 'created', 'op', '<=', 'value', upto))
     || case when action <> 'ack' then '[{"not": {"field": "type", "op": "=", "value": ["holdfast.*"]}}]' else '[]' end::jsonb
     || case
@@ -87,9 +114,9 @@ as $$
     end::jsonb)
 $$;
 
--- Where the jobs that fit are looked for: in the tables of the states that the query allows, or among all jobs. `due` is
--- looked at twice, because a job that ran meanwhile may be back there. Tenants other than the default one have no
--- index on those tables: their own jobs are walked over.
+-- Where the jobs that fit are looked for: in the tables of the states that the query allows, or among all jobs. Letters
+-- come last: a job that has left the other tables when they are read has died before, or does not fit any more. Tenants
+-- other than the default one have no index on those tables: their own jobs are walked over.
 create or replace function bulk_sources(tree jsonb, only_tenant text) returns text[]
 language plpgsql immutable
 set search_path from current
@@ -105,15 +132,16 @@ begin
   return array(
     select s.source
     from unnest(
-      array['letters', 'due', 'waiting', 'ready', 'leases', 'due'],
-      array['dead', 'scheduled retry', 'queued', 'queued', 'running', 'scheduled retry'])
+      array['due', 'waiting', 'ready', 'leases', 'letters'],
+      array['scheduled retry', 'queued', 'queued', 'running', 'dead'])
       with ordinality as s (source, states, place)
     where allowed && string_to_array(s.states, ' ')
     order by s.place);
 end
 $$;
 
--- Some of the jobs that fit, and where to go on; `reached` is null at the end.
+-- Some of the jobs that fit, and where to go on; `reached` is null at the end. Jobs move between the tables of open
+-- jobs, and within them: a walk over these is complete only if all of it sees one moment.
 create or replace function bulk_page(
   tree jsonb, only_tenant text, sources text[], place text[], max_jobs integer, max_visited integer
 ) returns table (ids uuid[], reached text[])
@@ -182,6 +210,7 @@ begin
       array[step::text] || array(select jsonb_array_elements_text(start::jsonb))
     end;
   end if;
+  ids := coalesce(ids, '{}');
   if reached is null and step < cardinality(sources) then
     reached := array[(step + 1)::text];
   end if;
@@ -199,7 +228,9 @@ declare
   taken   text[] := case action when 'requeue' then array['options'] when 'reprioritize' then array['priority'] else '{}' end;
   other   text;
 begin
-  if action <> all (actions) then
+  if octet_length(args::text) > 100000 or args ? 'options' and jsonb_typeof(args -> 'options') <> 'object' then
+    raise exception 'the arguments are an object with at most 100000 bytes, and so are its options' using errcode = 'HF002';
+  elsif action <> all (actions) then
     raise exception 'unknown action %; known are %', action, array_to_string(actions, ', ') using errcode = 'HF002';
   elsif action = 'reprioritize'
     and (args ->> 'priority' is null or not is_number(args -> 'priority', 0, 1000000000, true)) then
@@ -225,16 +256,18 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  wanted  jsonb := bulk_tree(action, tree, now());
-  -- All is seen as it is at one moment, so no job is found twice, or back in another table.
-  sources text[] := array(
-    select s.source from unnest(bulk_sources(wanted, only_tenant)) with ordinality as s (source, place)
-    group by s.source order by min(s.place));
+  wanted  jsonb;
+  sources text[];
   ends_at timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
   page    record;
   place   text[];
 begin
   perform check_bulk(action, args);
+  -- Before anything is derived from it.
+  perform check_query_size(tree);
+  wanted := bulk_tree(action, tree, now());
+  -- All is seen as it is at one moment, so every job is found once.
+  sources := bulk_sources(wanted, only_tenant);
   matches := 0;
   sample := '{}';
   exact := true;
@@ -263,12 +296,21 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  wanted jsonb := bulk_tree(action, tree, now());
+  wanted jsonb;
   id     uuid := uuid_v7();
 begin
+  args := coalesce(args, '{}');
   perform check_signed(by, note);
   perform check_bulk(action, args);
-  -- Whatever is wrong with the query is told now, and not to the leader.
+  -- Whatever is wrong with the query or the options is told now, and not to the leader.
+  if length(query) > 2000 then
+    raise exception 'a query may have at most 2000 characters' using errcode = 'HF002';
+  end if;
+  if args ? 'options' then
+    perform check_enqueue(array['any'], array['{}'::jsonb], array[args -> 'options'], coalesce(only_tenant, 'default'));
+  end if;
+  perform check_query_size(tree);
+  wanted := bulk_tree(action, tree, now());
   perform query_condition(wanted);
   if (select count(*) from bulks b
       where b.state in ('fixing', 'running', 'stopping') and b.tenant is not distinct from only_tenant) >= 20 then

@@ -1,66 +1,164 @@
 -- The work of bulk operations (see bulk.sql), for the duty `bulk`. Roles: worker.
+--
+-- Why no job is missed that fits from the start until its turn:
+-- 1. Every open job has its row in the table of its state, at every moment (`verify`). One statement reads the rows of all
+--    states that the filter allows, so it sees one moment, and every job that is open then.
+-- 2. A job that is not open at that moment is already dead. Dead jobs stay dead, and a letter never moves: the walk over
+--    letters, which begins afterwards, finds each.
+-- 3. A walk over `jobs` goes by the id, which never changes.
+-- 4. Only then is a job judged by the filter, in portions; those that fit are noted, and judged once more at their turn.
 
--- Do a portion of one bulk operation. Answers whether there was something to do. Of several, one is taken by chance:
--- then one whose portions fail altogether holds up no other.
-create or replace function advance_bulks(max_jobs integer default 100) returns boolean
-language plpgsql security definer
-set search_path from current
-set lock_timeout = '200ms'
-as $$
-#variable_conflict use_column
-declare
-  bulk  bulks;
-  fault text;
-begin
-  select b.* into bulk
-  from bulks b
-  where b.state in ('fixing', 'running', 'stopping') and (b.rests_until is null or b.rests_until <= now())
-  order by random()
-  limit 1
-  for update skip locked;
-  if not found then
-    return forget_bulks(100) > 0;
-  end if;
-  begin
-    if bulk.state = 'fixing' then
-      perform fix_bulk(bulk, 20 * max_jobs);
-    elsif bulk.state = 'running' then
-      perform work_bulk(bulk, case when bulk.action in ('requeue', 'ack') then max_jobs else greatest(1, max_jobs / 10) end);
-    else
-      perform end_bulk(bulk, 50 * max_jobs);
-    end if;
-  exception
-    when serialization_failure or deadlock_detected or lock_not_available then
-      update bulks b set rests_until = now() + interval '1 second' where b.id = bulk.id;
-    when others then
-      get stacked diagnostics fault = message_text;
-      update bulks b set state = 'stopping', error = left(fault, 1000) where b.id = bulk.id;
-  end;
-  return true;
-end
-$$;
-
--- Note some of the jobs that fit.
+-- Find some of the jobs that fit, and note them.
 create or replace function fix_bulk(bulk bulks, max_jobs integer) returns void
 language plpgsql
 set search_path from current
 as $$
 #variable_conflict use_column
+begin
+  if bulk.reached is null and bulk.sources && open_tables() then
+    perform gather_bulk(bulk);
+  elsif bulk.reached[1] = 'gathered' then
+    perform judge_gathered(bulk, max_jobs);
+  else
+    perform note_found(bulk, p.ids, p.reached)
+    from bulk_page(bulk.tree, bulk.tenant, bulk.sources, bulk.reached, max_jobs, 10 * max_jobs) p;
+  end if;
+end
+$$;
+
+-- The tables in which open jobs have their rows while they wait or run.
+create or replace function open_tables() returns text[]
+language sql immutable parallel safe
+as $$
+  select array['due', 'waiting', 'ready', 'leases']
+$$;
+
+-- Gather the ids of all open jobs that may fit, as they are at one moment. Only ids are read and kept: a million take
+-- about a second. Where it would take too long, or the tables are very large, the operation walks over all jobs instead.
+create or replace function gather_bulk(bulk bulks) returns void
+language plpgsql
+set search_path from current
+set jit = off
+as $$
+#variable_conflict use_column
 declare
-  page  record;
+  tables  text[] := array(select unnest(bulk.sources) intersect select unnest(open_tables()));
+  ends_at timestamptz := clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision);
+  is_much boolean;
+  id      uuid;
+  chunk   uuid[] := '{}';
+  chunks  integer := 0;
+begin
+  -- What an earlier version of the engine left to be found again.
+  delete from bulk_found f where f.bulk_id = bulk.id;
+  select sum(pg_relation_size(format('%I', t.name)::regclass)) > search_limit('tables', 536870912) into is_much
+  from unnest(tables) as t (name);
+  if not is_much then
+    -- One statement, so one moment.
+    for id in execute (select string_agg(format('select s.job_id from %I s', t.name), ' union all ') from unnest(tables) as t (name))
+    loop
+      chunk := chunk || id;
+      if cardinality(chunk) = 200 then
+        chunks := chunks + 1;
+        insert into bulk_found (bulk_id, part, ids) values (bulk.id, chunks, chunk);
+        chunk := '{}';
+        is_much := clock_timestamp() > ends_at;
+        exit when is_much;
+      end if;
+    end loop;
+  end if;
+  if is_much then
+    delete from bulk_found f where f.bulk_id = bulk.id;
+    update bulks b set sources = array['jobs'] where b.id = bulk.id;
+  else
+    insert into bulk_found (bulk_id, part, ids) values (bulk.id, chunks + 1, chunk);
+    update bulks b set reached = array['gathered'] where b.id = bulk.id;
+  end if;
+end
+$$;
+
+-- Judge some of the jobs that were gathered by the filter, and note those that fit. At the end, go on with the letters.
+create or replace function judge_gathered(bulk bulks, max_jobs integer) returns void
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  gathered uuid[];
+  next     text[] := array['gathered'];
+begin
+  with portion as (
+    delete from bulk_found f
+    where f.bulk_id = bulk.id
+      and f.part = any (array(
+        select g.part from bulk_found g where g.bulk_id = bulk.id order by g.part limit greatest(1, max_jobs / 200)))
+    returning f.part, f.ids
+  ),
+  rest as (
+    insert into bulk_found (bulk_id, part, ids)
+    select bulk.id, -p.part, p.ids[max_jobs + 1:]
+    from portion p
+    where max_jobs < cardinality(p.ids)
+  )
+  select array_agg(i.id order by p.part, i.place) into gathered
+  from portion p, unnest(p.ids[:max_jobs]) with ordinality as i (id, place);
+  if not exists (select from bulk_found f where f.bulk_id = bulk.id) then
+    next := array[array_position(bulk.sources, 'letters')::text];
+  end if;
+  perform note_found(bulk, fitting_jobs(bulk, gathered), nullif(next, array[null::text]));
+end
+$$;
+
+-- Note jobs as those that a bulk operation is about, and how far it has come; null if these were the last.
+create or replace function note_found(bulk bulks, ids uuid[], reached text[]) returns void
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
   added integer;
 begin
-  select p.* into page
-  from bulk_page(bulk.tree, bulk.tenant, bulk.sources, bulk.reached, max_jobs, 10 * max_jobs) p;
   insert into bulk_jobs (bulk_id, place, job_id)
   select bulk.id, bulk.last_place + found.place, found.id
-  from unnest(page.ids) with ordinality as found (id, place)
+  from unnest(ids) with ordinality as found (id, place)
   on conflict do nothing;
   get diagnostics added = row_count;
   update bulks b
-  set matched = b.matched + added, last_place = b.last_place + cardinality(page.ids), reached = page.reached,
-    state = case when page.reached is null then 'running' else b.state end
+  set matched = b.matched + added, last_place = b.last_place + cardinality(ids), reached = note_found.reached,
+    state = case when note_found.reached is null then 'running' else b.state end
   where b.id = bulk.id;
+end
+$$;
+
+-- Those of some jobs that fit now.
+create or replace function fitting_jobs(bulk bulks, ids uuid[]) returns uuid[]
+language plpgsql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  fitting uuid[];
+begin
+  execute format($q$
+    select array(
+      select noted.id
+      from unnest($1) as noted (id)
+      cross join lateral (
+        select from jobs j where j.id = noted.id and ($2 is null or j.tenant = $2) and (%s) offset 0) fits)
+    $q$, query_condition(bulk.tree))
+  into fitting
+  using ids, bulk.tenant, null, null, null, null, bulk.tree;
+  return fitting;
 end
 $$;
 
@@ -85,17 +183,8 @@ declare
   verdicts  text[] := '{}';
   postponed integer := 0;
 begin
-  execute format($q$
-    select array(
-      select noted.id
-      from unnest($1) as noted (id)
-      cross join lateral (
-        select from jobs j where j.id = noted.id and ($2 is null or j.tenant = $2) and (%s) offset 0) fits)
-    $q$, query_condition(bulk.tree))
-  into fitting
-  using array(
-      select e.job_id from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs),
-    bulk.tenant, null, null, null, null, bulk.tree;
+  fitting := fitting_jobs(bulk, array(
+    select e.job_id from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs));
   for entry in
     select e.* from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs
   loop
@@ -109,7 +198,8 @@ begin
         get stacked diagnostics fault = message_text;
         verdict := 'failed';
     end;
-    if verdict = 'later' and entry.tries >= 20 then
+    -- This was its twentieth turn.
+    if verdict = 'later' and entry.tries >= 19 then
       verdict := 'failed';
       fault := 'somebody else has locked it';
     end if;
@@ -177,9 +267,9 @@ begin
     end if;
   else
     verdict := carry_out(bulk.action, id, null, bulk."by", bulk.note, null);
-    if bulk.action = 'delete' and verdict in ('later', 'when-ended') then
-      -- What has to wait for the job's end, or is too much for one go, becomes a request of its own.
-      perform record_requests('delete', array[id], bulk."by", bulk.note, null, null, false, false);
+    if verdict = 'when-ended' or (bulk.action = 'delete' and verdict = 'later') then
+      -- What has to wait for the end of the attempt, or is too much for one go, becomes a request of its own.
+      perform record_requests(bulk.action, array[id], bulk."by", bulk.note, null, null, false, false);
     elsif verdict = 'later' then
       return 'later';
     end if;
@@ -203,31 +293,39 @@ as $$
 declare
   dropped   integer;
   last_seen bigint;
+  is_last   boolean;
 begin
   select count(*), max(portion.place) into dropped, last_seen
   from (
     select e.place from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place order by e.place limit max_jobs) portion;
   delete from bulk_jobs e where e.bulk_id = bulk.id and e.place > bulk.place and e.place <= last_seen;
+  delete from bulk_found f
+  where f.bulk_id = bulk.id
+    and f.part = any (array(
+      select g.part from bulk_found g where g.bulk_id = bulk.id order by g.part limit greatest(1, max_jobs / 10)));
+  is_last := dropped < max_jobs and not exists (select from bulk_found f where f.bulk_id = bulk.id);
   update bulks b
   set place = coalesce(last_seen, b.place),
-    state = case when dropped < max_jobs then 'stopped' else b.state end,
-    finished_at = case when dropped < max_jobs then now() end
+    state = case when is_last then 'stopped' else b.state end,
+    finished_at = case when is_last then now() end
   where b.id = bulk.id;
 end
 $$;
 
--- Forget bulk operations that ended long ago, as ended jobs are. Answers how many.
+-- Forget bulk operations that ended long ago, as ended jobs are. Answers how many. Setting the clock ahead makes none older
+-- (see retire.sql).
 create or replace function forget_bulks(max_bulks integer) returns integer
-language plpgsql
+language plpgsql security definer
 set search_path from current
 as $$
 declare
+  horizon timestamptz := seen_horizon(false);
   dropped integer;
 begin
   delete from bulks b
   where b.id in (
     select o.id from bulks o
-    where o.finished_at < now() - retention_of(false) - clock_lead(retention_of(false))
+    where o.finished_at < horizon
     order by o.finished_at
     limit max_bulks
     for update skip locked);

@@ -5,8 +5,9 @@
 --    and the worker is told to cancel, which every release knows. Success wins. However else the attempt ends, it has
 --    failed, with the operator's words as its error, and `next_state` reads the verdict.
 -- 2. A job that waits for its retry, or is held in error, dies at once. All other states forbid it: `hand_answer`.
--- 3. If several decisions meet one attempt, the firmer one holds, else the first (`firmness`). Whoever comes too late is
---    told which decision holds, and whose it is (`overruled`). The same verdict again is the same request.
+-- 3. If several decisions meet one attempt, the firmer one holds, else the first (`firmness`), also if the job was not
+--    running yet (see pending.sql). Whoever comes too late is told which decision holds, and whose it is (`overruled`).
+--    The same verdict again is the same request.
 -- 4. Of several priorities, the one that was asked for last holds.
 
 -- The verbs. Clients may not ask for them: `request` does not know them.
@@ -52,6 +53,7 @@ declare
   job     jobs;
   verdict text := case when verb = 'kill' then 'kill' when verb = 'fail' and will_retry then 'retry' when verb = 'fail' then 'fail' end;
   flagged integer;
+  request uuid;
   event   bigint;
 begin
   if verb is null or verb <> all (hand_verbs()) then
@@ -62,11 +64,20 @@ begin
   perform check_texts(by, words);
   -- If the attempt ends while its lease is looked for, the job is looked at again.
   for round in 1..5 loop
+    if verdict is not null then
+      perform keep_waiting(act_by_hand.id, only_tenant);
+    end if;
     select j.* into job
     from jobs j
     where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
     outcome := case when not found then 'not-found' else hand_answer(verb, verdict, job.state) end;
-    exit when outcome <> 'accepted' or job.state <> 'running' or verdict is null;
+    exit when outcome <> 'accepted' or verdict is null;
+    if job.state <> 'running' then
+      select d.decision, d.by into decided, decided_by
+      from pending_decision(job.id) d
+      where firmness(d.decision) >= firmness(verdict);
+      exit;
+    end if;
     flagged := flag_attempt(job.id, verdict, by, words, null);
     select coalesce(l.verdict, l.interrupt), l.interrupted_by into decided, decided_by
     from leases l
@@ -85,7 +96,8 @@ begin
       values (job.id, 'reprioritized', act_by_hand.by, concat_ws(': ', format('priority %s', priority), nullif(words, '')))
       returning job_events.id into event;
     end if;
-    perform record_jobs(
+    select r.job_id into request
+    from record_jobs(
       array['holdfast.' || verb],
       array[jsonb_strip_nulls(jsonb_build_object(
         'job_id', job.id, 'by', by, 'note', words, 'verdict', verdict, 'priority', priority, 'event', event,
@@ -96,7 +108,10 @@ begin
           when verb = 'expire-lease' then concat_ws(' ', job.id, job.attempt)
           when verdict is not null then concat_ws(' ', job.id, verdict, flagged)
         end))],
-      job.tenant, by, null);
+      job.tenant, by, null) r;
+    if verdict is not null and flagged is null then
+      perform note_decision(job.id, request, verdict, by, words, null);
+    end if;
     perform wake('duty', array[0]);
     perform note_audit(by, by_key, job.tenant, 'job.' || verb, job.id::text, jsonb_strip_nulls(jsonb_build_object(
       'note', words, 'will_retry', case when verb = 'fail' then will_retry end, 'priority', priority,
@@ -203,6 +218,8 @@ begin
   if found then
     insert into job_events (job_id, event, by, note)
     values (lease_expired.id, 'lease-expired', lease_expired.by, words);
+    -- Its worker may live, and is told at once that this attempt is not its own any more.
+    perform pg_notify(current_schema() || '.interrupt', lease_expired.id::text);
     return true;
   end if;
   return false;

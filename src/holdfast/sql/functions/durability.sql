@@ -14,6 +14,7 @@
 -- 5. Tables without the trigger are written together with one that has it, or hold nothing that anybody relies on:
 --    tests/sql/test_durability.py lists them, with the reasons.
 
+-- Make the commit of the current transaction durable, whatever its session has set.
 create or replace function raise_durability() returns trigger
 language plpgsql
 as $$

@@ -36,8 +36,22 @@ begin
       return;
     end if;
   end if;
-  return query select s.code, format('The job %s.', s.text), s.culprit from situation(job, only_tenant) s;
+  return query
+  select s.code, format('The job %s%s.', s.text, case when s.code not in ('ended', 'interrupted') then pending_text(job.id) end),
+    s.culprit
+  from situation(job, only_tenant) s;
 end
+$$;
+
+-- What was decided about a job and not carried out yet, as the end of a sentence about it; null if there is nothing.
+create or replace function pending_text(id uuid) returns text
+language sql stable
+set search_path from current
+as $$
+  select format('; a request to %s it%s %s', d.decision, told(left(d.by, 500), null, left(d.note, 1000)), case
+    when is_maintained() then 'is carried out in a moment'
+    else 'was accepted, but no process does maintenance that would carry it out' end)
+  from pending_decision(pending_text.id) d
 $$;
 
 -- What a job does or waits for, as the rest of a sentence about it. A queued job given here is the head of its target.
@@ -398,6 +412,7 @@ begin
 end
 $$;
 
+-- How many failures end a job.
 create or replace function budget_of(job jobs) returns integer
 language sql stable
 set search_path from current
@@ -409,7 +424,7 @@ $$;
 
 -- Whether some process is the leader, which promotes, sweeps and carries out requests.
 create or replace function is_maintained() returns boolean
-language sql stable
+language sql security definer stable
 set search_path from current
 as $$
   select exists (select from leaders l where l.expires_at > now())
@@ -436,12 +451,14 @@ as $$
     || coalesce(' (' || quoted(nullif(note, '')) || ')', '')
 $$;
 
+-- A moment as it is written in a sentence.
 create or replace function moment(at timestamptz) returns text
 language sql immutable
 as $$
   select to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
 $$;
 
+-- A text of a person as it is quoted in a sentence.
 create or replace function quoted(value text) returns text
 language sql immutable
 set search_path from current

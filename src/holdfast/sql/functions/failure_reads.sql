@@ -71,8 +71,8 @@ begin
     )
     select p.tenant, p.fingerprint, p.type, coalesce(p.error_type, a.error_type),
       coalesce(p.message, message_shown(p.fingerprint, p.type, a.error_type, a.error_message, a.outcome)), p.count,
-      least(p.open_count + still.failing + still.letters, 10000),
-      p.open_count + still.failing + still.letters > 10000, readable(p.first_seen), readable(p.last_seen),
+      least(p.open_count + still.failing + still.letters, $8),
+      p.open_count + still.failing + still.letters > $8, readable(p.first_seen), readable(p.last_seen),
       sample_of(p.tenant, p.fingerprint, p.sample_job_id)
     from page p
     left join lateral (
@@ -80,16 +80,17 @@ begin
     cross join lateral (
       select
         (select count(*) from (
-          select from failing g where g.fingerprint = p.fingerprint and g.tenant = p.tenant limit 10001) g) as failing,
+          select from failing g where g.fingerprint = p.fingerprint and g.tenant = p.tenant limit $8 + 1) g) as failing,
         (select count(*) from (
           select from dead_letters d
           where (d.fingerprint, d.tenant, d.acknowledged_at is null) >= (p.fingerprint, p.tenant, true)
             and (d.fingerprint, d.tenant, d.acknowledged_at is null) <= (p.fingerprint, p.tenant, true)
-          limit 10001) d) as letters) still
+          limit $8 + 1) d) as letters) still
     order by p.last_seen desc, p.fingerprint desc, p.tenant desc
     $q$, walk)
   using only_tenant, only_type, coalesce(before_seen, 'infinity'), coalesce(before_fingerprint, ''),
-    coalesce(before_tenant, ''), max_rows, max_pending;
+    coalesce(before_tenant, ''), max_rows, max_pending,
+    search_limit('open', 10000)::bigint;
 end
 $$;
 
@@ -125,32 +126,95 @@ as $$
     limit 1)
 $$;
 
--- The jobs that have one of these fingerprints, newest first: those that still fail, and the dead ones.
+-- The jobs that have one of these fingerprints, newest first: those that still fail, and the dead ones. The indexes have
+-- this order for one tenant, and for letters that are acknowledged or not. So each of these is read as far as a page
+-- needs, and not the whole group.
 create or replace function jobs_with_fingerprint(
   prints text[], only_tenant text, before uuid, max_jobs integer
 ) returns uuid[]
 language plpgsql stable
 set search_path from current
 set enable_seqscan = off
+set enable_sort = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_custom_plan
 as $$
+declare
+  first   uuid := '00000000-0000-0000-0000-000000000000';
+  upto    uuid := coalesce(before, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+  tenants text[] := case when only_tenant is null then tenants_alike(prints, 100) else array[only_tenant] end;
 begin
+  if tenants is null then
+    -- With very many tenants, reading all is quicker than looking at each.
+    return array(
+      select c.job_id
+      from (
+        select g.job_id from failing g where g.fingerprint = any (prints) and g.job_id < upto
+        union
+        select d.job_id from dead_letters d where d.fingerprint = any (prints) and d.job_id < upto) c
+      order by c.job_id desc
+      limit max_jobs);
+  end if;
   return array(
     select c.job_id
     from (
-      select g.job_id
-      from failing g
-      where g.fingerprint = any (prints) and (only_tenant is null or g.tenant = only_tenant)
-        and (before is null or g.job_id < before)
+      select alike.job_id
+      from unnest(prints) as p (print)
+      cross join unnest(tenants) as t (tenant)
+      cross join lateral (
+        select g.job_id
+        from failing g
+        where (g.fingerprint, g.tenant, g.job_id) >= (p.print, t.tenant, first)
+          and (g.fingerprint, g.tenant, g.job_id) < (p.print, t.tenant, upto)
+        order by g.fingerprint desc, g.tenant desc, g.job_id desc
+        limit max_jobs) alike
       union
-      select d.job_id
-      from dead_letters d
-      where d.fingerprint = any (prints) and (only_tenant is null or d.tenant = only_tenant)
-        and (before is null or d.job_id < before)) c
+      select alike.job_id
+      from unnest(prints) as p (print)
+      cross join unnest(tenants) as t (tenant)
+      cross join unnest(array[true, false]) as o (is_open)
+      cross join lateral (
+        select d.job_id
+        from dead_letters d
+        where (d.fingerprint, d.tenant, d.acknowledged_at is null, d.job_id) >= (p.print, t.tenant, o.is_open, first)
+          and (d.fingerprint, d.tenant, d.acknowledged_at is null, d.job_id) < (p.print, t.tenant, o.is_open, upto)
+        order by d.fingerprint desc, d.tenant desc, (d.acknowledged_at is null) desc, d.job_id desc
+        limit max_jobs) alike) c
     order by c.job_id desc
     limit max_jobs);
+end
+$$;
+
+-- The tenants that have jobs with one of these fingerprints; null if there are more than `max_tenants`.
+create or replace function tenants_alike(prints text[], max_tenants integer) returns text[]
+language plpgsql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  tenants text[] := '{}';
+  print   text;
+  last    text;
+begin
+  foreach print in array prints loop
+    last := '';
+    loop
+      select least(
+        (select g.tenant from failing g where g.fingerprint = print and g.tenant > last order by g.tenant limit 1),
+        (select d.tenant from dead_letters d where d.fingerprint = print and d.tenant > last order by d.tenant limit 1))
+      into last;
+      exit when last is null;
+      if last <> all (tenants) then
+        tenants := tenants || last;
+      end if;
+      if cardinality(tenants) > max_tenants then
+        return null;
+      end if;
+    end loop;
+  end loop;
+  return tenants;
 end
 $$;

@@ -184,7 +184,7 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  horizon timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
+  horizon timestamptz := seen_horizon(true);
   tenants text[];
   prints  text[];
 begin
@@ -297,6 +297,55 @@ begin
   get diagnostics mended = row_count;
   if cardinality(ids) = max_rows then
     reached := array[ids[max_rows]::text];
+  end if;
+  return next;
+end
+$$;
+
+-- Have open jobs that failed before there were fingerprints added up like failures of today: those that are held would not
+-- be counted among what fails until they fail again. The walk is made once after the migration (`walks`), and what
+-- it notes is one transaction with how far it has come, so nothing is counted twice.
+create or replace function note_held(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  place text[];
+  ids   uuid[];
+begin
+  mended := 0;
+  select w.reached into place from walks w where w.name = 'held' for update skip locked;
+  if not found then
+    return next;
+    return;
+  end if;
+  ids := array(
+    select j.id
+    from jobs j
+    where j.id > coalesce(place[1]::uuid, '00000000-0000-0000-0000-000000000000')
+    order by j.id
+    limit max_rows);
+  insert into failures (at, job_id, attempt, fingerprint)
+  select a.finished_at, j.id, j.attempt, fingerprint_of(j.type, a.error_type, coalesce(a.error_message, a.outcome))
+  from jobs j
+  join job_attempts a on a.job_id = j.id and a.attempt = j.attempt
+  where j.id = any (ids)
+    and j.state not in ('success', 'dead', 'canceled')
+    and (costs_attempt(a.outcome) or j.state = 'error')
+    and a.finished_at < (select s.applied_at from schema_steps s where s.step = 31)
+    and not exists (select from failing f where f.job_id = j.id);
+  get diagnostics mended = row_count;
+  if cardinality(ids) = max_rows then
+    reached := array[ids[max_rows]::text];
+    update walks w set reached = note_held.reached where w.name = 'held';
+  else
+    delete from walks w where w.name = 'held';
   end if;
   return next;
 end

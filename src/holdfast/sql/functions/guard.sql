@@ -5,6 +5,7 @@
 -- clause is short because the server parses it again for every statement. The trigger runs after the update because one
 -- before it would lock each row first, which is written to the WAL.
 
+-- Refuse a change of a job that the state machine forbids.
 create or replace function refuse_move() returns trigger
 language plpgsql
 set search_path from current

@@ -240,6 +240,7 @@ as $$
   limit max_entries
 $$;
 
+-- Refuse every change of the audit log except additions.
 create or replace function refuse_audit_change() returns trigger
 language plpgsql
 as $$

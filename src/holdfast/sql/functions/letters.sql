@@ -35,6 +35,48 @@ from dead_letters d
 left join jobs j on j.id = d.job_id
 left join job_types t on t.name = j.type;
 
+-- The condition of a part of a query, where a letter says by itself whether it is acknowledged, and of which fingerprint.
+create or replace function letter_condition(tree jsonb, place text[]) returns text
+language plpgsql immutable
+set search_path from current
+as $$
+begin
+  perform check_query_size(tree);
+  return replace(
+    replace(condition_at(tree, place), acknowledged_operand(), 'j.acknowledged'), fingerprint_operand(), 'j.print');
+end
+$$;
+
+-- What a letter says by itself of its job, by the names of jobs; `acknowledged` and `print` (its fingerprint) are its own.
+create or replace function letter_columns() returns text[]
+language sql immutable parallel safe
+as $$
+  select array['id', 'tenant', 'type', 'state', 'finished_at', 'acknowledged', 'print']
+$$;
+
+-- Those of the conditions that all letters of a query must meet which a letter can answer by itself; null if there is none.
+create or replace function early_condition(tree jsonb, place text[]) returns text
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+  condition text;
+begin
+  if tree ? 'and' then
+    return (
+      select string_agg(early.condition, ' and ' order by part.number)
+      from jsonb_array_elements(tree -> 'and') with ordinality as part (tree, number)
+      cross join lateral (
+        select early_condition(part.tree, place || 'and'::text || (part.number - 1)::text) as condition) early);
+  end if;
+  condition := letter_condition(tree, place);
+  return case
+    when array(select used[1] from regexp_matches(condition, $p$\mj\.(\w+)$p$, 'g') as used) <@ letter_columns()
+    then condition
+  end;
+end
+$$;
+
 -- Letters whose jobs match a query (see browse.sql), newest first, among the `max_visited` letters before the given
 -- place. `acknowledged` null means all. `reached` is the oldest letter that was looked at, null if there is none older.
 -- With a tenant, only its own letters are looked at and counted. Only letters are walked over, never jobs. The dead
@@ -55,15 +97,14 @@ set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
-  -- A letter says by itself whether it is acknowledged.
-  condition text := replace(query_condition(tree), acknowledged_operand(), 'j.acknowledged');
+  condition text := letter_condition(tree, '{}');
   -- The columns of jobs that the condition reads. It contains nothing that the caller wrote.
   needed    text[] := array(select distinct found[1] from regexp_matches(condition, $p$\mj\.(\w+)$p$, 'g') as found);
   read_size text := (
     select string_agg(format('coalesce(pg_column_size(j.%I), 0)', large), ' + ')
     from unnest(array['payload', 'result', 'last_error']) as large
     where large = any (needed));
-  of_letter boolean := needed <@ array['id', 'tenant', 'type', 'state', 'finished_at', 'acknowledged'];
+  of_letter boolean := needed <@ letter_columns();
   -- With a tenant, the order begins with it: then only indexes of tenants have this order, whatever the statistics say.
   sorting   text := case when only_tenant is not null then 'd.tenant desc, ' else '' end || 'd.died_at desc, d.job_id desc';
   walk      text := format('from dead_letters d where %s and %s order by %s',
@@ -77,14 +118,19 @@ declare
     end,
     case when not search_letters.acknowledged then 'd.acknowledged_at is null' else 'true' end,
     sorting);
-  -- No index has acknowledged letters alone, nor fingerprints in this order. So these are looked for, and all count.
+  -- No index has acknowledged letters alone, nor fingerprints in this order. So these are looked for, and all count. What
+  -- a letter can say by itself is asked first: then no job is read for the letters that do not fit.
   chosen    text := concat_ws(' and ',
-    case when search_letters.acknowledged then 'd.acknowledged_at is not null' else 'true' end,
-    case when only_fingerprint is not null then 'd.fingerprint = $6' end);
-  letters   text := format('select d.job_id, d.tenant, d.type, d.died_at, d.acknowledged_at, %s as chosen %s limit $4',
-    chosen, walk);
+    case when search_letters.acknowledged then 'j.acknowledged' else 'true' end,
+    case when only_fingerprint is not null then 'j.print = $6' end,
+    early_condition(tree, '{}'));
+  letters   text := format('select j.*, d.died_at, (%s) is true as chosen %s limit $4', chosen,
+    replace(walk, 'from dead_letters d', $w$from dead_letters d
+      cross join lateral (
+        select d.job_id as id, d.tenant, d.type, 'dead' as state, d.died_at as finished_at,
+          d.acknowledged_at is not null as acknowledged, d.fingerprint as print) j$w$));
   -- Looked up for each letter, in their order, whatever the statistics say: a page takes the first ones.
-  of_job    text := 'cross join lateral (select j.* from jobs j where j.id = d.job_id offset 0) j';
+  of_job    text := 'cross join lateral (select j.* from jobs j where j.id = d.id offset 0) j';
   -- Reading the jobs as well takes three to ten times as long.
   visits    integer := greatest(1, case when of_letter then max_visited when read_size is null then max_visited / 4 else max_visited / 8 end);
   found_ids uuid[];
@@ -102,12 +148,7 @@ begin
         where j.chosen and %s
         limit $5) page
       $q$,
-      case when of_letter then
-        $w$d.job_id as id, d.tenant, d.type, 'dead' as state, d.died_at as finished_at, d.died_at,
-        d.acknowledged_at is not null as acknowledged, d.chosen$w$
-      else
-        'j.*, d.died_at, d.acknowledged_at is not null as acknowledged, d.chosen'
-      end,
+      case when of_letter then 'd.*' else 'j.*, d.died_at, d.acknowledged, d.print, d.chosen' end,
       letters, case when not of_letter then of_job end, condition)
     into found_ids
     using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree;
@@ -124,17 +165,16 @@ begin
               else coalesce((%s), false)
             end as fits
           from (
-            select j.*, d.died_at, d.acknowledged_at is not null as acknowledged, d.chosen,
-              lag(d.job_id) over walk as previous,
+            select j.*, d.died_at, d.acknowledged, d.print, lag(d.id) over walk as previous,
               sum(%s) over (walk rows between unbounded preceding and 1 preceding) as spent
             from (%s) d
             %s
+            where d.chosen
             window walk as (order by %s)) j
-          where j.chosen
           offset 0) seen
         where seen.fits is distinct from false
         limit $5) page
-      $q$, condition, read_size, letters, of_job, sorting)
+      $q$, condition, read_size, letters, of_job, replace(sorting, 'd.job_id', 'd.id'))
     into found_ids, last_seen
     using only_tenant, before_at, before_id, visits, max_letters, only_fingerprint, tree,
       clock_timestamp() + make_interval(secs => search_limit('seconds', 2)::double precision),
@@ -340,7 +380,7 @@ as $$
 begin
   perform check_texts(by, note);
   if by is null then
-    raise exception 'whoever decides must be named' using errcode = 'HF002';
+    raise exception '`by` is required' using errcode = 'HF002';
   end if;
 end
 $$;

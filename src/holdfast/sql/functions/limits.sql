@@ -244,6 +244,7 @@ begin
 end
 $$;
 
+-- Wait until no claim is under way that does not know of a new limit yet.
 create or replace function await_claims() returns void
 language plpgsql
 set search_path from current

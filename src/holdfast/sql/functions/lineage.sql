@@ -97,7 +97,8 @@ begin
   for number in 1..max_depth loop
     select j.parent_id, j.id into parent, own.id from jobs j where j.id = parent and j.tenant = own.tenant;
     exit when not found or own.id = any (members);
-    if cardinality(members) = max_jobs or number = max_depth and parent is not null then
+    if cardinality(members) = max_jobs or number = max_depth and exists (
+      select from jobs j where j.id = parent and j.tenant = own.tenant) then
       whole := false;
     end if;
     exit when cardinality(members) = max_jobs;
@@ -118,9 +119,14 @@ begin
         limit max_jobs + 1) child
       limit max_jobs - cardinality(members) + 1);
     exit when cardinality(level) = 0;
-    if number = max_depth or cardinality(members) + cardinality(level) > max_jobs then
+    if cardinality(members) + cardinality(level) > max_jobs then
       whole := false;
       level := level[: max_jobs - cardinality(members)];
+    elsif number = max_depth and exists (
+      select from unnest(level) as elder (id)
+      cross join lateral (
+        select from jobs j where j.parent_id = elder.id and j.tenant = own.tenant limit 1) child) then
+      whole := false;
     end if;
     members := members || level;
     depths := depths || array_fill(number, array[cardinality(level)]);

@@ -1,6 +1,7 @@
 -- Names are shown in terminals and lists. They must not contain characters that move the cursor, end a line or change
 -- the direction of writing. Moves: none.
 
+-- Whether a name contains characters that are not for terminals and lists.
 create or replace function unprintable(name text) returns boolean
 language sql immutable strict parallel safe
 as $$

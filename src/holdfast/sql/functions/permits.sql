@@ -103,6 +103,7 @@ begin
 end
 $$;
 
+-- Whether jobs of a stream have keys with limits of their own.
 create or replace function has_keys(stream integer) returns boolean
 language sql stable
 set search_path from current

@@ -148,6 +148,7 @@ begin
 end
 $$;
 
+-- Move jobs that are due to where workers or their targets find them.
 create or replace function promote_jobs(job_ids uuid[]) returns void
 language plpgsql
 set search_path from current

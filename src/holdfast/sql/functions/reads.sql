@@ -162,7 +162,7 @@ set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
-  select i.id, i.collection, i.key, i.data, i.created_at
+  select i.id, collection_name(i.collection), i.key, i.data, i.created_at
   from job_items i
   where i.job_id = get_items.job_id
     and i.id > coalesce(get_items.after, 0)
@@ -290,7 +290,7 @@ begin
     given := given + 1;
   end loop;
   return query
-  select i.id, left(i.collection, 200), left(i.key, 255), i.data::text, readable(i.created_at), rest
+  select i.id, collection_name(left(i.collection, 237)), left(i.key, 255), i.data::text, readable(i.created_at), rest
   from job_items i
   where i.job_id = items_page.job_id
     and i.id > coalesce(items_page.after, 0)

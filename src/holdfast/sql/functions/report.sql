@@ -6,7 +6,8 @@
 -- 2. `seq` numbers the reports of an attempt from 1; gaps are allowed. A report that has counted before is answered
 --    with `duplicate` and changes nothing, even if this worker's attempt has ended since.
 -- 3. Items are `{key, data}`; an item without a key has the hash of its data as key. An item is stored once per key of
---    its collection, which belongs to the job's tenant. A collection without a name is the job's own, named by its id.
+--    its collection, which belongs to the job's tenant. A collection without a name is the job's own, stored under its
+--    id; a name that looks like an id is stored in another form (`collection_key`).
 -- 4. `progress_count` counts what was reported (items, plus `progress`), `result_count` what was stored. When the
 --    latter reaches the job's `target_count`, the answer says so.
 -- 5. `ends` says what then becomes of the job: the caller decides (`later`), or it ends in this very transaction, if
@@ -73,7 +74,7 @@ begin
     insert into job_items (job_id, id, tenant, collection, key, data)
     select report.job_id,
       coalesce(known.progress_count, 0) + row_number() over (order by item.key, item.ordinality), job.tenant,
-      coalesce(report.collection, report.job_id::text), item.key, item.data
+      coalesce(collection_key(report.collection), report.job_id::text), item.key, item.data
     from (
       select coalesce(i.value ->> 'key', data_hash(i.value -> 'data')) as key, i.value -> 'data' as data, i.ordinality
       from jsonb_array_elements(items) with ordinality i) item
@@ -106,6 +107,7 @@ begin
 end
 $$;
 
+-- Raise unless a report has only what may be reported.
 create or replace function check_report(
   seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text
 ) returns void
@@ -220,4 +222,19 @@ begin
   get diagnostics dropped = row_count;
   return dropped < max_items;
 end
+$$;
+
+-- How the name of a shared collection is stored: a name that is an id, such as that of a correlation, must not be the own
+-- collection of that job.
+create or replace function collection_key(name text) returns text
+language sql immutable parallel safe
+as $$
+  select case when name ~ '^=*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then '=' || name else name end
+$$;
+
+-- The name of a collection, as it was given.
+create or replace function collection_name(key text) returns text
+language sql immutable parallel safe
+as $$
+  select case when key ~ '^=+[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then substr(key, 2) else key end
 $$;

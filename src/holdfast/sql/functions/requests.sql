@@ -1,8 +1,9 @@
 -- What clients may ask of a job: cancel, pause, resume, delete, retry. A request is a job of its own (type
--- `holdfast.<verb>`) that maintenance executes. Recording it flags the lease of a running job at once. The roles api,
--- worker and operator may ask; only maintenance moves jobs. Inside a longer transaction pass at_once => false: then the
--- lease is not touched until maintenance executes the request after the commit, and its worker does not have to wait
--- for that transaction to settle. What only operators may ask for is in by_hand.sql.
+-- `holdfast.<verb>`) that maintenance executes. Recording it flags the lease of a running job at once; if no attempt
+-- was flagged, the decision is pending (see pending.sql). The roles api, worker and operator may ask; only maintenance
+-- moves jobs. Inside a longer transaction pass at_once => false: then the lease is not touched until maintenance
+-- executes the request after the commit, and its worker does not have to wait for that transaction to settle. What only
+-- operators may ask for is in by_hand.sql.
 
 -- The verbs that may be asked for.
 create or replace function request_verbs() returns text[]
@@ -50,31 +51,44 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  job     jobs;
-  wanted  uuid;
-  answer  text;
-  created uuid;
-  flagged integer;
+  job      jobs;
+  decision text;
+  wanted   uuid;
+  answer   text;
+  created  uuid;
+  flagged  integer;
 begin
   if verb <> all (request_verbs()) then
     raise exception 'unknown request %; known are %', verb, array_to_string(request_verbs(), ', ') using errcode = 'HF002';
   end if;
   perform check_texts(by, note);
-  foreach wanted in array job_ids loop
-    select j.* into job
-    from jobs j
-    where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
-    answer := case
-      when not found then 'not-found'
-      when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
-      when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
-      when job.state in ('success', 'dead', 'canceled') then 'already-final'
-      when verb in ('cancel', 'delete') then 'accepted'
-      when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
-      when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
-      when verb = 'retry' and job.state in ('scheduled', 'queued', 'retry', 'paused', 'error') then 'accepted'
-      else 'not-possible'
-    end;
+  decision := case when verb = 'pause' then 'pause' when resolves then 'resolve' when verb in ('cancel', 'delete') then 'cancel' end;
+  -- In order, so that no two callers wait for each other.
+  foreach wanted in array array(select i.id from unnest(job_ids) as i (id) order by i.id) loop
+    flagged := null;
+    -- If the attempt ends while its lease is looked for, the job is looked at again.
+    for round in 1..5 loop
+      if decision is not null and at_once then
+        perform keep_waiting(wanted, only_tenant);
+      end if;
+      select j.* into job
+      from jobs j
+      where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+      answer := case
+        when not found then 'not-found'
+        when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
+        when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
+        when job.state in ('success', 'dead', 'canceled') then 'already-final'
+        when verb in ('cancel', 'delete') then 'accepted'
+        when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
+        when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
+        when verb = 'retry' and job.state in ('scheduled', 'queued', 'retry', 'paused', 'error') then 'accepted'
+        else 'not-possible'
+      end;
+      exit when answer <> 'accepted' or decision is null or not at_once;
+      flagged := flag_attempt(wanted, decision, by, note, message);
+      exit when flagged is not null or job.state <> 'running';
+    end loop;
     created := null;
     if answer = 'accepted' and verb = 'retry' and job.state = 'dead' then
       select case
@@ -86,12 +100,6 @@ begin
       created := run_again(job, by);
       answer := 'new-job';
     elsif answer = 'accepted' then
-      flagged := case
-        when verb in ('cancel', 'pause', 'delete') and at_once then
-          flag_attempt(
-            wanted, case when verb = 'pause' then 'pause' when resolves then 'resolve' else 'cancel' end, by, note,
-            message)
-      end;
       select r.job_id into created
       from record_jobs(
         array['holdfast.' || verb],
@@ -105,6 +113,9 @@ begin
             when 'cancel' then concat_ws(' ', wanted, case when resolves then 'resolve' end, flagged)
           end))],
         job.tenant, by, null) r;
+      if decision is not null and flagged is null and job.state not in ('success', 'dead', 'canceled') then
+        perform note_decision(wanted, created, decision, by, note, message);
+      end if;
       perform wake('duty', array[0]);
     end if;
     return query select wanted, answer, created;
@@ -148,27 +159,36 @@ as $$
 $$;
 
 -- Ask the worker that runs a job to stop. A wish overrides a weaker one (`firmness`); the flag ends with its attempt.
--- Answers the attempt that has the flag, null if none runs. A pause beside a verdict `retry` also answers null: it is
--- carried out when that attempt has ended.
+-- What was decided before, and is pending, takes precedence. Answers the attempt that has the flag, null if none runs.
+-- A pause beside a verdict `retry` also answers null: it is carried out when that attempt has ended.
 create or replace function flag_attempt(id uuid, wish text, by text, note text, message text) returns integer
 language plpgsql
 set search_path from current
 as $$
+#variable_conflict use_column
 declare
   number integer;
+  held   record;
 begin
+  select choice.decision, choice.who, choice.note, choice.message into held
+  from (
+    select d.decision, d.by, d.note, d.message, d.place from pending_decision(flag_attempt.id) d
+    union all
+    select wish, flag_attempt.by, flag_attempt.note, flag_attempt.message, null) choice (decision, who, note, message, place)
+  order by firmness(choice.decision) desc, choice.place nulls last
+  limit 1;
   update leases l
-  set interrupt = case when is_verdict(wish) then 'cancel' else wish end,
-    verdict = case when is_verdict(wish) then wish end,
-    interrupted_by = by, interrupt_note = note, interrupt_message = message
-  where l.job_id = id and firmness(coalesce(l.verdict, l.interrupt)) < firmness(wish)
+  set interrupt = case when is_verdict(held.decision) then 'cancel' else held.decision end,
+    verdict = case when is_verdict(held.decision) then held.decision end,
+    interrupted_by = held.who, interrupt_note = held.note, interrupt_message = held.message
+  where l.job_id = flag_attempt.id and firmness(coalesce(l.verdict, l.interrupt)) < firmness(held.decision)
   returning l.attempt into number;
   if found then
-    perform pg_notify(current_schema() || '.interrupt', id::text);
+    perform pg_notify(current_schema() || '.interrupt', flag_attempt.id::text);
   else
     select l.attempt into number
     from leases l
-    where l.job_id = id and not (wish = 'pause' and l.verdict is not distinct from 'retry');
+    where l.job_id = flag_attempt.id and not (wish = 'pause' and l.verdict is not distinct from 'retry');
   end if;
   return number;
 end
@@ -184,6 +204,7 @@ as $$
 #variable_conflict use_column
 declare
   ask     record;
+  verb    text;
   verdict text;
   done    integer := 0;
   fault   text;
@@ -193,14 +214,21 @@ begin
     from claim_streams('maintenance', request_streams(), max_requests, null) c
     join streams s on s.id = c.stream
   loop
+    verb := substr(ask.type, 10);
     begin
-      verdict := case
-        when substr(ask.type, 10) = any (hand_verbs()) then carry_out_by_hand(substr(ask.type, 10), ask.payload)
-        else carry_out(
-          case when (ask.payload ->> 'resolves')::boolean then 'resolve' else substr(ask.type, 10) end,
-          (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
-          ask.payload ->> 'note', ask.payload ->> 'message')
-      end;
+      verdict := foregone_answer(verb, (ask.payload ->> 'job_id')::uuid, ask.job_id);
+      if verdict is null then
+        verdict := case
+          when verb = any (hand_verbs()) then carry_out_by_hand(verb, ask.payload)
+          else carry_out(
+            case when (ask.payload ->> 'resolves')::boolean then 'resolve' else verb end,
+            (ask.payload ->> 'job_id')::uuid, (ask.payload ->> 'attempt')::integer, ask.payload ->> 'by',
+            ask.payload ->> 'note', ask.payload ->> 'message')
+        end;
+      end if;
+      if verdict not in ('later', 'when-ended') then
+        perform forget_decision((ask.payload ->> 'job_id')::uuid, ask.job_id, verdict);
+      end if;
     exception
       when serialization_failure or deadlock_detected or lock_not_available then
         verdict := 'later';
@@ -209,6 +237,7 @@ begin
         verdict := null;
     end;
     if verdict is null then
+      delete from pending_decisions d where d.request_id = ask.job_id;
       perform fail('maintenance', array[ask.job_id], array[ask.attempt], array['fatal'], array['RequestFailed'], array[fault]);
     elsif verdict in ('later', 'when-ended') then
       -- A handler may run on for days before its job can be erased, and each look leaves a row. So the next look comes
@@ -435,7 +464,8 @@ begin
   set payload = '{}', result = null, last_error = null, updated_at = now()
   where j.id = forgotten.id;
   update dead_letters d set error_message = null, note = null where d.job_id = forgotten.id;
-  perform forget_message(forgotten.id);
+  -- Whoever adds up failures and whoever erases their messages take turns: only if there was a failure.
+  perform forget_message(forgotten.id) from jobs j where j.id = forgotten.id and j.last_error_at is not null;
   delete from job_progress p where p.job_id = forgotten.id;
   insert into job_events (job_id, event, by)
   select forgotten.id, 'erased', forgotten.by

@@ -9,11 +9,21 @@
 --
 -- Setting the clock ahead makes nothing older: steps that the leader saw are subtracted (see clock.sql). If the clock
 -- does not fit the last probe, there may be a step that the leader has not seen yet, and the call ends: then `visited`
--- is null. If the steps add up to more than can be subtracted, `ended` and `died` are null, and nothing has expired.
+-- is null. If the steps add up to more than can be subtracted, `over_at` and `died` are null, and nothing has expired.
 create or replace function retire_known(
   clock timestamptz, after uuid default null, max_jobs integer default 2000, max_visited integer default 10000
 ) returns table (deleted integer, visited integer, reached uuid, kept uuid)
-language plpgsql security definer
+language sql security definer
+set search_path from current
+as $$
+  select r.ended + r.dead, r.visited, r.reached, r.kept
+  from retire_counted(retire_known.clock, retire_known.after, retire_known.max_jobs, retire_known.max_visited) r
+$$;
+
+-- Do what `retire_known` does, and count the deleted jobs that were dead apart from those that had ended otherwise.
+create or replace function retire_counted(clock timestamptz, after uuid, max_jobs integer, max_visited integer)
+returns table (ended integer, dead integer, visited integer, reached uuid, kept uuid)
+language plpgsql
 set search_path from current
 set jit = off
 set enable_seqscan = off
@@ -23,26 +33,26 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  origin uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
-  ended  timestamptz := now() - retention_of(false) - clock_lead(retention_of(false));
-  died   timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
-  over   uuid[];
-  free   uuid[];
-  recent boolean;
+  origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
+  over_at timestamptz := retention_horizon(false);
+  died    timestamptz := retention_horizon(true);
+  over    uuid[];
+  free    uuid[];
+  recent  boolean;
 begin
-  if clock_timestamp() not between retire_known.clock - interval '1 second' and retire_known.clock + interval '1 minute' then
-    deleted := 0;
+  ended := 0;
+  dead := 0;
+  if clock_timestamp() not between retire_counted.clock - interval '1 second' and retire_counted.clock + interval '1 minute' then
     reached := after;
     return next;
     return;
   end if;
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
-    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= ended)
+    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= over_at)
   into visited, reached, over, kept, recent
   from (
-    select c.id, c.created_at, c.over from judged(origin, ended, died) c limit max_visited) chunk;
+    select c.id, c.created_at, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
   if visited = 0 then
-    deleted := 0;
     return next;
     return;
   end if;
@@ -50,7 +60,7 @@ begin
     over := over[:max_jobs];
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
-  elsif recent and reached >= first_id(ended) then
+  elsif recent and reached >= first_id(over_at) then
     -- The following jobs are younger still, up to ids of another kind.
     reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
@@ -60,11 +70,14 @@ begin
     kept := least(kept, (select o.id from unnest(over) as o (id) where o.id <> all (free) order by o.id limit 1));
     over := free;
   end if;
-  deleted := coalesce(cardinality(over), 0);
+  select count(*) filter (where j.state <> 'dead'), count(*) filter (where j.state = 'dead') into ended, dead
+  from jobs j
+  where j.id = any (over);
   -- Jobs are deleted after all their other rows. These may be too many for one call: the next one then starts here
   -- again.
-  if deleted > 0 and not take_away(over) then
-    deleted := 0;
+  if ended + dead > 0 and not take_away(over) then
+    ended := 0;
+    dead := 0;
     reached := origin;
     kept := null;
   end if;
@@ -89,10 +102,12 @@ as $$
 $$;
 
 -- Delete ended jobs whose retention is over, now; or only count them. A call looks at up to `max_visited` jobs after
--- `after`; `reached` is where to go on, null at the end. Nothing is deleted unless the leader has renewed its term within
--- the last seconds: then it has seen every step of the clock. Roles: operator.
-create or replace function clean_up(dry_run boolean, after uuid default null, max_visited integer default 5000)
-returns table (ended bigint, dead bigint, reached uuid)
+-- `after`; `reached` is where to go on, null at the end. Answers what was deleted: a job that somebody has locked stays. The
+-- call that begins, without `after`, is noted in the audit log. Nothing is deleted unless the leader has renewed its term
+-- within the last seconds: then it has seen every step of the clock. Roles: operator.
+create or replace function clean_up_as(
+  by text, dry_run boolean, after uuid default null, max_visited integer default 5000, by_key uuid default null
+) returns table (ended bigint, dead bigint, reached uuid)
 language plpgsql security definer
 set search_path from current
 set jit = off
@@ -104,32 +119,32 @@ as $$
 #variable_conflict use_column
 declare
   origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
-  over_at timestamptz := now() - retention_of(false) - clock_lead(retention_of(false));
-  died    timestamptz := now() - retention_of(true) - clock_lead(retention_of(true));
-  visited bigint;
-  retired record;
+  over_at timestamptz := retention_horizon(false);
+  died    timestamptz := retention_horizon(true);
 begin
-  if not dry_run and not exists (
+  perform check_signed(by, null);
+  if dry_run then
+    select count(*) filter (where chunk.over and chunk.state <> 'dead'),
+      count(*) filter (where chunk.over and chunk.state = 'dead'),
+      case when count(*) = max_visited then (array_agg(chunk.id))[max_visited] end
+    into ended, dead, reached
+    from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+    return next;
+    return;
+  end if;
+  if not exists (
     select from leaders l
     where l.renewed_at between now() - interval '10 seconds' and now() + interval '1 second') then
     raise exception 'nobody does maintenance now, so a step of the clock would go unnoticed; start a worker'
       using errcode = 'HF001';
   end if;
-  select count(*) filter (where chunk.over and chunk.state <> 'dead'),
-    count(*) filter (where chunk.over and chunk.state = 'dead'), (array_agg(chunk.id))[count(*)::integer], count(*)
-  into ended, dead, reached, visited
-  from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
-  if not dry_run and ended + dead > 0 then
-    select r.* into retired from retire_known(clock_timestamp(), after, max_visited, max_visited) r;
-    reached := retired.reached;
-    if retired.deleted = 0 then
-      ended := 0;
-      dead := 0;
-    end if;
-  elsif visited < max_visited then
-    reached := null;
+  if after is null then
+    perform note_audit(by, by_key, null, 'jobs.cleanup', 'everything', jsonb_strip_nulls(jsonb_build_object(
+      'ended_before', readable(over_at), 'acknowledged_before', readable(died))));
   end if;
-  return next;
+  return query
+  select r.ended::bigint, r.dead::bigint, r.reached
+  from retire_counted(clock_timestamp(), after, max_visited, max_visited) r;
 end
 $$;
 
@@ -171,6 +186,7 @@ begin
   end if;
   delete from job_progress p where p.job_id = any (ids);
   delete from erasures e where e.job_id = any (ids);
+  delete from pending_decisions d where d.job_id = any (ids);
   delete from dead_letters d where d.job_id = any (ids);
   delete from idempotency_keys k where k.job_id = any (ids);
   delete from jobs j where j.id = any (ids);
@@ -186,6 +202,31 @@ as $$
   select make_interval(secs => 86400 * least(
     setting(case when dead then 'RETENTION_DEAD_DAYS' else 'RETENTION_DAYS' end)::double precision,
     highest('retention_days')))
+$$;
+
+-- What ended before this moment is kept no longer; what is dead, if it was acknowledged before it. Setting the clock ahead
+-- makes nothing older: steps that the leader saw are subtracted. Null if they add up to more than can be subtracted: then
+-- nothing has expired.
+create or replace function retention_horizon(dead boolean) returns timestamptz
+language sql stable
+set search_path from current
+as $$
+  select now() - retention_of(retention_horizon.dead) - clock_lead(retention_of(retention_horizon.dead))
+$$;
+
+-- The retention horizon for callers that do not say when the leader last read the clock. It is null, too, if the leader's
+-- last renewal is not of the last seconds: then the clock may have been set since, and the step is not subtracted yet. The
+-- renewal and the steps are read at one moment, since a renewal notes its step in the same transaction.
+create or replace function seen_horizon(dead boolean) returns timestamptz
+language sql stable
+set search_path from current
+as $$
+  select case when not exists (
+      select from leaders l
+      where l.name = 'maintenance'
+        and l.renewed_at not between clock_timestamp() - interval '10 seconds' and clock_timestamp() + interval '1 second')
+    then retention_horizon(seen_horizon.dead)
+  end
 $$;
 
 -- Delete ended jobs whose retention is over, for leaders of older releases, which do not say when they read the clock.

@@ -9,6 +9,7 @@
 -- other targets of a batch: a call waits for half a second in all. A target whose row it cannot lock by then is called
 -- for again, and seated later.
 
+-- Elect the heads of targets, where there is none, and put them into `ready`.
 create or replace function seat(tenants text[], targets text[]) returns void
 language plpgsql
 set search_path from current

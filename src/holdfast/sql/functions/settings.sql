@@ -30,10 +30,14 @@ begin
   if value !~ '^ *[0-9]+([.][0-9]+)?([eE][-+]?[0-9]{1,2})? *$' or length(value) > 30 then
     return format('%s must be a number, not %s', name, quote_literal(left(value, 40)));
   end if;
+  if value !~ '^ *[0-9]+ *$' and (select b.whole from bounds() b where b.name = bound) then
+    return format('%s must be a whole number, not %s', name, quote_literal(left(value, 40)));
+  end if;
   return bounds_fault(name, bound, value::numeric);
 end
 $$;
 
+-- Refuse a value of a setting that is out of its bounds.
 create or replace function refuse_setting() returns trigger
 language plpgsql
 set search_path from current

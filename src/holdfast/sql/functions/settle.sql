@@ -123,6 +123,7 @@ as $$
   select setting('RESULT_MAX_BYTES')::bigint
 $$;
 
+-- A length of time in milliseconds, from 0 to the largest integer.
 create or replace function milliseconds(length interval) returns integer
 language sql immutable parallel safe
 as $$
@@ -243,18 +244,12 @@ begin
       delays, durations_ms)
       as r (job_id, attempt, outcome, kind, error_type, error_message, traceback, log_excerpt, delay, duration_ms)
   ), claimed as materialized (
-    -- Under an operator's verdict, the attempt has failed, however it ended, and the operator's words say why.
     select l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, l.interrupt, l.verdict, l.interrupted_by,
-      l.interrupt_note, l.interrupt_message, case when judged.so then 'failed' else report.outcome end as outcome,
-      case when not judged.so then report.kind end as kind,
-      case when judged.so then operator_error(l.verdict) else report.error_type end as error_type,
-      case when judged.so then operator_words(l.verdict, l.interrupted_by, l.interrupt_note) else report.error_message
-      end as error_message,
-      report.traceback, report.log_excerpt, case when not judged.so then report.delay end as delay, report.duration_ms
+      l.interrupt_note, l.interrupt_message, report.outcome, report.kind, report.error_type, report.error_message,
+      report.traceback, report.log_excerpt, report.delay, report.duration_ms
     from report
     join leases l on l.job_id = report.job_id and l.attempt = report.attempt
       and (settle.worker is null or l.worker = settle.worker)
-    cross join lateral (select l.verdict is not null as so) judged
     order by l.job_id
     for update of l
   ), gone as (
@@ -262,25 +257,58 @@ begin
     using claimed
     where l.job_id = claimed.job_id and l.attempt = claimed.attempt
     returning claimed.*
+  ), asked as materialized (
+    -- Looked up all at once, because there is hardly ever one.
+    select distinct on (d.job_id) d.job_id, d.decision, d.by, d.note, d.message
+    from pending_decisions d
+    where d.job_id = any (job_ids) and d.settled_by is null
+    order by d.job_id, firmness(d.decision) desc, d.place
+  ), told as materialized (
+    -- A decision that was accepted before this attempt began holds like one that its lease has (see pending.sql).
+    -- Materialized, because the terms below would otherwise be computed again for each column that depends on them.
+    select gone.job_id, gone.attempt, gone.claimed_at, gone.ready_at, gone.worker,
+      case when not earlier.holds then gone.interrupt when is_verdict(asked.decision) then 'cancel' else asked.decision
+      end as interrupt,
+      case when not earlier.holds then gone.verdict when is_verdict(asked.decision) then asked.decision end as verdict,
+      case when earlier.holds then asked.by else gone.interrupted_by end as interrupted_by,
+      case when earlier.holds then asked.note else gone.interrupt_note end as interrupt_note,
+      case when earlier.holds then asked.message else gone.interrupt_message end as interrupt_message,
+      gone.outcome, gone.kind, gone.error_type, gone.error_message, gone.traceback, gone.log_excerpt, gone.delay,
+      gone.duration_ms
+    from gone
+    left join asked on asked.job_id = gone.job_id
+    cross join lateral (
+      select firmness(asked.decision) > firmness(coalesce(gone.verdict, gone.interrupt)) as holds) earlier
+  ), judged as (
+    -- Under an operator's verdict, the attempt has failed, however it ended, and the operator's words say why.
+    select t.job_id, t.attempt, t.claimed_at, t.ready_at, t.worker, t.interrupt, t.verdict, t.interrupted_by,
+      t.interrupt_note, t.interrupt_message, case when operator.judged then 'failed' else t.outcome end as outcome,
+      case when not operator.judged then t.kind end as kind,
+      case when operator.judged then operator_error(t.verdict) else t.error_type end as error_type,
+      case when operator.judged then operator_words(t.verdict, t.interrupted_by, t.interrupt_note) else t.error_message
+      end as error_message,
+      t.traceback, t.log_excerpt, case when not operator.judged then t.delay end as delay, t.duration_ms
+    from told t
+    cross join lateral (select t.verdict is not null as judged) operator
   ), verdict as materialized (
-    select gone.*, cost.failures, next.state,
+    select judged.*, cost.failures, next.state,
       case next.state
-        when 'retry' then now() + make_interval(secs => coalesce(gone.delay, backoff_seconds(
+        when 'retry' then now() + make_interval(secs => coalesce(judged.delay, backoff_seconds(
           cost.failures, coalesce(t.backoff_base, 1), coalesce(t.backoff_factor, 2), coalesce(t.backoff_max, 300),
           coalesce(t.backoff_jitter, 0.1))))
-        when 'scheduled' then now() + make_interval(secs => gone.delay)
+        when 'scheduled' then now() + make_interval(secs => judged.delay)
         else now()
       end as run_at,
-      costs_attempt(gone.outcome) or next.state = 'error' as faulty
-    from gone
-    join jobs j on j.id = gone.job_id
+      costs_attempt(judged.outcome) or next.state = 'error' as faulty
+    from judged
+    join jobs j on j.id = judged.job_id
     left join job_types t on t.name = j.type
     cross join lateral (
-      select failures_after(gone.outcome, j.failures) as failures,
+      select failures_after(judged.outcome, j.failures) as failures,
         attempts_allowed(j.max_attempts, t.max_attempts, default_attempts) as max_attempts) cost
     cross join lateral (
-      select next_state(gone.outcome, gone.kind, coalesce(gone.verdict, gone.interrupt),
-        coalesce(t.on_failure, 'retry'), cost.failures, cost.max_attempts, gone.delay) as state) next
+      select next_state(judged.outcome, judged.kind, coalesce(judged.verdict, judged.interrupt),
+        coalesce(t.on_failure, 'retry'), cost.failures, cost.max_attempts, judged.delay) as state) next
   ), moved as (
     update jobs j
     set state = v.state,
@@ -341,6 +369,18 @@ begin
       traceback, log_excerpt, case when settle.worker is null then true end
     from moved
     on conflict do nothing
+  ), done as (
+    -- Maintenance, which may have locked the row, then finds its request carried out. A handler that holds its job is
+    -- not what was asked for, and neither is a retry: such a decision stays pending.
+    update pending_decisions d
+    set settled_by = asked.attempt
+    from (
+      select e.job_id, e.request_id, m.attempt
+      from moved m
+      join pending_decisions e on e.job_id = m.id and e.settled_by is null
+      where m.interrupt is not null and m.state in ('paused', 'canceled', 'dead')
+      for update of e skip locked) asked
+    where d.job_id = asked.job_id and d.request_id = asked.request_id
   )
   select
     array_agg(id),

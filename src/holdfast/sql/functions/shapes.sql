@@ -4,6 +4,7 @@
 -- A worker that has published no shape, such as one of an older release, accepts everything. The engine stores shapes
 -- and says which of them count; Python decides whether a payload fits, in the same way as the handlers do.
 
+-- The name of a payload's shape: a hash of its text.
 create or replace function shape_digest(shape jsonb) returns text
 language sql immutable parallel safe
 as $$

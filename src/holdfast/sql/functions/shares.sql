@@ -203,6 +203,7 @@ begin
 end
 $$;
 
+-- Keep the turns of tenants for the next claim of this session.
 create or replace function remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) returns void
 language sql
 set search_path from current

@@ -4,7 +4,8 @@
 -- Each walk looks at up to `max_rows` rows after `after`, and answers how many it mended and where to go on: null at
 -- the end. Rows that are found without a lock are checked again when they are locked.
 
--- Drop leases of jobs that do not run, or that run another attempt.
+-- Drop leases of jobs that do not run, or that run another attempt; at the end of the walk also decisions that nobody
+-- will carry out.
 create or replace function drop_stray_leases(after text[] default null, max_rows integer default 1000)
 returns table (mended integer, reached text[])
 language plpgsql security definer
@@ -35,6 +36,8 @@ begin
   perform note_repair('lease-dropped', mended);
   if cardinality(ids) = max_rows then
     reached := array[ids[max_rows]::text];
+  else
+    mended := mended + drop_stray_decisions(max_rows);
   end if;
   return next;
 end

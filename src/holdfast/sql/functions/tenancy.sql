@@ -5,6 +5,7 @@
 -- first and raises without one, so that a server that forgets it sees nothing. Jobs of other tenants do not exist
 -- here.
 
+-- Raise unless a tenant is named.
 create or replace function refuse_no_tenant(tenant text) returns void
 language plpgsql immutable
 as $$
@@ -198,7 +199,8 @@ begin
 end
 $$;
 
--- How a job ended: its result, and the error of its last attempt.
+-- How a job ended: its result, and the error of its last attempt. What an operator wrote when he decided about the job is
+-- for operators.
 create or replace function job_result(tenant text, job_id uuid)
 returns table (id uuid, state text, result jsonb, error_type text, error_message text)
 language plpgsql security definer stable
@@ -210,7 +212,11 @@ begin
   return query
   select j.id, j.state, j.result,
     case when j.state in ('dead', 'error') then last.error_type end,
-    case when j.state in ('dead', 'error') then coalesce(last.error_message, j.last_error) end
+    case
+      when j.state not in ('dead', 'error') then null
+      when last.error_type in (operator_error('kill'), operator_error('fail')) then 'an operator ended the job'
+      else coalesce(last.error_message, j.last_error)
+    end
   from jobs j
   left join lateral (
     select t.error_type, t.error_message

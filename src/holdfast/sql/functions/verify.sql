@@ -123,6 +123,11 @@ as $$
        select from waiting w where w.tenant = j.tenant and w.target = j.target and w.turn = 0 and w.place = j.seq)
    limit max_offences)
   union all
+  (select 'a pending decision has a request', d.job_id, format('to %s, request %s', d.decision, d.request_id)
+   from pending_decisions d
+   where not exists (select from jobs r where r.id = d.request_id and r.state not in ('success', 'dead', 'canceled'))
+   limit max_offences)
+  union all
   (select 'an ended job keeps no dedup key', j.id, j.dedup_key
    from jobs j
    where j.state in ('success', 'dead', 'canceled') and j.dedup_key is not null

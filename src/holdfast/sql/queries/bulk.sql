@@ -11,8 +11,12 @@ select holdfast.start_bulk(
 -- Ask a bulk operation to stop.
 select holdfast.stop_bulk($1, holdfast.as_caller($2, $6, $7), $3, $4, $5);
 
+-- name: is_maintained
+-- Whether some process does maintenance.
+select holdfast.is_maintained();
+
 -- name: list_bulks
 -- Bulk operations, newest first.
-select id, tenant, action, query, args::text as args, by, note, state, matched, done, skipped, failed, error,
+select id, tenant, action, left(query, 2000) as query, left(args::text, 100000) as args, by, note, state, matched, done, skipped, failed, error,
   holdfast.readable(started_at) as started_at, holdfast.readable(finished_at) as finished_at
 from holdfast.list_bulks($1, $2, $3, $4);

@@ -121,7 +121,7 @@ order by 1;
 
 -- name: doctor_work
 -- Ready jobs of users, how many of them wait for a permit of their key (are parked), workers with a recent heartbeat,
--- and whether maintenance has a leader.
+-- whether maintenance has a leader, and how many bulk operations wait for one.
 select
   count.ready, count.parked,
   (select count(*) from holdfast.workers w
@@ -130,7 +130,8 @@ select
     select from holdfast.leaders l
     where l.name = 'maintenance' and l.expires_at between now() and now() + interval '1 minute') as led,
   (select l.report::text from holdfast.leaders l where l.name = 'maintenance') as report,
-  (select count(*) from holdfast.due d where d.run_at < now() - interval '10 seconds') as overdue
+  (select count(*) from holdfast.due d where d.run_at < now() - interval '10 seconds') as overdue,
+  (select count(*) from holdfast.bulks b where b.state in ('fixing', 'running', 'stopping')) as bulks
 from (
   select count(*) as ready, count(*) filter (where holdfast.is_parked(r.stream)) as parked
   from holdfast.ready r
@@ -179,3 +180,13 @@ select r.kind, r.count, r.last_at from holdfast.repairs r order by r.kind;
 select count(*) as count, holdfast.readable(min(d.died_at)) as oldest
 from holdfast.dead_letters d
 where d.acknowledged_at is null;
+
+-- name: doctor_held
+-- How many jobs are held in error, and since when the oldest of them is, among the first that fail.
+select count(*) as count, holdfast.readable(min(j.last_error_at)) as oldest
+from (
+  (select f.job_id from holdfast.failing f limit $1)
+  union
+  (select f.job_id from holdfast.failures f limit $1)) failing
+cross join lateral (
+  select j.last_error_at from holdfast.jobs j where j.id = failing.job_id and j.state = 'error' offset 0) j;

@@ -128,6 +128,18 @@ select mended, reached from holdfast.forget_fingerprints($1, $2);
 -- Give letters from before there were fingerprints theirs.
 select mended, reached from holdfast.read_letters($1, $2);
 
--- name: advance_bulks
--- Do a portion of one bulk operation.
-select holdfast.advance_bulks($1);
+-- name: note_held
+-- Count open jobs among what fails that failed before there were fingerprints.
+select mended, reached from holdfast.note_held($1, $2);
+
+-- name: turn_bulk
+-- The bulk operation whose turn it is.
+select holdfast.turn_bulk();
+
+-- name: advance_bulk
+-- Do a portion of a bulk operation.
+select holdfast.advance_bulk($1, $2);
+
+-- name: forget_bulks
+-- Forget bulk operations that ended long ago.
+select holdfast.forget_bulks($1);

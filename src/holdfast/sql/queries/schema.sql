@@ -14,7 +14,7 @@ cross join (
 -- name: missing_rights
 -- Rights that the engine's roles lack, the owners of objects that must belong to the engine's owner, and functions that
 -- everybody may call, in the engine's schema and in the one with operators' views. $1 is the schema, $2 and $3 are
--- functions, tables and views with the role that needs them. Only rights that were granted to the role itself count:
+-- functions, tables and views, those of operators with their schema, and the role that needs them. Only rights that were granted to the role itself count:
 -- rights of everybody will be revoked.
 with place as (
   select n.oid, n.nspowner, n.nspacl, case n.nspname when $1::name then '' else n.nspname || '.' end as prefix,
@@ -39,13 +39,13 @@ with place as (
 select needed.role || ' may not ' || case object.right when 'SELECT' then 'read' else 'call' end as fault,
   object.prefix || object.name as name
 from needed
-join object on object.name = needed.name
+join object on object.prefix || object.name = needed.name
 where not exists (
   select from aclexplode(object.rights) a where a.grantee = needed.grantee and a.privilege_type = object.right)
 union all
 select distinct needed.role || ' may not use', place.name
 from needed
-join object on object.name = needed.name
+join object on object.prefix || object.name = needed.name
 join place on place.oid = object.place
 where not exists (
   select from aclexplode(place.nspacl) a where a.grantee = needed.grantee and a.privilege_type = 'USAGE')

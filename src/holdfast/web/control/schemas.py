@@ -32,12 +32,14 @@ __all__ = [
     "TokenAnswer",
     "TokenWish",
     "Words",
+    "without_nul",
 ]
 
 BATCH_LIMIT = 1000
 
 
-def _without_nul(text: str) -> str:
+def without_nul(text: str) -> str:
+    """A text that PostgreSQL can store."""
     if "\x00" in text:
         raise ValueError("a NUL character cannot be stored")
     return text
@@ -56,11 +58,11 @@ def _not_reserved(job_type: str) -> str:
 
 
 def _text(longest: int) -> Any:
-    return Annotated[str, Field(min_length=1, max_length=longest), AfterValidator(_without_nul)]
+    return Annotated[str, Field(min_length=1, max_length=longest), AfterValidator(without_nul)]
 
 
 #: A reason, as it is stored.
-Words = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_without_nul)]
+Words = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(without_nul)]
 
 
 class _Model(BaseModel):

@@ -11,9 +11,9 @@ from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body, read_optional_body
 from holdfast.web.cursors import cursor_of, id_of
 from holdfast.web.description import body_of
+from holdfast.web.ops.bodies import Note
 from holdfast.web.ops.bulk_shapes import BulkDetails, BulkMatches, BulkPage, BulkStarted, MatchingJob, NewBulk
-from holdfast.web.ops.jobs import Cursor, Limit, tenant_of
-from holdfast.web.ops.letter_shapes import LetterNote
+from holdfast.web.ops.jobs import Cursor, Limit, tenant_of, who
 from holdfast.web.problems import Problem
 from holdfast.web.state import AppState
 
@@ -49,9 +49,7 @@ def ops_bulk_router(state: AppState) -> APIRouter:
             asked.q,
             args=args,
             note=asked.note,
-            by=caller.name,
-            tenant=tenant_of(caller),
-            by_key=caller.key_id,
+            **who(caller),
         )
         return Response(BulkStarted(bulk_id=started).model_dump_json(), 202, media_type=_JSON)
 
@@ -85,13 +83,11 @@ def ops_bulk_router(state: AppState) -> APIRouter:
         response_model=BulkDetails,
         summary="Stop a bulk operation; what it has done stays done",
         operation_id="stop_bulk",
-        openapi_extra=secured("operate", requestBody=body_of(LetterNote, required=False)),
+        openapi_extra=secured("operate", requestBody=body_of(Note, required=False)),
     )
     async def stop(request: Request, bulk_id: str, caller: Caller = may_operate) -> BulkDetails:
-        wanted, said = _id(bulk_id), await read_optional_body(request, LetterNote)
-        stopped = await (await state.operations()).bulk.stop(
-            wanted, by=caller.name, note=said.note, tenant=tenant_of(caller), by_key=caller.key_id
-        )
+        wanted, said = _id(bulk_id), await read_optional_body(request, Note)
+        stopped = await (await state.operations()).bulk.stop(wanted, note=said.note, **who(caller))
         return BulkDetails.model_validate(stopped)
 
     return router

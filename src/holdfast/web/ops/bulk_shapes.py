@@ -6,29 +6,19 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from holdfast.bounds import BOUNDS
 from holdfast.model.bulk import BulkAction
-from holdfast.web.ops.letter_shapes import LetterNote, RequeueOptions
+from holdfast.web.control.schemas import without_nul
+from holdfast.web.ops.bodies import Asked, Note, Shown
+from holdfast.web.ops.letter_shapes import RequeueOptions
 
 __all__ = ["BulkArguments", "BulkDetails", "BulkMatches", "BulkPage", "BulkStarted", "MatchingJob", "NewBulk"]
 
 
-class _Shown(BaseModel):
-    model_config = ConfigDict(extra="ignore", from_attributes=True)
-
-
-def _without_nul(text: str) -> str:
-    if "\x00" in text:
-        raise ValueError("a NUL character cannot be stored")
-    return text
-
-
-class BulkArguments(BaseModel):
+class BulkArguments(Asked):
     """What an action needs to know: `options` of a requeue, `priority` of a reprioritization."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     options: RequeueOptions | None = None
     priority: Annotated[int, Field(ge=0, le=BOUNDS["priority"].high)] | None = None
@@ -39,22 +29,22 @@ class BulkArguments(BaseModel):
         return options if self.priority is None else {**options, "priority": self.priority}
 
 
-class NewBulk(LetterNote):
+class NewBulk(Note):
     """An action on all jobs that fit the filter `q`; with `dry_run`, only how many they are."""
 
     action: BulkAction
-    q: Annotated[str, Field(max_length=2000), AfterValidator(_without_nul)]
+    q: Annotated[str, Field(max_length=2000), AfterValidator(without_nul)]
     args: BulkArguments | None = None
     dry_run: bool = False
 
 
-class BulkStarted(_Shown):
+class BulkStarted(Shown):
     """The operation, which is under way."""
 
     bulk_id: UUID
 
 
-class MatchingJob(_Shown):
+class MatchingJob(Shown):
     """One of the jobs that fit."""
 
     id: UUID
@@ -63,7 +53,7 @@ class MatchingJob(_Shown):
     state: str
 
 
-class BulkMatches(_Shown):
+class BulkMatches(Shown):
     """How many jobs fit, at least; exactly so many, if counting came to the end. And some of them."""
 
     matches: int
@@ -71,7 +61,7 @@ class BulkMatches(_Shown):
     sample: list[MatchingJob]
 
 
-class BulkDetails(_Shown):
+class BulkDetails(Shown):
     """A bulk operation and how far it is. `error` is the first failure; `tenant` is null if it is about all."""
 
     id: UUID
@@ -91,7 +81,7 @@ class BulkDetails(_Shown):
     finished_at: datetime | None
 
 
-class BulkPage(_Shown):
+class BulkPage(Shown):
     """Bulk operations, newest first."""
 
     items: list[BulkDetails]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from holdfast.bounds import BOUNDS
 from holdfast.client.operations import Operations
@@ -19,25 +19,22 @@ from holdfast.web.bodies import read_body, read_optional_body
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import Words
 from holdfast.web.description import body_of
-from holdfast.web.ops.jobs import tenant_of
+from holdfast.web.ops.bodies import Asked
+from holdfast.web.ops.jobs import tenant_of, who
 from holdfast.web.ops.steering import AskedFor
 from holdfast.web.state import AppState
 
 __all__ = ["ops_by_hand_router"]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Failing(_Body):
+class Failing(Asked):
     """The error of the attempt, and whether the job is retried if it has attempts left."""
 
     message: Words | None = None
     will_retry: bool = True
 
 
-class Deciding(_Body):
+class Deciding(Asked):
     """The reason, stored in the job's history and in the audit log; for `kill` also the error of the attempt."""
 
     reason: Words | None = None
@@ -62,9 +59,9 @@ def ops_by_hand_router(state: AppState) -> APIRouter:
         openapi_extra=secured("operate", requestBody=body_of(Failing, required=False)),
     )
     async def fail(request: Request, job_id: str, caller: Caller = may_operate) -> AskedFor:
-        ops, wanted, who = await _asked(state, job_id, caller)
+        ops, wanted, signed = await _asked(state, job_id, caller)
         body = await read_optional_body(request, Failing)
-        await ops.fail(wanted, body.message, will_retry=body.will_retry, **who)
+        await ops.fail(wanted, body.message, will_retry=body.will_retry, **signed)
         return await _answer(ops, wanted, caller)
 
     @router.post(
@@ -75,9 +72,9 @@ def ops_by_hand_router(state: AppState) -> APIRouter:
         openapi_extra=secured("operate", requestBody=body_of(Deciding, required=False)),
     )
     async def kill(request: Request, job_id: str, caller: Caller = may_operate) -> AskedFor:
-        ops, wanted, who = await _asked(state, job_id, caller)
+        ops, wanted, signed = await _asked(state, job_id, caller)
         body = await read_optional_body(request, Deciding)
-        await ops.kill(wanted, reason=body.reason, **who)
+        await ops.kill(wanted, reason=body.reason, **signed)
         return await _answer(ops, wanted, caller)
 
     @router.post(
@@ -88,9 +85,9 @@ def ops_by_hand_router(state: AppState) -> APIRouter:
         openapi_extra=secured("operate", requestBody=body_of(Deciding, required=False)),
     )
     async def expire_lease(request: Request, job_id: str, caller: Caller = may_operate) -> AskedFor:
-        ops, wanted, who = await _asked(state, job_id, caller)
+        ops, wanted, signed = await _asked(state, job_id, caller)
         body = await read_optional_body(request, Deciding)
-        await ops.expire_lease(wanted, reason=body.reason, **who)
+        await ops.expire_lease(wanted, reason=body.reason, **signed)
         return await _answer(ops, wanted, caller)
 
     @router.post(
@@ -101,17 +98,16 @@ def ops_by_hand_router(state: AppState) -> APIRouter:
         openapi_extra=secured("operate", requestBody=body_of(Reprioritizing)),
     )
     async def reprioritize(request: Request, job_id: str, caller: Caller = may_operate) -> AskedFor:
-        ops, wanted, who = await _asked(state, job_id, caller)
+        ops, wanted, signed = await _asked(state, job_id, caller)
         body = await read_body(request, Reprioritizing)
-        await ops.reprioritize(wanted, body.priority, reason=body.reason, **who)
+        await ops.reprioritize(wanted, body.priority, reason=body.reason, **signed)
         return await _answer(ops, wanted, caller)
 
     return router
 
 
 async def _asked(state: AppState, job_id: str, caller: Caller) -> tuple[Operations, UUID, dict[str, Any]]:
-    who = {"by": caller.name, "tenant": tenant_of(caller), "by_key": caller.key_id}
-    return await state.operations(), job_id_of(job_id), who
+    return await state.operations(), job_id_of(job_id), who(caller)
 
 
 async def _answer(ops: Operations, job_id: UUID, caller: Caller) -> AskedFor:

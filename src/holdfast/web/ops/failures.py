@@ -7,13 +7,12 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import BaseModel, ConfigDict
 
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
+from holdfast.web.ops.bodies import Shown
 from holdfast.web.ops.jobs import Limit, tenant_of
-from holdfast.web.ops.places import NameCursor, cursor_behind, names_before
-from holdfast.web.problems import Problem
+from holdfast.web.ops.places import NameCursor, cursor_behind, invalid_cursor, moment_place
 from holdfast.web.state import AppState
 
 __all__ = ["ops_failures_router"]
@@ -21,10 +20,8 @@ __all__ = ["ops_failures_router"]
 OnlyType = Annotated[str | None, Query(alias="type", max_length=200, description="only failures of this job type")]
 
 
-class FailureDetails(BaseModel):
+class FailureDetails(Shown):
     """The failures of one tenant that have the same fingerprint."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     fingerprint: str
     tenant: str
@@ -39,7 +36,7 @@ class FailureDetails(BaseModel):
     sample_job_id: UUID | None
 
 
-class FailureList(BaseModel):
+class FailureList(Shown):
     """Failures, the most recent first."""
 
     items: list[FailureDetails]
@@ -73,13 +70,10 @@ def _cursor_of(place: tuple[datetime, str, str]) -> str:
 
 
 def _place_of(cursor: str | None) -> tuple[datetime, str, str] | None:
-    names = names_before(cursor, 3)
-    if names is None:
+    place = moment_place(cursor, 2)
+    if place is None:
         return None
-    try:
-        seen = datetime.fromisoformat(names[0])
-    except ValueError:
-        seen = None
-    if seen is None or seen.tzinfo is None or "\x00" in names[1] + names[2]:
-        raise Problem(422, "invalid", "The cursor is not valid here.")
-    return seen, names[1], names[2]
+    seen, (tenant, fingerprint) = place
+    if "\x00" in tenant + fingerprint:
+        raise invalid_cursor()
+    return seen, tenant, fingerprint

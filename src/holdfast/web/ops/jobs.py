@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from holdfast.model.job import ListedJob
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.control.jobs import job_id_of
@@ -22,7 +24,7 @@ from holdfast.web.ops.schemas import (
 )
 from holdfast.web.state import AppState
 
-__all__ = ["Cursor", "Limit", "Words", "ops_jobs_router", "tenant_of"]
+__all__ = ["Cursor", "Limit", "Words", "ops_jobs_router", "stored_json", "tenant_of", "who"]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="the most that a page has")]
 Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the previous page")]
@@ -32,6 +34,17 @@ Words = Annotated[str, Query(max_length=2000, description="the filter language; 
 def tenant_of(caller: Caller) -> str | None:
     """Whose jobs a caller sees; None for all."""
     return None if caller.may("admin") else caller.tenant
+
+
+def who(caller: Caller) -> dict[str, Any]:
+    """Who asks for something, and whose jobs it may be about."""
+    return {"by": caller.name, "tenant": tenant_of(caller), "by_key": caller.key_id}
+
+
+def stored_json(job: ListedJob, texts: Mapping[str, str]) -> str:
+    """A job as JSON, its values as stored: parsed, they would take many times as much memory and time."""
+    values = "".join(f',"{name}":{text}' for name, text in texts.items())
+    return f"{JobSummary.model_validate(job).model_dump_json()[:-1]}{values}}}"
 
 
 def ops_jobs_router(state: AppState) -> APIRouter:
@@ -53,10 +66,7 @@ def ops_jobs_router(state: AppState) -> APIRouter:
     async def read(request: Request, job_id: str, caller: Caller = may_operate) -> Response:
         await state.answers.take(request)
         job, texts = await (await state.operations()).job_texts(job_id_of(job_id), tenant=tenant_of(caller))
-        # Returned as stored: parsed, they would take many times as much memory and time.
-        values = "".join(f',"{name}":{text}' for name, text in texts.items())
-        body = f"{JobSummary.model_validate(job).model_dump_json()[:-1]}{values}}}"
-        return Response(body, media_type="application/json")
+        return Response(stored_json(job, texts), media_type="application/json")
 
     @router.get(
         "/jobs/{job_id}/attempts", response_model=AttemptPage, summary="Ended attempts of a job", openapi_extra=extra

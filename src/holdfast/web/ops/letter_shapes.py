@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from holdfast.bounds import BOUNDS
 from holdfast.definitions.json_text import JsonText
+from holdfast.web.control.schemas import without_nul
+from holdfast.web.ops.bodies import Asked, Note, Shown
 from holdfast.web.ops.schemas import AttemptDetails, JobDetails
 
 __all__ = [
@@ -24,15 +26,7 @@ __all__ = [
 ]
 
 
-class _Shown(BaseModel):
-    model_config = ConfigDict(extra="ignore", from_attributes=True)
-
-
-class _Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class LetterSummary(_Shown):
+class LetterSummary(Shown):
     """A dead job in a list."""
 
     job_id: UUID
@@ -64,31 +58,22 @@ class LetterAcknowledged(LetterSummary):
     changed: bool
 
 
-class DeadLetterPage(_Shown):
+class DeadLetterPage(Shown):
     """Dead letters, newest first. A page looks at a bounded number of letters, so it may have fewer than asked for."""
 
     items: list[LetterSummary]
     next_cursor: str | None
 
 
-def _without_nul(text: str) -> str:
-    if "\x00" in text:
-        raise ValueError("a NUL character cannot be stored")
-    return text
+_Name = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(without_nul)]
+_Queue = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(without_nul)]
 
 
-_Note = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_without_nul)]
-_Name = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_without_nul)]
-_Queue = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_without_nul)]
-
-
-class LetterNote(_Asked):
+class LetterNote(Note):
     """Why a letter is acknowledged, for other operators."""
 
-    note: _Note | None = None
 
-
-class RequeueOptions(_Asked):
+class RequeueOptions(Asked):
     """What the new job has other than the dead one. An option that is null is left to the job type."""
 
     priority: Annotated[int, Field(ge=0, le=BOUNDS["priority"].high)] | None = None
@@ -120,7 +105,7 @@ class Requeue(LetterNote):
     options: RequeueOptions | None = None
 
 
-class Requeued(_Shown):
+class Requeued(Shown):
     """The job that the dead one runs again as."""
 
     job_id: UUID

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -14,7 +13,7 @@ from holdfast.web.auth import secured
 from holdfast.web.bodies import read_optional_body
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.description import body_of
-from holdfast.web.ops.jobs import Limit, Words, tenant_of
+from holdfast.web.ops.jobs import Limit, Words, stored_json, tenant_of, who
 from holdfast.web.ops.letter_shapes import (
     DeadLetterPage,
     LetterAcknowledged,
@@ -24,9 +23,8 @@ from holdfast.web.ops.letter_shapes import (
     Requeue,
     Requeued,
 )
-from holdfast.web.ops.places import NameCursor, cursor_behind, names_before
-from holdfast.web.ops.schemas import AttemptDetails, JobSummary
-from holdfast.web.problems import Problem
+from holdfast.web.ops.places import NameCursor, cursor_behind, invalid_cursor, moment_place
+from holdfast.web.ops.schemas import AttemptDetails
 from holdfast.web.state import AppState
 
 __all__ = ["ops_letters_router"]
@@ -82,15 +80,13 @@ def ops_letters_router(state: AppState) -> APIRouter:
         operation_id="show_dead_letter",
         openapi_extra=extra,
     )
-    async def show(job_id: str, caller: Caller = may_operate) -> Response:
+    async def show(request: Request, job_id: str, caller: Caller = may_operate) -> Response:
+        await state.answers.take(request)
         dead = (await state.operations()).dead
         letter, job, texts, attempt = await dead.show_texts(job_id_of(job_id), tenant=tenant_of(caller))
-        # The job's values are returned as stored: parsed, they would take many times as much memory and time.
-        values = "".join(f',"{name}":{text}' for name, text in texts.items())
-        original = f"{JobSummary.model_validate(job).model_dump_json()[:-1]}{values}}}"
         details = "null" if attempt is None else AttemptDetails.model_validate(attempt).model_dump_json()
         head = LetterSummary.model_validate(letter).model_dump_json()[:-1]
-        body = f'{head},"original_job":{original},"error_details":{details}}}'
+        body = f'{head},"original_job":{stored_json(job, texts)},"error_details":{details}}}'
         return Response(body, media_type="application/json")
 
     @router.post(
@@ -102,9 +98,7 @@ def ops_letters_router(state: AppState) -> APIRouter:
     )
     async def ack(request: Request, job_id: str, caller: Caller = may_operate) -> LetterAcknowledged:
         wanted, said = job_id_of(job_id), await read_optional_body(request, LetterNote)
-        done = await (await state.operations()).dead.ack(
-            wanted, by=caller.name, note=said.note, tenant=tenant_of(caller), by_key=caller.key_id
-        )
+        done = await (await state.operations()).dead.ack(wanted, note=said.note, **who(caller))
         shown: dict[str, Any] = LetterSummary.model_validate(done.letter).model_dump()
         return LetterAcknowledged(**shown, changed=done.changed)
 
@@ -120,12 +114,10 @@ def ops_letters_router(state: AppState) -> APIRouter:
         wanted, asked = job_id_of(job_id), await read_optional_body(request, Requeue)
         created = await (await state.operations()).dead.requeue(
             wanted,
-            by=caller.name,
             note=asked.note,
             payload=asked.payload,
             options=None if asked.options is None else asked.options.given(),
-            tenant=tenant_of(caller),
-            by_key=caller.key_id,
+            **who(caller),
         )
         return Requeued(job_id=created)
 
@@ -134,13 +126,11 @@ def ops_letters_router(state: AppState) -> APIRouter:
 
 def _place(cursor: str | None) -> LetterPlace | None:
     """The place in a cursor."""
-    parts = names_before(cursor, 2)
-    if parts is None:
+    place = moment_place(cursor, 1)
+    if place is None:
         return None
+    died_at, (job_id,) = place
     try:
-        died_at, job_id = datetime.fromisoformat(parts[0]), UUID(parts[1])
+        return LetterPlace(died_at, UUID(job_id))
     except ValueError:
-        died_at = None
-    if died_at is None or died_at.tzinfo is None:
-        raise Problem(422, "invalid", "The cursor is not valid here.")
-    return LetterPlace(died_at, job_id)
+        raise invalid_cursor() from None

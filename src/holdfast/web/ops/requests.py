@@ -11,7 +11,7 @@ from holdfast.web.auth import secured
 from holdfast.web.bodies import read_optional_body
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.description import body_of
-from holdfast.web.ops.jobs import tenant_of
+from holdfast.web.ops.jobs import tenant_of, who
 from holdfast.web.ops.steering import AskedFor, JobReason
 from holdfast.web.state import AppState
 
@@ -44,13 +44,9 @@ def _add(router: APIRouter, state: AppState, verb: Wish) -> None:
         ops, tenant = await state.operations(), tenant_of(caller)
         runs_as = wanted
         if verb == "resolve":
-            await ops.resolve(
-                wanted, by=caller.name, reason=why.reason, tenant=tenant, by_key=caller.key_id, public=why.public
-            )
+            await ops.resolve(wanted, reason=why.reason, public=why.public, **who(caller))
         else:
-            runs_as = await ops.request(
-                verb, wanted, by=caller.name, reason=why.reason, tenant=tenant, by_key=caller.key_id, public=why.public
-            )
+            runs_as = await ops.request(verb, wanted, reason=why.reason, public=why.public, **who(caller))
         return AskedFor(job_id=runs_as, state=(await ops.job(runs_as, tenant=tenant)).state.value)
 
     router.add_api_route(

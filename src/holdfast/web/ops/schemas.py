@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from holdfast.model.key import SCOPES, Scope
+from holdfast.web.ops.bodies import Shown
 
 __all__ = [
     "AttemptDetails",
@@ -29,11 +30,7 @@ __all__ = [
 ]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", from_attributes=True)
-
-
-class JobSummary(_Model):
+class JobSummary(Shown):
     """A job in a list."""
 
     id: UUID
@@ -81,7 +78,7 @@ class JobDetails(JobSummary):
     cursor: Any
 
 
-class JobPage(_Model):
+class JobPage(Shown):
     """Jobs, newest first. A page searches a bounded number of jobs, back to `looked_back_to` (null: all jobs)."""
 
     items: list[JobSummary]
@@ -89,7 +86,7 @@ class JobPage(_Model):
     looked_back_to: datetime | None
 
 
-class AttemptDetails(_Model):
+class AttemptDetails(Shown):
     """One ended attempt."""
 
     job_id: UUID
@@ -106,14 +103,14 @@ class AttemptDetails(_Model):
     log_excerpt: str | None
 
 
-class AttemptPage(_Model):
+class AttemptPage(Shown):
     """Ended attempts, oldest first."""
 
     items: list[AttemptDetails]
     next_cursor: str | None
 
 
-class EventDetails(_Model):
+class EventDetails(Shown):
     """One entry in a job's history, with who and why."""
 
     job_id: UUID
@@ -123,14 +120,14 @@ class EventDetails(_Model):
     note: str | None
 
 
-class EventPage(_Model):
+class EventPage(Shown):
     """The history of a job without its attempts, oldest first."""
 
     items: list[EventDetails]
     next_cursor: str | None
 
 
-class StreamFigures(_Model):
+class StreamFigures(Shown):
     """Numbers of jobs of one type in one queue of one tenant."""
 
     tenant: str
@@ -141,7 +138,7 @@ class StreamFigures(_Model):
     oldest_ready_at: datetime | None
 
 
-class Statistics(_Model):
+class Statistics(Shown):
     """Numbers of waiting and running jobs: the thousand busiest streams, and whether there are more."""
 
     streams: list[StreamFigures]
@@ -151,7 +148,7 @@ class Statistics(_Model):
     dead: int
 
 
-class KeyDetails(_Model):
+class KeyDetails(Shown):
     """A key; its secret was shown once, when it was made."""
 
     id: UUID
@@ -176,14 +173,14 @@ class KeyMade(KeyDetails):
     secret: str
 
 
-class KeyPage(_Model):
+class KeyPage(Shown):
     """Keys, oldest first."""
 
     items: list[KeyDetails]
     next_cursor: str | None
 
 
-class NewKey(_Model):
+class NewKey(Shown):
     """A key to be made."""
 
     model_config = ConfigDict(extra="forbid")
@@ -196,7 +193,7 @@ class NewKey(_Model):
     max_waiting: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 
-class Rotation(_Model):
+class Rotation(Shown):
     """How long the old key stays valid."""
 
     model_config = ConfigDict(extra="forbid")
@@ -204,7 +201,7 @@ class Rotation(_Model):
     overlap_seconds: Annotated[int, Field(ge=0, le=30 * 86400)] = 86400
 
 
-class AuditRecord(_Model):
+class AuditRecord(Shown):
     """One entry of the audit log."""
 
     id: int
@@ -219,7 +216,7 @@ class AuditRecord(_Model):
     request_id: str | None
 
 
-class AuditPage(_Model):
+class AuditPage(Shown):
     """The audit log, newest first."""
 
     items: list[AuditRecord]

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainValidator, WithJsonSchema
 
 from holdfast.errors import InvalidInput
 from holdfast.model.limits import Rate
 from holdfast.model.subject import Draining, Lane, Queue, Tenant, Type
 from holdfast.web.control.schemas import Reason
+from holdfast.web.ops.bodies import Asked, Shown
 
 __all__ = [
     "AskedFor",
@@ -36,10 +37,6 @@ __all__ = [
 ]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", from_attributes=True)
-
-
 class PauseReason(Reason):
     """The reason for a pause. Tenants see the reason of the installation's operators only if it is public."""
 
@@ -52,7 +49,7 @@ class JobReason(Reason):
     public: bool = False
 
 
-class Pause(_Model):
+class Pause(Shown):
     """Who stopped claims, why, and since when. A tenant sees who and why only of its own pauses, and public reasons."""
 
     by: str | None
@@ -67,7 +64,7 @@ class Pause(_Model):
         return cls(by=subject.paused_by, reason=subject.paused_note, since=subject.paused_at)
 
 
-class Closing(_Model):
+class Closing(Shown):
     """Who closed a job type to new jobs, why, and since when."""
 
     by: str
@@ -109,10 +106,8 @@ _RATE = {
 }
 
 
-class Limits(_Model):
+class Limits(Asked):
     """How many jobs may run at once and start per time. A limit that is left out is cleared."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     limit: Annotated[int, Field(ge=0, le=10_000)] | None = None
     #: A `Rate` after the check. If the class were named here, OpenAPI would describe a shape that nobody sends.
@@ -125,7 +120,7 @@ class TenantLimits(Limits):
     weight: Annotated[float, Field(ge=0.001, le=1000)] | None = None
 
 
-class _ScopeDetails(_Model):
+class _ScopeDetails(Shown):
     """`waiting` counts the jobs that wait for a worker, up to 10 000; `waiting_more`: there are more."""
 
     name: str
@@ -170,35 +165,35 @@ class TenantDetails(QueueDetails):
     weight: float | None
 
 
-class QueuePage(_Model):
+class QueuePage(Shown):
     """Queues by name."""
 
     items: list[QueueDetails]
     next_cursor: str | None
 
 
-class TypePage(_Model):
+class TypePage(Shown):
     """Job types by name."""
 
     items: list[TypeDetails]
     next_cursor: str | None
 
 
-class LanePage(_Model):
+class LanePage(Shown):
     """Lanes by name."""
 
     items: list[LaneDetails]
     next_cursor: str | None
 
 
-class TenantPage(_Model):
+class TenantPage(Shown):
     """Tenants by name."""
 
     items: list[TenantDetails]
     next_cursor: str | None
 
 
-class DrainState(_Model):
+class DrainState(Shown):
     """Whether claims are stopped everywhere, and how many jobs still run."""
 
     paused: Pause | None
@@ -210,7 +205,7 @@ class DrainState(_Model):
         return cls(paused=Pause.of(drain), running=drain.running)
 
 
-class TargetDetails(_Model):
+class TargetDetails(Shown):
     """A target with open jobs: the job at its head, which blocks the target if `blocked` is true, and those behind it.
 
     `waiting` counts up to 10 000. `line` has the first jobs behind the head, if one target was asked for.
@@ -233,14 +228,14 @@ class TargetDetails(_Model):
     line: list[UUID]
 
 
-class TargetList(_Model):
+class TargetList(Shown):
     """By tenant and target. A page searches a bounded number of targets, and may be empty before the last page."""
 
     items: list[TargetDetails]
     next_cursor: str | None
 
 
-class ExplanationDetails(_Model):
+class ExplanationDetails(Shown):
     """Why a job does not run: a code for programs, a sentence for people, and what is to blame."""
 
     code: str
@@ -248,7 +243,7 @@ class ExplanationDetails(_Model):
     culprit: dict[str, Any] | None
 
 
-class AskedFor(_Model):
+class AskedFor(Shown):
     """The request was recorded; this is the job's current state."""
 
     job_id: UUID

@@ -21,7 +21,7 @@ from holdfast.definitions.json_text import encode_result
 from holdfast.errors import Interrupted, InvalidInput
 from holdfast.lifecycle.importing import variables_for_a_while
 from holdfast.lifecycle.portal import Portal
-from holdfast.model.foreign import message_of, name_of, traceback_of
+from holdfast.model.foreign import described, name_of, traceback_of
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.store.transactions import Transactions
 from holdfast.worker.endings import SIGNALS, Misfit, bare, signal_of
@@ -186,11 +186,12 @@ def _raised(error: BaseException) -> Frame:
     error = bare(error)
     signal = signal_of(error)
     meaning = next((kind for kind in (*SIGNALS.values(), Interrupted) if issubclass(type(error), kind)), None)
+    message, traceback = described(error)
     return {
         "kind": "raised",
         "meaning": None if meaning is None else meaning.__name__,
         "type": name_of(error),
-        "message": clean(message_of(error), MESSAGE_LIMIT),
-        "traceback": clean(traceback_of(error), TRACEBACK_LIMIT),
+        "message": clean(message, MESSAGE_LIMIT),
+        "traceback": clean(traceback, TRACEBACK_LIMIT),
         "delay_seconds": None if signal is None else signal.delay_seconds,
     }
