@@ -25,6 +25,25 @@ async def test_a_tenant_with_many_operations_has_every_second_turn(conn: asyncpg
     assert set(turns) <= {*many, lone}
 
 
+async def test_a_costly_portion_gives_others_as_much_time(conn: asyncpg.Connection) -> None:
+    await enqueue_many(conn, [("work", {}, {"delay": 3600})] * 30, tenant="evil")
+    costly = await start(conn, "pause", "", only_tenant="evil")
+    await conn.execute(
+        "create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return new; end $$"
+    )
+    await conn.execute(
+        "create trigger slow before insert on bulk_jobs for each row when (new.place = 1) execute function slow()"
+    )
+    while not await conn.fetchval("select count(*) from bulk_jobs"):
+        assert await portion(conn, 100) == costly
+    await conn.execute("drop trigger slow on bulk_jobs")
+    jobs = await enqueue_many(conn, [("work", {}, {"delay": 3600})] * 5, tenant="acme")
+    lone = await start(conn, "cancel", "", only_tenant="acme")
+    while (await look(conn, lone))["state"] != "done":
+        assert await portion(conn, 100) == lone, "no other turn comes between those of the quick one"
+    assert {await state_of(conn, job["job_id"]) for job in jobs} == {"canceled"}
+
+
 async def test_new_operations_of_a_tenant_do_not_come_before_those_of_others(conn: asyncpg.Connection) -> None:
     await enqueue_many(conn, [("work", {}, {"delay": 3600})] * 3, tenant="evil")
     await enqueue_many(conn, [("work", {}, {"delay": 3600})] * 300, tenant="acme")

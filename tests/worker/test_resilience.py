@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Context, Holdfast, SyncContext
 from holdfast.store.workers import WorkerEntry
-from holdfast.worker import endings
+from holdfast.worker import endings, enlistment
 from tests.conftest import ConnectAs
 from tests.harness.inprocess import reached, working
 from tests.harness.waiting import until
@@ -243,8 +243,12 @@ async def test_a_worker_that_has_left_does_not_enter_again(hf: Holdfast, conn: a
     assert await conn.fetchval("select count(*) from workers") == 0
 
 
-async def test_a_worker_that_leaves_while_it_enters_is_gone(hf: Holdfast, conn: asyncpg.Connection) -> None:
+async def test_a_worker_that_leaves_while_it_enters_is_gone(
+    hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enlistment, "_GOODBYE_SECONDS", 30.0)
     async with working(hf) as worker:
+        await until(lambda: conn.fetchval("select count(*) = 1 from workers"), what="the worker is enlisted")
         store, enlist = worker._enlistment._store, worker._enlistment._store.enlist
         entered, left = asyncio.Event(), asyncio.Event()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -17,6 +17,8 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from holdfast import Context, Holdfast, State
+from holdfast.errors import DatabaseUnavailable
+from holdfast.store.jobs import JobStore
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.web.server import create_app
 from holdfast.worker.worker import Worker
@@ -28,9 +30,17 @@ OLD, NEW = {"to": "ada"}, {"recipient": "ada"}
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that takes longer than two seconds is not waited for, and nothing is refused meanwhile."""
+    """A database that takes too long, or fails, is not waited for, and nothing is refused meanwhile: here it is."""
     monkeypatch.setattr("holdfast.client.acceptance._PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr("holdfast.client.control.PATIENCE_SECONDS", 120.0)
+    ask = JobStore.accepted_payloads
+
+    async def ask_until_answered(store: JobStore, types: list[str], known: list[str]) -> list[Any]:
+        while True:
+            with suppress(DatabaseUnavailable):
+                return list(await ask(store, types, known))
+
+    monkeypatch.setattr(JobStore, "accepted_payloads", ask_until_answered)
 
 
 @asynccontextmanager
@@ -96,10 +106,11 @@ async def test_during_a_deploy_no_valid_job_is_refused_or_held(
                 assert await post(http, {"cc": "ada"}) == [422]
                 jobs = [await hf.wait(job, 60) for job in await hf.find()]
         # The old worker has gone. If its goodbye was late, it is given up, and its entry counts for 15 seconds more.
-        async with working(after) as worker, server(hf) as http_later:
+        async with working(after) as worker:
             alone = "select array_agg(id) = array[$1] from live_workers()"
             await until(lambda: conn.fetchval(alone, worker.id), seconds=60, what="the new one is known, and no other")
-            assert await post(http_later, OLD, NEW) == [422, 202]
+            async with server(hf) as http_later:
+                assert await post(http_later, OLD, NEW) == [422, 202]
             (newest,) = [job for job in await hf.find() if job.id not in {one.id for one in jobs}]
             jobs.append(await hf.wait(newest, 60))
     assert len(jobs) == 14

@@ -414,6 +414,7 @@ begin
   took := extract(epoch from clock_timestamp() - began);
   update bulks b
   set tries = 0,
+    turned_at = clock_timestamp() + make_interval(secs => took),
     pace = least(1, greatest(0.0001, share / max_jobs * case when took > 0.4 then 0.5 when took < 0.1 then 2 else 1 end))
   where b.id = bulk.id;
 end
@@ -10886,7 +10887,7 @@ begin
     return null;
   end if;
   update bulks b
-  set turned_at = clock_timestamp(),
+  set turned_at = clock_timestamp() + case when b.tries > 0 then interval '3 seconds' else interval '0' end,
     tries = b.tries + 1,
     state = case when b.tries >= 12 then 'stopping' else b.state end,
     error = case

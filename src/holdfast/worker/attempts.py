@@ -71,10 +71,12 @@ class Attempts:
         self._settle(claimed, Outcome.handed_back("claimed ahead and not needed"))
 
     def lost(self, claimed: Claimed) -> None:
-        """Handle a lease that the database says is gone, while its handler still runs."""
+        """Stop a handler whose lease is gone, as the database says: its result would be dropped.
+
+        Otherwise, the slots of handlers that nobody counts any more would add up.
+        """
         if self._claimed.get(claimed.claim.job_id) is claimed and claimed.running:
-            if claimed.claim.target is not None:
-                claimed.stop("lease")
+            claimed.stop("lease")
             self._bus.emit(
                 LeaseLost(
                     job_id=claimed.claim.job_id,

@@ -107,7 +107,7 @@ class LeaseKeeper:
                     await self._renew(self.lifeline, claimed)
 
     def give_up(self, claimed: Claimed) -> None:
-        """Stop keeping this lease: the attempt counts as lost, and does not go on if it has a target."""
+        """Stop keeping this lease: the attempt counts as lost, and its handler is told to stop."""
         claimed.lost = True
         claimed.lease_end = -math.inf
         self._tell(self._on_lost, claimed)

@@ -18,7 +18,8 @@ class BulkWork(Duty):
     name = "bulk"
     urgency = Urgency.ORDINARY
     interval_seconds = 2.0
-    limit_seconds = 5.0
+    #: Others wait for as long as this and the rest after it; `turn_bulk` counts an unfinished portion as that long.
+    limit_seconds = 3.0
     most: ClassVar[int] = 100
     heeds = True
 

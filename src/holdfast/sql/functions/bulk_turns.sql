@@ -1,7 +1,8 @@
 -- Whose turn it is among bulk operations. Roles: worker.
 --
 -- 1. Tenants take turns, and so do the operations of each tenant: twenty operations of one tenant keep the single one of
---    another waiting for one portion at a time.
+--    another waiting for one portion at a time. Turns are shared by the time that they take: after a portion, an operation
+--    stands in line as if it had come later by as long as the portion took, so others have as much time before its next.
 -- 2. A turn is noted in a transaction of its own, before the portion. So a portion that fails altogether, because it took
 --    too long or its process died, is remembered, and holds up nobody: others come first, and the next portion is smaller.
 -- 3. The size of a portion follows how long the ones before took, so that most take a fraction of a second. One job is the
@@ -34,7 +35,7 @@ begin
     return null;
   end if;
   update bulks b
-  set turned_at = clock_timestamp(),
+  set turned_at = clock_timestamp() + case when b.tries > 0 then interval '3 seconds' else interval '0' end,
     tries = b.tries + 1,
     state = case when b.tries >= 12 then 'stopping' else b.state end,
     error = case
@@ -87,6 +88,7 @@ begin
   took := extract(epoch from clock_timestamp() - began);
   update bulks b
   set tries = 0,
+    turned_at = clock_timestamp() + make_interval(secs => took),
     pace = least(1, greatest(0.0001, share / max_jobs * case when took > 0.4 then 0.5 when took < 0.1 then 2 else 1 end))
   where b.id = bulk.id;
 end
