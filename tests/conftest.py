@@ -61,8 +61,13 @@ HOME = Path(os.environ.setdefault("PYTEST_SERVER", str(_place() / f"hf-tests-{uu
 #: What tests copy for servers of their own.
 COPIES = HOME.with_name(f"{HOME.name}-copies")
 
-#: Several tests run whole workers side by side, each with connections of its own.
-ROOM = {"max_connections": "600"} | ({"max_wal_size": "1GB"} if HOME.parent == MEMORY else {})
+#: Several tests run whole workers side by side, each with connections of its own. In short runs autovacuum is off: it
+#: analyzes the template before long, and no database would equal it any more and be used again.
+ROOM = (
+    {"max_connections": "600"}
+    | ({"max_wal_size": "1GB"} if HOME.parent == MEMORY else {})
+    | ({} if CHAOS_SECONDS else {"autovacuum": "off"})
+)
 
 
 @pytest.hookimpl(trylast=True)

@@ -236,7 +236,8 @@ class Databases:
 
     async def _create(self, template: str = "template1") -> str:
         name = _name()
-        await self._admin.execute(f"create database {name} template {template}")
+        # Copying files takes less than half of the processor time of copying page by page through the log.
+        await self._admin.execute(f"create database {name} template {template} strategy file_copy")
         return name
 
     async def _drop(self, name: str) -> None:
