@@ -44,6 +44,16 @@ async def test_a_costly_portion_gives_others_as_much_time(conn: asyncpg.Connecti
     assert {await state_of(conn, job["job_id"]) for job in jobs} == {"canceled"}
 
 
+async def test_portions_that_are_cut_off_count_as_long(conn: asyncpg.Connection) -> None:
+    await enqueue_many(conn, [("work", {}, {"delay": 3600})] * 30, tenant="evil")
+    many = {await start(conn, "pause", "", only_tenant="evil") for _ in range(5)}
+    assert await conn.fetchval("select turn_bulk()") in many  # and its statement is cut off
+    await enqueue_many(conn, [("work", {}, {"delay": 3600})] * 5, tenant="acme")
+    lone = await start(conn, "cancel", "", only_tenant="acme")
+    while (await look(conn, lone))["state"] != "done":
+        assert await portion(conn, 100) == lone, "no other turn comes between those of the quick one"
+
+
 async def test_new_operations_of_a_tenant_do_not_come_before_those_of_others(conn: asyncpg.Connection) -> None:
     await enqueue_many(conn, [("work", {}, {"delay": 3600})] * 3, tenant="evil")
     await enqueue_many(conn, [("work", {}, {"delay": 3600})] * 300, tenant="acme")

@@ -10887,7 +10887,7 @@ begin
     return null;
   end if;
   update bulks b
-  set turned_at = clock_timestamp() + case when b.tries > 0 then interval '3 seconds' else interval '0' end,
+  set turned_at = clock_timestamp() + interval '6 seconds',
     tries = b.tries + 1,
     state = case when b.tries >= 12 then 'stopping' else b.state end,
     error = case

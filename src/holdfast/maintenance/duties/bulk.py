@@ -18,7 +18,7 @@ class BulkWork(Duty):
     name = "bulk"
     urgency = Urgency.ORDINARY
     interval_seconds = 2.0
-    #: Others wait for as long as this and the rest after it; `turn_bulk` counts an unfinished portion as that long.
+    #: Others wait for this and the rest after it. `turn_bulk` knows it: that is how long an unfinished portion took.
     limit_seconds = 3.0
     most: ClassVar[int] = 100
     heeds = True

@@ -3,6 +3,7 @@
 -- 1. Tenants take turns, and so do the operations of each tenant: twenty operations of one tenant keep the single one of
 --    another waiting for one portion at a time. Turns are shared by the time that they take: after a portion, an operation
 --    stands in line as if it had come later by as long as the portion took, so others have as much time before its next.
+--    Until it is finished, a portion counts as one that was cut off after three seconds.
 -- 2. A turn is noted in a transaction of its own, before the portion. So a portion that fails altogether, because it took
 --    too long or its process died, is remembered, and holds up nobody: others come first, and the next portion is smaller.
 -- 3. The size of a portion follows how long the ones before took, so that most take a fraction of a second. One job is the
@@ -35,7 +36,7 @@ begin
     return null;
   end if;
   update bulks b
-  set turned_at = clock_timestamp() + case when b.tries > 0 then interval '3 seconds' else interval '0' end,
+  set turned_at = clock_timestamp() + interval '6 seconds',
     tries = b.tries + 1,
     state = case when b.tries >= 12 then 'stopping' else b.state end,
     error = case
