@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -13,9 +14,14 @@ from fastapi import FastAPI
 
 from holdfast import Context, Holdfast, JobRef
 from holdfast.integrations.fastapi import mount_control_plane
+from holdfast.web.access import Access
+from holdfast.web.impatient import Impatient
+from holdfast.web.places import Places
 from holdfast.web.state import AppState
+from holdfast.web.steps import Steps
 from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
+from tests.web.test_bounded import serving
 from tests.web.test_jobs import is_problem
 
 
@@ -160,3 +166,52 @@ async def test_what_is_sent_with_a_token_does_not_count_for_its_key(
     assert (await client.get(urls[2])).status_code == 200
     assert len(limits._tokens) == 2
     is_problem(await client.get(urls[0]), 429, "rate-limit")  # it was used after the one that was dropped
+
+
+async def test_visitors_take_neither_time_nor_places_of_their_tenant(
+    hf: Holdfast, key: KeyMaker, done: JobRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties, places = [], []
+    turn, know = Steps.turn, Places.know
+
+    def turned(steps: Steps, party: str, address: str = "", *, begun: bool = False) -> asyncio.Future[None] | None:
+        parties.append(party)
+        return turn(steps, party, address, begun=begun)
+
+    def known(all_places: Places, connection: Impatient, tenant: str) -> bool:
+        places.append(tenant)
+        return know(all_places, connection, tenant)
+
+    mine = await key("read", tenant="acme")
+    async with serving(hf) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        url = (await client.post(f"/jobs/{done.id}/events/token", headers=mine)).json()["url"]
+        monkeypatch.setattr(Steps, "turn", turned)
+        monkeypatch.setattr(Places, "know", known)
+        assert (await client.get(url)).status_code == 200
+        assert (set(parties), set(places)) == ({" visitors"}, {" visitors of acme"})
+        parties.clear()
+        assert (await client.get(f"/jobs/{done.id}", headers=mine)).status_code == 200
+        assert set(parties) == {"acme"}
+
+
+async def test_a_token_too_often_is_refused_before_the_framework_begins(
+    client: httpx.AsyncClient, key: KeyMaker, done: JobRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = await key("read", tenant="acme")
+    url = (await client.post(f"/jobs/{done.id}/events/token", headers=mine)).json()["url"]
+    monkeypatch.setattr("holdfast.web.limits.time", SimpleNamespace(monotonic=lambda: 1.0))
+    begun = 0
+    serve = Access.__call__
+
+    async def counted(access: Access, *args: Any) -> None:
+        nonlocal begun
+        begun += 1
+        await serve(access, *args)
+
+    monkeypatch.setattr(Access, "__call__", counted)
+    answers = [await client.get(url) for _ in range(20)]
+    assert [answer.status_code for answer in answers] == [200] * 8 + [429] * 12
+    assert begun == 8
+    refused = is_problem(answers[-1], 429, "rate-limit")
+    assert refused["detail"] == "This token may make 8 requests per second."
+    assert (answers[-1].headers["connection"], answers[-1].headers["retry-after"]) == ("close", "1")

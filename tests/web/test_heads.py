@@ -148,6 +148,24 @@ async def test_large_heads_of_strangers_leave_room_for_those_of_callers(
     assert (await send(port, [asks.replace(b"Prefer", b"Authorization: %b\r\nPrefer" % good) + b"\r\n"]))[0] == 503
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        pytest.param(b"/jobs/" + b"a" * 3_000 + b"/cancel", 401, id="as it is written"),
+        pytest.param(b"/jobs/" + b"a" * 300 + b"%F0%9F%98%80/cancel", 401, id="short"),
+        pytest.param(b"/jobs/" + b"a" * 3_000 + b"%F0%9F%98%80/cancel", 503, id="four bytes for each character"),
+        pytest.param(b"/jobs/x/cancel?" + b"a" * 3_000 + b"%F0%9F%98%80", 401, id="query"),
+    ],
+)
+async def test_a_path_counts_as_what_it_takes_once_it_is_read(
+    port: int, key: KeyMaker, monkeypatch: pytest.MonkeyPatch, path: bytes, status: int
+) -> None:
+    await key("read")
+    monkeypatch.setattr(heads, "_STRANGERS_LIMIT", 16 * 1024)
+    sent = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" % path
+    assert (await send(port, [sent]))[0] == status
+
+
 def test_the_end_of_a_head_is_found_like_by_its_pattern() -> None:
     for length in range(9):
         for letters in itertools.product(b"\r\nx", repeat=length):

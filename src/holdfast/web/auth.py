@@ -84,13 +84,15 @@ class Auth:
             caller = await (self._caller_now_or_lately(request) if lately else self._caller(request))
             request.state.caller, request.state.rooms = caller, self._rooms
             request.state.look_again = self.look_again
-            self.steps.remember(request.scope, caller.tenant, keyless=caller.key_id is None)
+            visitor, counted = caller.token is not None, self.steps.is_visitors(request.scope)
+            self.steps.remember(request.scope, caller.tenant, keyless=caller.key_id is None, visitor=visitor)
             speaker.set(caller.tenant)
             address = None if request.client is None else request.client.host
             provenance.set((address, getattr(request.state, "request_id", None)))
             if not caller.may(scope):
                 raise Problem(403, "scope", self._advice(scope))
-            self._limits.count(caller)
+            if not counted:
+                self._limits.count(caller)
             return caller
 
         return let_in
@@ -106,9 +108,13 @@ class Auth:
         )
 
     async def tenant_of(self, proof: str | EventsToken) -> str | None:
-        """Whose key this is, or stands for; None if nobody's."""
+        """Whose key this is, or stands for; None if nobody's. A token is counted; a problem if it comes too often."""
         caller = await (await self._hf.control()).keyring.caller(proof)
-        return None if caller is None else caller.tenant
+        if caller is None:
+            return None
+        if isinstance(proof, EventsToken):
+            self._limits.count(replace(caller, token=proof))
+        return caller.tenant
 
     async def look_again(self, request: Request) -> None:
         """A problem if the caller, who was admitted some time ago, would be refused now."""

@@ -40,7 +40,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from holdfast.web.budget import Budget
 from holdfast.web.flow import Flow, GentleTransport
 from holdfast.web.hangups import HangUps
-from holdfast.web.heads import CROWDED, EXCESS, FIELD_MEMORY, HEAD_LIMIT, SLICE, Heads, end_of_head
+from holdfast.web.heads import CROWDED, EXCESS, FIELD_MEMORY, HEAD_LIMIT, SLICE, Heads, end_of_head, path_memory
 from holdfast.web.prefer import asks_to_wait
 from holdfast.web.problems import Problem
 from holdfast.web.ration import Ration
@@ -159,7 +159,7 @@ class Bounded(Heads):
         if self.parser.get_http_version() == "1.1" and not any(name == b"host" for name, _ in self.headers):
             self.stop(Problem(400, "bad-request", "A request needs a Host field."))
         self._charge(0)  # what was dropped counts no longer
-        if not self._make_room(self._kept):
+        if not self._make_room(self._kept + path_memory(self.url)):
             self.stop(CROWDED)
         self._heard, self._in_head, self._in_body = True, False, True
         self._bytes = self._fields = self._unheard = 0

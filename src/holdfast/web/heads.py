@@ -20,7 +20,17 @@ from holdfast.web.fields import is_read
 from holdfast.web.problems import Problem
 from holdfast.web.upgrades import NeverUpgraded
 
-__all__ = ["CROWDED", "EXCESS", "FIELD_LIMIT", "FIELD_MEMORY", "HEAD_LIMIT", "SLICE", "Heads", "end_of_head"]
+__all__ = [
+    "CROWDED",
+    "EXCESS",
+    "FIELD_LIMIT",
+    "FIELD_MEMORY",
+    "HEAD_LIMIT",
+    "SLICE",
+    "Heads",
+    "end_of_head",
+    "path_memory",
+]
 
 HEAD_LIMIT = 64 * 1024
 FIELD_LIMIT = 256
@@ -31,6 +41,9 @@ _STRANGERS_LIMIT, _HEADS_LIMIT = 16 * 1024 * 1024, 32 * 1024 * 1024
 
 #: What a field takes beside its name and value: colon, space, end of line; and how much memory it takes.
 _FIELD_BYTES, FIELD_MEMORY = 4, 160
+#: What is kept of a path beside the bytes of the address: its text, and parts of it as parameters of the route. A text
+#: in which one character was written with `%` may take four bytes for each of its characters.
+_PATH_COPIES, _WIDE = 3, 4
 #: Proxies and servers that each choose another one of two would be led astray.
 _ONCE = frozenset({b"host", b"authorization"})
 #: A longer list of expectations is not looked at.
@@ -159,6 +172,12 @@ class Heads(NeverUpgraded):
         self._bytes += size
         if self._bytes > HEAD_LIMIT or self._fields > FIELD_LIMIT:
             self.stop(EXCESS)
+
+
+def path_memory(url: bytes) -> int:
+    """How much memory the path of a request target takes once it is read."""
+    path, _, _ = url.partition(b"?")
+    return _PATH_COPIES * len(path) * (_WIDE if b"%" in path else 1)
 
 
 def end_of_head(piece: bytes) -> int | None:

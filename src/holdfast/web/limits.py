@@ -75,5 +75,6 @@ def _take(bucket: _Bucket, whose: str) -> None:
             429,
             "rate-limit",
             f"This {whose} may make {bucket.rate:g} requests per second.",
-            headers={"Retry-After": str(max(1, round(missing + 0.5)))},
+            headers={"Retry-After": str(max(1, round(missing + 0.5)))}
+            | ({"Connection": "close"} if whose == "token" else {}),
         )

@@ -14,10 +14,12 @@ in one thread, one after the other, so forty busy callers of one tenant would be
 4. A request with what may be a key (an applicant's) does not wait in line until it is known whether it is one: keys
    are looked up together, which costs less than to accept a connection. Then it is a tenant's, or a stranger's.
    Only if the database does not answer, applicants have a line and a small share of their own.
-5. Probes (`/livez`, `/readyz`) have a line and a small share of their own, too. The first probe of a connection does
+5. A visitor, whose token is good for the events of one job, is not its tenant: all visitors together are one party
+   with a small share, and within it tokens take turns. One token too often is refused before the framework begins.
+6. Probes (`/livez`, `/readyz`) have a line and a small share of their own, too. The first probe of a connection does
    not wait at all.
-6. A stranger whose connection has ended leaves its line at once.
-7. Long computations say where others may get a turn: `await asyncio.sleep(0)`.
+7. A stranger whose connection has ended leaves its line at once.
+8. Long computations say where others may get a turn: `await asyncio.sleep(0)`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic_core import to_json
@@ -56,10 +59,10 @@ _REST_SECONDS = 0.001
 _WEIGHT = 0.1
 _REMEMBERED = 10_000
 #: No tenant's name begins with a space.
-_STRANGERS, _APPLICANTS, _PROBES = " strangers", " applicants", " probes"
+_STRANGERS, _APPLICANTS, _VISITORS, _PROBES = " strangers", " applicants", " visitors", " probes"
 #: The share of all of them together while any tenant is about. Probes cost little, and have to be answered in a second;
 #: so does somebody with a key that is new here.
-_NO_TENANTS = {_STRANGERS: 0.1, _APPLICANTS: 0.2, _PROBES: 0.2}
+_NO_TENANTS = {_STRANGERS: 0.1, _APPLICANTS: 0.2, _VISITORS: 0.1, _PROBES: 0.2}
 _PROBED = frozenset({"/livez", "/readyz"})
 #: After this time without an answer about its key, a request goes on: its route finds out what is wrong.
 _LOOK_UP_SECONDS = 2.0
@@ -114,11 +117,20 @@ class Steps:
         """Whether a caller was let in with this field."""
         return key in self._tenants
 
-    def remember(self, scope: Scope, tenant: str, *, keyless: bool = False) -> None:
+    def is_visitors(self, scope: Scope) -> bool:
+        """Whether its token was looked up, and counted."""
+        return bool(scope["steps"].party == _VISITORS)
+
+    def remember(self, scope: Scope, tenant: str, *, keyless: bool = False, visitor: bool = False) -> None:
         """The request belongs to this tenant, and so do later ones with the same key; or without one (`keyless`).
 
-        A problem if the tenant has no place for its connection.
+        A visitor of the tenant takes none of its time and places. A problem if there is no place for the connection.
         """
+        if visitor:
+            scope["steps"].party, scope["steps"].tenant = _VISITORS, _visitors_of(tenant)
+            if not standing_of(scope).know(_visitors_of(tenant)):
+                raise _crowded()
+            return
         scope["steps"].party = scope["steps"].tenant = tenant
         key = key_field(scope)
         if keyless and not key:
@@ -308,14 +320,24 @@ class StepsMiddleware:
         standing = standing_of(scope)
         if self._is_over(standing):
             return
-        party = self._steps.party(scope)
-        app = self._app
+        party, member = self._steps.party(scope), _address(scope)
+        place, app = party, self._app
         if party == _APPLICANTS:
-            party = await self._look_up(scope, standing)
+            proof = proof_in(scope)
+            try:
+                place = party = await self._look_up(proof, standing)
+            except Problem as refused:
+                standing.doubt()
+                place = party = _VISITORS
+                app = partial(_answer, refused)
             if self._is_over(standing):
                 return
-        if party not in _NO_TENANTS and not standing.know(party):
-            app = self._refuse
+            if isinstance(proof, EventsToken):
+                member = proof.seal.hex()
+                if party not in _NO_TENANTS:
+                    place, party = _visitors_of(party), _VISITORS
+        if place not in _NO_TENANTS and not standing.know(place):
+            app = partial(_answer, _crowded())
         # To look its key up again, a tenant does not wait for those who are unknown. All others speak for nobody: the
         # task may have the context of another request of the connection.
         speaker.set("" if party in _NO_TENANTS else party)
@@ -323,13 +345,11 @@ class StepsMiddleware:
             await self._app(scope, receive, send)
             return
         work = cast("Coroutine[Any, Any, None]", app(scope, receive, send))
-        client = scope.get("client")
-        paced = scope["steps"] = Paced(work, self._steps, party, client[0] if client else "")
+        paced = scope["steps"] = Paced(work, self._steps, party, member)
         await paced
 
-    async def _look_up(self, scope: Scope, standing: Standing) -> str:
-        """The party of an applicant, once the database has said whose the key is."""
-        proof = proof_in(scope)
+    async def _look_up(self, proof: str | EventsToken | None, standing: Standing) -> str:
+        """The party of an applicant, once the database has said whose the key is; a problem if that is all."""
         if proof is None or self._tenant_of is None:
             return _APPLICANTS
         standing.apply()
@@ -342,18 +362,28 @@ class StepsMiddleware:
             standing.doubt()
         return tenant or _STRANGERS
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as an app is called
-        """Without the framework: in it, a thousand who are refused would take as much memory as if they were served."""
-        problem = _crowded()
-        body = to_json(problem.body(scope.get("root_path", "")))
-        fields = {"Content-Type": "application/problem+json", "Content-Length": str(len(body)), **problem.headers}
-        headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
-        await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
     @staticmethod
     def _is_over(standing: Standing) -> bool:
         return standing.gone
+
+
+def _visitors_of(tenant: str) -> str:
+    """Whose the connections of a tenant's visitors are: neither the tenant's, nor those of other tenants' visitors."""
+    return f"{_VISITORS} of {tenant}"
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - as an app is called
+    """Without the framework: in it, a thousand who are refused would take as much memory as if they were served."""
+    body = to_json(problem.body(scope.get("root_path", "")))
+    fields = {"Content-Type": "application/problem+json", "Content-Length": str(len(body)), **problem.headers}
+    headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _crowded() -> Problem:
