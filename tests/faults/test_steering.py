@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from holdfast import Conflict, Holdfast
@@ -27,15 +28,15 @@ MOST_IN_LINE = 250
 @pytest.mark.slow
 @pytest.mark.timeout(240 + 2 * CHAOS_SECONDS)
 async def test_targets_keep_their_order_and_nothing_is_stuck_whatever_is_asked_of_their_jobs(
-    new_fleet: NewFleet, database_url: str, hf: Holdfast, chance: random.Random, deeds: Deeds
+    new_fleet: NewFleet, hf: Holdfast, conn: asyncpg.Connection, chance: random.Random, deeds: Deeds
 ) -> None:
-    crowd = Crowd(hf, new_fleet(database_url, lease_sec_default=3), chance)
+    crowd = Crowd(hf, new_fleet(hf.config.database_url, lease_sec_default=3), chance, conn)
     for _ in range(WORKERS):
         crowd.fleet.spawn()
     await crowd.fleet.ready()
 
     end = time.monotonic() + (CHAOS_SECONDS or 2)
-    while time.monotonic() < end or len(crowd.killed) < 2 or min(crowd.asked.values()) < 6:
+    while time.monotonic() < end or len(crowd.killed) < 2 or not await crowd.has_ended("paused", "canceled"):
         await crowd.enqueue_some()
         for _ in range(6):
             await crowd.ask_something()
@@ -51,15 +52,14 @@ async def test_targets_keep_their_order_and_nothing_is_stuck_whatever_is_asked_o
     assert len(jobs) == len(crowd.jobs)
     assert all(job.state.terminal for job in jobs)
     assert min(outcomes.values()) > 0
-    for verb, times in crowd.asked.items():
-        assert times >= 3, verb
+    assert crowd.asked["resume"] > 0
 
 
 class Crowd:
     """Clients of a fleet that enqueue for few targets, and change their minds."""
 
-    def __init__(self, hf: Holdfast, fleet: Fleet, chance: random.Random) -> None:
-        self.hf, self.fleet, self.chance = hf, fleet, chance
+    def __init__(self, hf: Holdfast, fleet: Fleet, chance: random.Random, conn: asyncpg.Connection) -> None:
+        self.hf, self.fleet, self.chance, self.conn = hf, fleet, chance, conn
         self.jobs: list[UUID] = []
         self.killed: list[int] = []
         self.asked = {"pause": 0, "resume": 0, "cancel": 0}
@@ -120,6 +120,11 @@ class Crowd:
         if backlog["waiting"] > MOST_IN_LINE:
             await self.resume_all()
         return bool(backlog["ready"] < 100 and backlog["waiting"] <= MOST_IN_LINE)
+
+    async def has_ended(self, *outcomes: str) -> bool:
+        """Whether attempts ended in each of these ways."""
+        query = "select count(distinct outcome) from job_attempts where outcome = any($1)"
+        return bool(await self.conn.fetchval(query, outcomes) == len(outcomes))
 
     async def nothing_is_left(self) -> bool:
         await self.resume_all()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -29,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-__all__ = ["Process", "run"]
+__all__ = ["Process", "child", "run"]
 
 #: What forks find imported. None of them starts a thread, opens a file or reads the environment for good.
 PRELOADED = (
@@ -43,6 +44,8 @@ PRELOADED = (
     "flask.cli",
     "httpx",
 )
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 _lock = threading.Lock()
 _server: socket.socket | None = None
@@ -127,6 +130,53 @@ def run(
     return subprocess.CompletedProcess(list(arguments), code, *texts)
 
 
+def child(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None,
+    pass_fds: Sequence[int],
+    stdin: int,
+    start_new_session: bool,
+) -> subprocess.Popen[bytes]:
+    """Start a child of this very process, as `subprocess.Popen` does for process executors.
+
+    Whoever forked it ends at once, so that the system gives it to its next ancestor that wants orphans: this process,
+    for that moment.
+    """
+    assert stdin == subprocess.DEVNULL
+    assert start_new_session
+    status, theirs = socket.socketpair()
+    wish = {
+        "arguments": list(command[1:]),
+        "env": dict(env),
+        "cwd": cwd or os.getcwd(),  # noqa: PTH109 - it may be gone
+        "files": list(pass_fds),
+        "parent": os.getpid(),
+    }
+    with _lock, status, theirs:
+        server = _connected()
+        _want_orphans(1)
+        try:
+            _send(server, json.dumps(wish).encode(), [theirs.fileno(), 1, 2, *pass_fds])
+            theirs.close()
+            pid = int.from_bytes(status.recv(4), "big")
+            assert status.recv(1), "it died before it began"
+        finally:
+            _want_orphans(0)
+    process: subprocess.Popen[bytes] = subprocess.Popen.__new__(subprocess.Popen)
+    process.__dict__.update(
+        args=command, pid=pid, returncode=None, stdin=None, stdout=None, stderr=None, _child_created=True
+    )
+    process.__dict__["_waitpid_lock"] = threading.Lock()
+    return process
+
+
+def _want_orphans(wanted: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, wanted, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
 def _connected() -> socket.socket:
     """The server, started when it is first needed; it ends with this process."""
     global _server
@@ -173,17 +223,30 @@ def _serve(requests: socket.socket) -> NoReturn:
 def _keep(status: socket.socket, wish: dict[str, Any], files: Sequence[int]) -> NoReturn:
     """Between the server and the process: waits for its end and says how it was."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    parent = wish.get("parent")
     pid = os.fork()
     if pid == 0:
+        if parent is not None:
+            _be_adopted(status, parent)
         status.close()
         _take(files, [1, 2, *wish["files"]])
         _become(wish)
+    if parent is not None:
+        status.sendall(pid.to_bytes(4, "big"))
+        os._exit(0)
     for file in files:
         os.close(file)
     status.sendall(pid.to_bytes(4, "big"))
     _, code = os.waitpid(pid, 0)
     status.sendall(os.waitstatus_to_exitcode(code).to_bytes(4, "big", signed=True))
     os._exit(0)
+
+
+def _be_adopted(status: socket.socket, parent: int) -> None:
+    os.setsid()
+    while os.getppid() != parent:
+        time.sleep(0.0005)
+    status.sendall(b".")
 
 
 def _take(files: Sequence[int], numbers: Sequence[int]) -> None:
@@ -210,6 +273,8 @@ def _become(wish: dict[str, Any]) -> NoReturn:
     if arguments[:2] == ["-W", "error"]:
         warnings.simplefilter("error")
         arguments = arguments[2:]
+    if arguments[0] == "-P":
+        arguments = arguments[1:]
     given = os.environ.get("PYTHONPATH", "")
     sys.path[1:1] = [folder for folder in given.split(os.pathsep) if folder and folder not in sys.path[1:]]
     code: int | None = 0

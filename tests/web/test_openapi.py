@@ -56,6 +56,17 @@ def test_ids_are_uuids() -> None:
     assert SCHEMAS["Accepted"]["properties"]["jobId"]["format"] == "uuid"
 
 
+def test_what_changes_a_job_may_conflict_with_its_state() -> None:
+    changes = {
+        path: operation["responses"]
+        for (method, path), operation in OPERATIONS.items()
+        if method != "get" and ("{job_id}" in path or "{bulk_id}" in path)
+    }
+    letter = "/ops/dead-letters/{job_id}"
+    assert {f"{letter}/requeue", f"{letter}/ack", "/ops/bulk/{bulk_id}/stop"} <= set(changes)
+    assert not [path for path, responses in changes.items() if "409" not in responses]
+
+
 def test_a_key_may_have_every_scope() -> None:
     scopes = SCHEMAS["NewKey"]["properties"]["scopes"]
     assert scopes["items"]["enum"] == list(SCOPES)

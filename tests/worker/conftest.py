@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 
 import asyncpg
 import pytest
 
 from holdfast import Holdfast
+from holdfast.worker.processes import launch
+from tests.harness import warm
 
 
 @pytest.fixture
@@ -22,6 +26,18 @@ async def hf(database_url: str) -> AsyncIterator[Holdfast]:
 async def effects(conn: asyncpg.Connection) -> None:
     """A table of the app's own."""
     await conn.execute("create table public.effects (job_id uuid not null)")
+
+
+@pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Child processes need not import everything anew: most of what one costs, and not what most tests are about."""
+    monkeypatch.setattr(launch, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": warm.child}))
+
+
+@pytest.fixture
+def cold_children(warm_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Child processes are interpreters of their own all the same: the test is about how one starts."""
+    monkeypatch.setattr(launch, "subprocess", subprocess)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.worker.processes.pool.GRACE_SECONDS", 1.5)
 
 
-@pytest.mark.usefixtures("quiet", "effects", "hasty")
+@pytest.mark.usefixtures("quiet", "effects", "hasty", "warm_children")
 @pytest.mark.parametrize(("theme", "executor", "loop"), CELLS)
 async def test_every_attempt_is_settled_and_the_next_job_is_unharmed(
     hf: Holdfast, theme: str, executor: str, loop: str

@@ -33,6 +33,8 @@ from tests.harness.waiting import until
 from tests.worker import cpu_bound
 from tests.worker.children import alive, begun, children, limit, opened, run_through
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 
 @pytest.fixture
 async def hf(database_url: str) -> AsyncIterator[Holdfast]:
@@ -301,6 +303,7 @@ async def test_nobody_waits_while_the_rest_of_a_group_is_reaped(monkeypatch: pyt
         child.close()
 
 
+@pytest.mark.usefixtures("cold_children")
 async def test_a_child_that_does_not_begin_in_time_fails_the_job(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "START_SECONDS", 0.05)
     job = await run_through(hf, "tell", max_attempts=1)
@@ -375,6 +378,7 @@ async def test_a_child_that_stands_still_when_it_may_begin_costs_no_attempt_and_
     assert (first.outcome, first.error_message) == ("released", "the handler's process did not respond for 0.3 s")
 
 
+@pytest.mark.usefixtures("cold_children")
 async def test_a_timeout_does_not_count_while_a_cold_child_starts(hf: Holdfast, slow: Slowness) -> None:
     seconds = 0.15 * slow.factor
     limit(hf, "tell", seconds)
@@ -393,6 +397,7 @@ async def test_a_child_ends_when_its_connection_to_the_worker_closes(hf: Holdfas
         await until(lambda: not Path(f"/proc/{pid}").exists(), seconds=5)
 
 
+@pytest.mark.usefixtures("cold_children")
 @pytest.mark.parametrize("what", ["a module in front", "no path", "another environment", "another folder", "no Python"])
 async def test_children_start_as_their_worker_did(
     hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
@@ -425,6 +430,7 @@ async def test_children_start_as_their_worker_did(
     assert (done.state, done.attempt, done.result) == ("success", 1, folder), done.last_error
 
 
+@pytest.mark.usefixtures("cold_children")
 async def test_a_child_that_dies_before_its_handler_began_costs_no_attempt(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

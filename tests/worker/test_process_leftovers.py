@@ -25,6 +25,8 @@ from tests.worker.lapse import lapse
 
 ONE = {"general": 1}
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 
 @pytest.fixture
 async def hf(database_url: str) -> AsyncIterator[Holdfast]:

@@ -49,6 +49,8 @@ _HEADERS = {
 }
 #: The headers that come with answers of a status, whatever the route.
 _WITH_STATUS = {401: "WWW-Authenticate", 405: "Allow", 429: "Retry-After", 503: "Retry-After"}
+#: The ids of what may be in a state that forbids a change.
+_WITH_STATE = ("job_id", "bulk_id")
 _KEY = {"type": "http", "scheme": "bearer", "description": "A key, as `holdfast keys create` makes it."}
 
 
@@ -73,15 +75,15 @@ def describe(app: FastAPI) -> dict[str, Any]:
     }
     components["securitySchemes"] = {"key": _KEY}
     for path in document["paths"].values():
-        for operation in path.values():
-            _add_problems(operation)
+        for method, operation in path.items():
+            _add_problems(method, operation)
             _add_headers(operation)
             _name_ids(operation)
     document["x-holdfast"] = True
     return document
 
 
-def _add_problems(operation: dict[str, Any]) -> None:
+def _add_problems(method: str, operation: dict[str, Any]) -> None:
     statuses = {405, 500} | ({503} if operation.get("x-scope") or "health" in operation.get("tags", ()) else set())
     if operation.get("x-scope"):
         statuses |= {401, 403, 429}
@@ -90,6 +92,8 @@ def _add_problems(operation: dict[str, Any]) -> None:
     if "requestBody" in operation:
         statuses |= {400, 408, 413, 415, 422}
     if operation.get("x-scope") == "submit" or "requests" in operation.get("tags", ()):
+        statuses |= {409}
+    if method != "get" and any(parameter["name"] in _WITH_STATE for parameter in operation.get("parameters", ())):
         statuses |= {409}
     responses = operation["responses"]
     if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):
