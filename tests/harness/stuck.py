@@ -6,8 +6,11 @@ An endless loop does the same, and takes a core from the tests beside it.
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
-__all__ = ["wait_in_c"]
+__all__ = ["wait_in_c", "waits_in_c"]
+
+FUTEX_WAIT_PRIVATE = "0x80"
 
 
 def wait_in_c() -> None:
@@ -16,3 +19,9 @@ def wait_in_c() -> None:
     library.pthread_mutex_init(lock, None)
     library.pthread_mutex_lock(lock)
     library.pthread_mutex_lock(lock)
+
+
+def waits_in_c(pid: int) -> bool:
+    """Whether the main thread of a process has come to that lock: nothing of Python waits for one without a time."""
+    call = Path(f"/proc/{pid}/syscall").read_text().split()
+    return call[2:3] == [FUTEX_WAIT_PRIVATE]

@@ -45,6 +45,9 @@ PRELOADED = (
     "httpx",
 )
 
+#: What children of process executors are given of their worker's own flags: forks have that already, or need it not.
+PASSED_ON = ("-B", "-P")
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 _lock = threading.Lock()
@@ -273,7 +276,7 @@ def _become(wish: dict[str, Any]) -> NoReturn:
     if arguments[:2] == ["-W", "error"]:
         warnings.simplefilter("error")
         arguments = arguments[2:]
-    if arguments[0] == "-P":
+    while arguments[0] in PASSED_ON:
         arguments = arguments[1:]
     given = os.environ.get("PYTHONPATH", "")
     sys.path[1:1] = [folder for folder in given.split(os.pathsep) if folder and folder not in sys.path[1:]]

@@ -29,6 +29,7 @@ from holdfast.worker.processes.launch import Launch
 from holdfast.worker.starts import Starts
 from tests.harness.inprocess import reached, working
 from tests.harness.slowness import Slowness
+from tests.harness.stuck import waits_in_c
 from tests.harness.waiting import until
 from tests.worker import cpu_bound
 from tests.worker.children import alive, begun, children, limit, opened, run_through
@@ -122,6 +123,7 @@ async def test_the_call_in_c_indeed_ignores_the_signal(hf: Holdfast, mark: Path)
     async with working(hf) as worker:
         job = await begun(hf, "c call", mark)
         (child,) = children(worker)
+        await until(lambda: waits_in_c(child.pid), what="it has come to the call")
         child.interrupt()
         await asyncio.sleep(1)
         assert alive(child.pid)
