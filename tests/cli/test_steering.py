@@ -14,7 +14,7 @@ from holdfast import Context, Holdfast, Limit, Rate
 from holdfast.client.operations import Operations
 from holdfast.model.subject import Draining
 from tests.cli.conftest import Cli, Start
-from tests.harness.waiting import until
+from tests.harness.waiting import WAITED_FOR, until
 from tests.sql.factories import elect, portion, request, run_one, settle, state_of
 
 
@@ -173,7 +173,7 @@ async def test_a_drain_waits_until_nothing_runs_and_ctrl_c_leaves_it_in_place(
 
 
 async def test_an_interrupted_drain_does_not_say_that_it_holds(start: Start, conn: asyncpg.Connection) -> None:
-    waits = "select count(*) from pg_locks where relation = 'controls'::regclass and not granted"
+    waits = f"select count(*) from {WAITED_FOR} where relation = 'controls'::regclass"
     async with conn.transaction():
         await conn.execute("lock table controls")
         draining = start("drain", "--yes")

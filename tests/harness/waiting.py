@@ -8,7 +8,14 @@ from collections.abc import Callable
 from inspect import isawaitable
 from typing import Any
 
-__all__ = ["until"]
+__all__ = ["WAITED_FOR", "until"]
+
+#: The locks that are waited for in the database of the session: tests share a server, and see each other's locks there.
+WAITED_FOR = """(
+  select l.*
+  from pg_locks l
+  join pg_database d on d.oid = l.database
+  where d.datname = current_database() and not l.granted) as l"""
 
 #: The longer a wait takes, the less often it asks, since most conditions cost a query: at most a tenth of the time
 #: that was waited is lost, and never more than the last of these.

@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from tests.conftest import ConnectAs
+from tests.harness.waiting import WAITED_FOR
 from tests.model.test_limits import WRITTEN
 from tests.sql.factories import (
     Lease,
@@ -99,7 +100,7 @@ async def test_a_limit_counts_what_a_claim_under_way_takes(connect_as: ConnectAs
     if before is not None:
         await admin.execute("select set_limit('type', 'work', $1, null, null, 'ada')", before)
     await enqueue_copies(admin, 60)
-    waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and mode like $1"
+    waits = f"select count(*) from {WAITED_FOR} where locktype = 'advisory' and mode like $1"
 
     async def until_waiting(task: asyncio.Task[Any], mode: str) -> None:
         while not await admin.fetchval(waits, mode) and not task.done():

@@ -14,6 +14,7 @@ from holdfast import Holdfast
 from holdfast.client.turns import Turns
 from holdfast.errors import DatabaseBusy
 from tests.harness.slowness import Slowness
+from tests.harness.waiting import WAITED_FOR
 from tests.web.conftest import KeyMaker
 
 LOCK = 4712
@@ -22,7 +23,7 @@ SLOW = f"""
 create or replace function query_condition(tree jsonb) returns text immutable language sql as $$
   select 'case when j.tenant = ''greedy'' then pg_advisory_xact_lock_shared({LOCK}) is not null else true end'
 $$"""
-BLOCKED = f"select count(*) from pg_locks where locktype = 'advisory' and objid = {LOCK} and not granted"
+BLOCKED = f"select count(*) from {WAITED_FOR} where locktype = 'advisory' and objid = {LOCK}"
 
 
 async def test_one_tenants_searches_shut_nobody_out(

@@ -20,6 +20,7 @@ from holdfast import Context, Fatal, Holdfast, RetryPolicy
 from holdfast.errors import DatabaseBusy
 from holdfast.model.query import parse_query
 from holdfast.store import browse
+from tests.harness.waiting import WAITED_FOR
 from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
 
@@ -252,7 +253,7 @@ async def test_who_searches_keeps_nobody_from_keys_and_single_jobs(
         "create or replace function query_condition(tree jsonb) returns text immutable language sql"
         " as $$ select 'pg_advisory_xact_lock_shared(4711) is not null' $$"
     )
-    blocked = "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted"
+    blocked = f"select count(*) from {WAITED_FOR} where locktype = 'advisory' and objid = 4711"
     async with conn.transaction(), asyncio.timeout(20):
         await conn.execute("select pg_advisory_xact_lock(4711)")
         searches = [asyncio.create_task(client.get("/ops/jobs")) for _ in range(8)]

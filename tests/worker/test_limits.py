@@ -10,7 +10,7 @@ import asyncpg
 from holdfast import Context, Holdfast, Limit
 from tests.conftest import ConnectAs
 from tests.harness.inprocess import working
-from tests.harness.waiting import until
+from tests.harness.waiting import WAITED_FOR, until
 
 
 async def test_a_worker_holds_no_permit_that_it_does_not_use(hf: Holdfast) -> None:
@@ -103,9 +103,7 @@ async def test_a_worker_claims_nothing_before_its_limits_are_known(
 
     other = await connect_as("worker")
     await hf.enqueue_many([("work", {}, {})] * 4)
-    waits = """select exists (
-      select from pg_locks l join pg_database d on d.oid = l.database
-      where d.datname = current_database() and l.locktype = 'advisory' and not l.granted)"""
+    waits = f"select exists (select from {WAITED_FOR} where locktype = 'advisory')"
     await other.execute("begin")
     await other.fetch("select * from claim('other', '{nothing}')")
     async with working(hf):

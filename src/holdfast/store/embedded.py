@@ -57,8 +57,8 @@ __all__ = ["EmbeddedError", "EmbeddedPostgres", "EmbeddedStatus", "status"]
 PATIENCE_SECONDS = 120.0
 #: How often a keeper is told to stop until it does.
 TOLD_AGAIN_SECONDS = 0.5
-#: How long a keeper may take from the lock to its process id, on a busy machine: until then an earlier id is there.
-NUMBERED_SECONDS = 5.0
+#: How often a keeper may be looked for in vain, because its process id is not there yet or the machine stood still.
+UNSEEN_TIMES = 10
 LAUNCHES = 3
 #: How long a server that runs in another container may fail to answer here.
 UNSEEN_SECONDS = 5.0
@@ -323,8 +323,7 @@ class EmbeddedPostgres:
 
     def _stop_keeper(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        told_at, number = 0.0, "?"
-        seen_at = time.monotonic()
+        told_at, number, unseen = 0.0, "?", 0
         while is_locked(self._keeper_lock):
             if time.monotonic() > deadline:
                 raise EmbeddedError(
@@ -336,11 +335,11 @@ class EmbeddedPostgres:
                 told_at, number = time.monotonic(), self._keeper_lock.read_text().strip()
                 # Here the number may belong to another process: the keeper may run in another container.
                 keeper = find_holder(int(number), self._keeper_lock) if number.isdigit() else None
+                unseen = 0 if keeper is not None else unseen + 1
                 if keeper is not None:
-                    seen_at = time.monotonic()
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(keeper, signal.SIGINT)
-                elif time.monotonic() > seen_at + NUMBERED_SECONDS and is_locked(self._keeper_lock):
+                elif unseen > UNSEEN_TIMES and is_locked(self._keeper_lock):
                     raise EmbeddedError(
                         f"The keeper of PostgreSQL in {self._folder} (process {number}) is not seen from here: "
                         "stop it in the container, or as the user, that started it."
