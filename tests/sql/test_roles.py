@@ -37,7 +37,7 @@ WORKERS = EVERYBODY | {
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
-    "revoke_key", "list_keys", "list_audit", "search_jobs", "job_statistics",
+    "revoke_key", "list_keys", "list_audit", "list_settings", "change_setting", "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after", "correlated_ids", "job_family",
     "clean_up_as", "list_failures",
     "pause_subject", "resume_subject", "list_steering",

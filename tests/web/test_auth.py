@@ -47,6 +47,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("put", "/ops/queues/{name}/limits"): {"limit": 1},
     ("put", "/ops/types/{name}/limits"): {"rate": {"count": 1, "seconds": 1}},
     ("put", "/ops/tenants/{name}/limits"): {"weight": 2},
+    ("put", "/ops/settings/{name}"): {"value": 30},
 }
 DOCUMENT = describe(create_app(Holdfast("postgresql://127.0.0.1:1/nothing")))
 ROUTES = [
@@ -75,7 +76,8 @@ def test_every_route_that_takes_a_body_has_a_case() -> None:
 async def call(client: httpx.AsyncClient, method: str, path: str, job: Any, headers: dict[str, str]) -> httpx.Response:
     address = path.replace("{job_id}", str(job)).replace("{key_id}", str(job)).replace("{target}", "t")
     address = address.replace("{bulk_id}", str(job))
-    address = address.replace("{name}", "general" if "/lanes/" in path else "default")
+    names = {"/lanes/": "general", "/settings/": "LEASE_SEC_DEFAULT"}
+    address = address.replace("{name}", next((name for part, name in names.items() if part in path), "default"))
     return await client.request(method, address, json=BODIES.get((method, path)), headers=headers)
 
 

@@ -40,6 +40,7 @@ _MODULES = {
     "keys": "keys",
     "audit": "audit",
     "cleanup": "cleanup",
+    "settings": "settings",
     "correlation": "lineage",
     "config": "config",
     "doctor": "doctor",

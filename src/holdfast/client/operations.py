@@ -16,6 +16,7 @@ from holdfast.client.bulk import Bulks
 from holdfast.client.by_hand import ByHand
 from holdfast.client.keyring import Keys
 from holdfast.client.letters import DeadLetters
+from holdfast.client.settings import EngineSettings
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
@@ -25,6 +26,7 @@ from holdfast.store.browse import BrowseStore, Family, Page
 from holdfast.store.database import Database
 from holdfast.store.failures import FailurePage, FailureStore, LastSeen
 from holdfast.store.keys import KeyStore
+from holdfast.store.settings import SettingStore
 
 __all__ = ["Cleanup", "FailurePage", "Family", "LastSeen", "Operations", "Page"]
 
@@ -54,6 +56,7 @@ class Operations(Steering, ByHand):
         self._failures = FailureStore(browsing)
         self._searching = Turns()
         self.keys = Keys(KeyStore(database))
+        self.settings = EngineSettings(SettingStore(database))
         self.dead = DeadLetters(database, browsing, self._searching, acceptance)
         self.bulk = Bulks(database, browsing, self._searching)
 

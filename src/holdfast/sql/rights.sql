@@ -76,6 +76,9 @@ grant select on
   holdfast_views.jobs, holdfast_views.job_attempts
 to holdfast_operator;
 
+-- Settings of the installation.
+grant execute on function holdfast.list_settings, holdfast.change_setting to holdfast_operator;
+
 -- What operators decide about single jobs.
 grant execute on function holdfast.act_by_hand to holdfast_operator;
 

@@ -1425,6 +1425,35 @@ end
 $$;
 ALTER FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) IS 'Set or clear (null) the values named in `changes`: `limit`, `rate` and, for a tenant, `weight`.';
+CREATE FUNCTION holdfast.change_setting(name text, value text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  before settings;
+begin
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever changes a setting must be named' using errcode = 'HF002';
+  end if;
+  select s.* into before from settings s where s.name = change_setting.name for update;
+  if not found then
+    return null;
+  elsif before.value is not distinct from change_setting.value then
+    return false;
+  end if;
+  update settings s
+  set value = change_setting.value, updated_at = now(), updated_by = by
+  where s.name = change_setting.name;
+  perform note_audit(
+    by, by_key, null, case when value is null then 'setting.reset' else 'setting.set' end, change_setting.name,
+    jsonb_strip_nulls(jsonb_build_object('from', before.value, 'to', value, 'note', note)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) IS 'Set a setting, or return it (with a value of null) to environment and default.';
 CREATE FUNCTION holdfast.check_bulk(action text, args jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5990,6 +6019,23 @@ CREATE FUNCTION holdfast.list_queues(only_tenant text DEFAULT NULL::text, only_n
 $$;
 ALTER FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) IS 'Queues by name, with waiting and running jobs, pauses and limits.';
+CREATE FUNCTION holdfast.list_settings(only_name text DEFAULT NULL::text) RETURNS TABLE(name text, value text, origin text, default_value text, description text, updated_at timestamp with time zone, updated_by text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.name, setting(s.name),
+    case
+      when s.value is not null then 'database'
+      when setting(s.name) is distinct from s.default_value then 'environment'
+      else 'default'
+    end,
+    s.default_value, s.description, s.updated_at, s.updated_by
+  from settings s
+  where only_name is null or s.name = only_name
+  order by s.name
+$$;
+ALTER FUNCTION holdfast.list_settings(only_name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_settings(only_name text) IS 'All settings by name: the value that is in force for the caller''s session, and where it comes from.';
 CREATE FUNCTION holdfast.list_steering() RETURNS SETOF holdfast.controls
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -12280,6 +12326,8 @@ REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, b
 REVOKE ALL ON FUNCTION holdfast.carry_out_by_hand(verb text, ask jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.check_bulk(action text, args jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
@@ -12560,6 +12608,8 @@ REVOKE ALL ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) FRO
 GRANT ALL ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_settings(only_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_settings(only_name text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_steering() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_steering() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) FROM PUBLIC;

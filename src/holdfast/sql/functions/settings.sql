@@ -55,3 +55,54 @@ $$;
 create or replace trigger usable before insert or update on settings
   for each row
   execute function refuse_setting();
+
+-- All settings by name: the value that is in force for the caller's session, and where it comes from.
+create or replace function list_settings(only_name text default null) returns table (
+  name text, value text, origin text, default_value text, description text, updated_at timestamptz, updated_by text
+)
+language sql security definer stable
+set search_path from current
+as $$
+  select s.name, setting(s.name),
+    case
+      when s.value is not null then 'database'
+      when setting(s.name) is distinct from s.default_value then 'environment'
+      else 'default'
+    end,
+    s.default_value, s.description, s.updated_at, s.updated_by
+  from settings s
+  where only_name is null or s.name = only_name
+  order by s.name
+$$;
+
+-- Set a setting, or return it (with a value of null) to environment and default. Answers whether anything changed; null
+-- if there is no such setting. Roles: operator.
+create or replace function change_setting(
+  name text, value text, by text, note text default null, by_key uuid default null
+) returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  before settings;
+begin
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever changes a setting must be named' using errcode = 'HF002';
+  end if;
+  select s.* into before from settings s where s.name = change_setting.name for update;
+  if not found then
+    return null;
+  elsif before.value is not distinct from change_setting.value then
+    return false;
+  end if;
+  update settings s
+  set value = change_setting.value, updated_at = now(), updated_by = by
+  where s.name = change_setting.name;
+  perform note_audit(
+    by, by_key, null, case when value is null then 'setting.reset' else 'setting.set' end, change_setting.name,
+    jsonb_strip_nulls(jsonb_build_object('from', before.value, 'to', value, 'note', note)));
+  return true;
+end
+$$;
