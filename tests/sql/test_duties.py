@@ -295,6 +295,22 @@ async def test_retention_finds_expired_jobs_behind_recent_jobs_with_old_ids(conn
     assert deleted == 20
 
 
+async def test_retention_finds_expired_letters_behind_jobs_that_are_younger_than_that_of_others(
+    conn: asyncpg.Connection,
+) -> None:
+    await conn.execute("update settings set value = '0' where name = 'RETENTION_DEAD_DAYS'")
+    await enqueue_copies(conn, 300)
+    letters = [await job_in(conn, "dead") for _ in range(20)]
+    await conn.execute("update dead_letters set acknowledged_at = now() - interval '1 minute', acknowledged_by = 'ada'")
+    place = None
+    for _ in range(10):
+        row = await conn.fetchrow("select * from retire_from($1, 50, 120)", place)
+        assert row is not None
+        if (place := row["reached"]) is None:
+            break
+    assert await conn.fetchval("select count(*) from jobs where id = any ($1)", letters) == 0
+
+
 async def test_ageing_in_small_steps_ages_what_one_walk_would(conn: asyncpg.Connection) -> None:
     for n in range(12):
         await enqueue_many(conn, [(f"work{n}", {}, {"priority": 10 * rank}) for rank in range(3)] * 2)

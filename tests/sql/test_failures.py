@@ -393,6 +393,16 @@ async def test_a_tenant_has_a_bounded_number_of_fingerprints(conn: asyncpg.Conne
         "select exists (select from fingerprints where tenant = 'default' and message in ('disk 1', 'disk 4'))"
     )
     await conn.execute(
+        "insert into failing (job_id, tenant, fingerprint, attempt)"
+        " select gen_random_uuid(), tenant, fingerprint, 1 from fingerprints"
+        " where tenant = 'default' and message like 'disk%' order by last_seen limit 3000"
+    )
+    await failed(conn, "one more")
+    await add(conn)
+    kept = "select count(*) from fingerprints join failing using (tenant, fingerprint) where message like 'disk%'"
+    assert await conn.fetchval(kept) == 3000
+    assert await conn.fetchval("select count(*) from fingerprints where sample_job_id = $1", open_job) == 1
+    await conn.execute(
         "insert into fingerprints select 'acme', md5(n::text), 'work', null, null, 1, now(), now(), gen_random_uuid()"
         " from generate_series(1, 10500) n"
     )

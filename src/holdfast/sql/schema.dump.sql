@@ -8988,6 +8988,7 @@ declare
   origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
   over_at timestamptz := retention_horizon(false);
   died    timestamptz := retention_horizon(true);
+  expired timestamptz := greatest(over_at, died);
   over    uuid[];
   free    uuid[];
   recent  boolean;
@@ -9000,7 +9001,7 @@ begin
     return;
   end if;
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
-    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= over_at)
+    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= expired)
   into visited, reached, over, kept, recent
   from (
     select c.id, c.created_at, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
@@ -9012,7 +9013,7 @@ begin
     over := over[:max_jobs];
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
-  elsif recent and reached >= first_id(over_at) then
+  elsif recent and reached >= first_id(expired) then
     -- The following jobs are younger still, up to ids of another kind.
     reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
@@ -10888,19 +10889,25 @@ begin
   from (
     select from fingerprints f where f.tenant = of_tenant limit most_fingerprints() + max_rows) f;
   if excess > 0 then
+    -- However far it has to look: there are not many more than a tenant may have.
     delete from fingerprints f
     using (
       select o.fingerprint
-      from (
-        select f.fingerprint, f.last_seen, has_open_failures(f.tenant, f.fingerprint) as is_open
-        from fingerprints f
-        where f.tenant = of_tenant
-        order by f.last_seen, f.fingerprint
-        limit excess + max_rows) o
-      order by o.is_open, o.last_seen, o.fingerprint
+      from fingerprints o
+      where o.tenant = of_tenant and not has_open_failures(o.tenant, o.fingerprint)
+      order by o.last_seen, o.fingerprint
       limit excess) gone
     where f.tenant = of_tenant and f.fingerprint = gone.fingerprint;
     get diagnostics forgotten = row_count;
+    delete from fingerprints f
+    using (
+      select o.fingerprint
+      from fingerprints o
+      where o.tenant = of_tenant
+      order by o.last_seen, o.fingerprint
+      limit excess - forgotten) gone
+    where f.tenant = of_tenant and f.fingerprint = gone.fingerprint;
+    forgotten := excess;
   end if;
   return forgotten;
 end

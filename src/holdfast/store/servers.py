@@ -6,6 +6,7 @@
 2. Of several servers, standbys and read-only ones are passed over (`target_session_attrs`).
 3. Both ends of a connection notice within half a minute if the other one has disappeared.
 4. An error names the address: "No such file or directory" alone does not help.
+5. Variables such as `PGSSLMODE` count as they were at the first connection, whatever handlers set later.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.addresses import Address, addresses_of, parameter_of, without_parameters
 from holdfast.store.faults import CONNECTION_FAULTS, translated
 from holdfast.store.known_types import Connection
+from holdfast.store.variables import with_first_variables
 
 __all__ = ["CONNECT_SECONDS", "open_connection", "retire"]
 
@@ -55,7 +57,7 @@ async def open_connection(arguments: Mapping[str, Any], seconds: float = CONNECT
     """A connection to the server that accepts writes. Raises HoldfastError with the reason if there is none."""
     url = str(arguments["dsn"])
     addresses = addresses_of(url)
-    given = {**arguments, "dsn": without_parameters(url, *_OF_LIBPQ)}
+    given = {**arguments, "dsn": with_first_variables(without_parameters(url, *_OF_LIBPQ))}
     if len(addresses) < 2:
         return await _open_one(given, addresses[0] if addresses else None, min(seconds, CONNECT_SECONDS))
     if parameter_of(url, "target_session_attrs") is None:

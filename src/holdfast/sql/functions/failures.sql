@@ -152,19 +152,25 @@ begin
   from (
     select from fingerprints f where f.tenant = of_tenant limit most_fingerprints() + max_rows) f;
   if excess > 0 then
+    -- However far it has to look: there are not many more than a tenant may have.
     delete from fingerprints f
     using (
       select o.fingerprint
-      from (
-        select f.fingerprint, f.last_seen, has_open_failures(f.tenant, f.fingerprint) as is_open
-        from fingerprints f
-        where f.tenant = of_tenant
-        order by f.last_seen, f.fingerprint
-        limit excess + max_rows) o
-      order by o.is_open, o.last_seen, o.fingerprint
+      from fingerprints o
+      where o.tenant = of_tenant and not has_open_failures(o.tenant, o.fingerprint)
+      order by o.last_seen, o.fingerprint
       limit excess) gone
     where f.tenant = of_tenant and f.fingerprint = gone.fingerprint;
     get diagnostics forgotten = row_count;
+    delete from fingerprints f
+    using (
+      select o.fingerprint
+      from fingerprints o
+      where o.tenant = of_tenant
+      order by o.last_seen, o.fingerprint
+      limit excess - forgotten) gone
+    where f.tenant = of_tenant and f.fingerprint = gone.fingerprint;
+    forgotten := excess;
   end if;
   return forgotten;
 end

@@ -2,7 +2,7 @@
 -- worker.
 --
 -- The walk goes by id, and ids begin with the time at which they were generated: expired jobs come first, and once the
--- walk meets only jobs younger than the retention, it skips the remaining ones. Ids use the client's clock, which may
+-- walk meets only jobs younger than either retention, it skips the remaining ones. Ids use the client's clock, which may
 -- be behind. So jobs after recent ones are taken to be younger only if their ids say so, too. A call looks at up to
 -- `max_visited` jobs after `after` and deletes up to `max_jobs` of them. `reached` is where to go on, null at the end;
 -- `kept` is the first job that stays.
@@ -36,6 +36,7 @@ declare
   origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
   over_at timestamptz := retention_horizon(false);
   died    timestamptz := retention_horizon(true);
+  expired timestamptz := greatest(over_at, died);
   over    uuid[];
   free    uuid[];
   recent  boolean;
@@ -48,7 +49,7 @@ begin
     return;
   end if;
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
-    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= over_at)
+    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= expired)
   into visited, reached, over, kept, recent
   from (
     select c.id, c.created_at, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
@@ -60,7 +61,7 @@ begin
     over := over[:max_jobs];
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
-  elsif recent and reached >= first_id(over_at) then
+  elsif recent and reached >= first_id(expired) then
     -- The following jobs are younger still, up to ids of another kind.
     reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
