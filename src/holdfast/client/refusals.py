@@ -16,6 +16,16 @@ _INSTEAD = {
     "resume": "; only paused jobs and jobs in error can be resumed; retry another one to run it now",
     "release": "; only a job that was recorded with hold can be released",
 }
+_AFTER_THE_END = "; retry it if it is to run again, as a new job"
+#: What to do with a job in this state instead of taking it from its worker.
+_INSTEAD_OF_EXPIRING = {
+    "created": "; release it to let it run",
+    "scheduled": "; retry it to run it now",
+    "queued": "; it runs as soon as a worker is free: explain says what it waits for",
+    "retry": "; retry it to run it now",
+    "paused": "; resume it to let it run",
+    "error": "; resume it to run it again",
+}
 #: What to do with a job in this state instead of failing or killing it.
 _INSTEAD_OF_FAILING = {
     "created": ", and no attempt of it runs that could fail; cancel it instead",
@@ -24,9 +34,9 @@ _INSTEAD_OF_FAILING = {
     "paused": ", and no attempt of it runs that could fail; cancel it instead, or resume it",
     "retry": "; it has failed and will be retried already; fail it without a retry, or kill it, to end it",
     "error": "; it has failed and is held already; resume it to run it again, or fail it without a retry",
-    "success": "; retry it if it is to run again, as a new job",
+    "success": _AFTER_THE_END,
     "dead": "; requeue it if it is to run again, as a new job",
-    "canceled": "; retry it if it is to run again, as a new job",
+    "canceled": _AFTER_THE_END,
 }
 #: Decisions about a running attempt, as its lease has them.
 _DECIDED = {
@@ -44,7 +54,7 @@ def judge(verb: str, job_id: UUID, outcome: str) -> None:
         case "not-found":
             raise NotFound(f"there is no job {job_id}")
         case "already-final":
-            raise AlreadyFinal(f"job {job_id} has ended and can no longer be changed")
+            raise AlreadyFinal(f"job {job_id} has ended and can no longer be changed{_AFTER_THE_END}")
         case "not-possible" | "not-held":
             instead = _INSTEAD.get(verb, "")
             raise Conflict(f"job {job_id} is in a state that does not allow to {verb} it{instead}")
@@ -69,7 +79,7 @@ def judge_by_hand(verb: str, job_id: UUID, answer: HandAnswer) -> None:
 def _instead(verb: str, state: str) -> str:
     match verb:
         case "expire-lease":
-            return "; only a running job has a lease"
+            return f", and only a running job has a lease{_INSTEAD_OF_EXPIRING.get(state, _AFTER_THE_END)}"
         case "reprioritize":
             return "; to run it again with another priority, retry it and reprioritize the new job"
         case _:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.ops.bodies import Shown
-from holdfast.web.ops.jobs import Limit, tenant_of
+from holdfast.web.ops.jobs import Limit, OnlyTenant, tenant_asked
 from holdfast.web.ops.places import NameCursor, cursor_behind, invalid_cursor, moment_place
 from holdfast.web.state import AppState
 
@@ -52,10 +52,14 @@ def ops_failures_router(state: AppState) -> APIRouter:
         "/failures", response_model=FailureList, summary="Failures by cause, the most recent first", openapi_extra=extra
     )
     async def failures(
-        only_type: OnlyType = None, limit: Limit = 50, cursor: NameCursor = None, caller: Caller = may_operate
+        only_type: OnlyType = None,
+        only_tenant: OnlyTenant = None,
+        limit: Limit = 50,
+        cursor: NameCursor = None,
+        caller: Caller = may_operate,
     ) -> FailureList:
         found = await (await state.operations()).failures(
-            tenant=tenant_of(caller), type=only_type, before=_place_of(cursor), limit=limit
+            tenant=tenant_asked(caller, only_tenant), type=only_type, before=_place_of(cursor), limit=limit
         )
         return FailureList(
             items=[FailureDetails.model_validate(group) for group in found.groups],

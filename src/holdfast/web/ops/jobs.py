@@ -22,18 +22,43 @@ from holdfast.web.ops.schemas import (
     JobSummary,
     Statistics,
 )
+from holdfast.web.problems import Problem
 from holdfast.web.state import AppState
 
-__all__ = ["Cursor", "Limit", "Words", "ops_jobs_router", "stored_json", "tenant_of", "who"]
+__all__ = [
+    "Cursor",
+    "Limit",
+    "OnlyTenant",
+    "Words",
+    "ops_jobs_router",
+    "stored_json",
+    "tenant_asked",
+    "tenant_of",
+    "who",
+]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="the most that a page has")]
 Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the previous page")]
+OnlyTenant = Annotated[
+    str | None,
+    Query(alias="tenant", max_length=200, description="only this tenant's; others than one's own need `admin`"),
+]
 Words = Annotated[str, Query(max_length=2000, description="the filter language; see the reference")]
 
 
 def tenant_of(caller: Caller) -> str | None:
     """Whose jobs a caller sees; None for all."""
     return None if caller.may("admin") else caller.tenant
+
+
+def tenant_asked(caller: Caller, wanted: str | None) -> str | None:
+    """Whose jobs a caller wants to see; None for all."""
+    own = tenant_of(caller)
+    if wanted is None:
+        return own
+    if own not in (None, wanted):
+        raise Problem(403, "scope", "Looking at another tenant needs a key with the scope `admin`.")
+    return wanted
 
 
 def who(caller: Caller) -> dict[str, Any]:

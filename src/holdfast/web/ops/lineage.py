@@ -11,7 +11,7 @@ from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.control.jobs import job_id_of
 from holdfast.web.cursors import cursor_of, id_of
-from holdfast.web.ops.jobs import Cursor, Limit, tenant_of
+from holdfast.web.ops.jobs import Cursor, Limit, OnlyTenant, tenant_asked, tenant_of
 from holdfast.web.ops.schemas import JobSummary
 from holdfast.web.state import AppState
 
@@ -54,10 +54,14 @@ def ops_lineage_router(state: AppState) -> APIRouter:
         openapi_extra=extra,
     )
     async def correlated(
-        correlation: Correlation, limit: Limit = 50, cursor: Cursor = None, caller: Caller = may_operate
+        correlation: Correlation,
+        only_tenant: OnlyTenant = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+        caller: Caller = may_operate,
     ) -> Correlated:
         found = await (await state.operations()).correlated(
-            correlation, tenant=tenant_of(caller), after=id_of(cursor), limit=limit
+            correlation, tenant=tenant_asked(caller, only_tenant), after=id_of(cursor), limit=limit
         )
         items = [JobSummary.model_validate(job) for job in found]
         return Correlated(items=items, next_cursor=cursor_of(items[-1].id) if len(items) == limit else None)

@@ -103,13 +103,9 @@ def _add_switch(router: APIRouter, state: AppState, kind: Kind, verb: str) -> No
             )
         else:
             reason = await reason_of(request)
-            await ops.resume(kind, name, by=by, reason=reason, by_key=caller.key_id, tenant=tenant)
-        found = await ops.subject(kind, name, tenant=tenant)
-        if verb == "resume" and tenant is not None and found.paused_at is not None:
-            raise Problem(
-                403, "scope", "An operator of the installation paused this; resuming it needs the scope `admin`."
-            )
-        return shown(found)
+            if not await ops.resume(kind, name, by=by, reason=reason, by_key=caller.key_id, tenant=tenant):
+                await _refuse_if_paused_by_others(ops, kind, name, tenant)
+        return shown(await ops.subject(kind, name, tenant=tenant))
 
     router.add_api_route(
         f"/{kind}s/{{name:path}}/{verb}",
@@ -140,6 +136,13 @@ def _add_closing(router: APIRouter, state: AppState, verb: str) -> None:
         operation_id=f"{verb}_type",
         openapi_extra=secured("admin", requestBody=body_of(Reason, required=False)),
     )
+
+
+async def _refuse_if_paused_by_others(ops: Operations, kind: Kind, name: str, tenant: str | None) -> None:
+    """Refuse a tenant's operator who wants to resume what one of the installation has paused."""
+    paused = [d for d in await ops.decisions() if (d.kind, d.name) == (kind, name) and d.paused_at is not None]
+    if tenant is not None and any(decision.paused_tenant != tenant for decision in paused):
+        raise Problem(403, "scope", "An operator of the installation paused this; resuming it needs the scope `admin`.")
 
 
 def _add_limits(router: APIRouter, state: AppState, kind: Kind) -> None:
