@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
+from holdfast.cli.asking import confirm
 from holdfast.cli.exits import exit_code
 from holdfast.config import ENTRIES
 from tests.cli.conftest import TASKS, invoke
@@ -193,3 +195,19 @@ def test_a_command_imports_what_it_needs_and_no_more() -> None:
     modules = set(done.stdout.split())
     assert "holdfast.cli.worker" in modules
     assert not {"rich", "holdfast.cli.jobs", "holdfast.web"} & modules
+
+
+def test_a_no_is_no_interruption_and_nothing_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    with pytest.raises(SystemExit) as end:
+        confirm("this cannot be undone", "Do it?")
+    assert end.value.code == 1
+    assert "nothing was done" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    confirm("this cannot be undone", "Do it?")

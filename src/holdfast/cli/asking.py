@@ -62,7 +62,9 @@ def confirm(fact: str, question: str, advice: str = "add --yes") -> None:
     """Ask the person; where nobody can be asked, refuse with the fact and how to agree beforehand."""
     if not sys.stdin.isatty():
         raise click.UsageError(f"{fact}: {advice}")
-    click.confirm(question, abort=True)
+    if not click.confirm(question):
+        echo("nothing was done", err=True)
+        sys.exit(Exit.FAILED)
 
 
 def counted(count: int) -> str:
