@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import cast
 
-from holdfast.errors import Fatal, Hold, Retry, Snooze
+from holdfast.errors import CircuitOpen, Fatal, Hold, Retry, Snooze
 from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.worker.claimed import Claimed, Interrupt
 from holdfast.worker.endings import Late, NotBegun, RemoteFailure, bare, signal_of
@@ -48,7 +48,8 @@ class Verdicts:
                 return _failed(claimed, error, failure="hold")
             case Snooze(delay_seconds=float(delay)):
                 reason = _failed(claimed, error).message
-                return self.interrupted(claimed) or Outcome.snoozed(delay, reason or "")
+                circuit = cast("CircuitOpen", error).circuit if issubclass(type(error), CircuitOpen) else None
+                return self.interrupted(claimed) or Outcome.snoozed(delay, reason or "", circuit=circuit or None)
             case Fatal():
                 return _failed(claimed, error, failure="fatal")
             case Retry(delay_seconds=delay):
