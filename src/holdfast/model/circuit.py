@@ -59,9 +59,7 @@ class Circuit:
     def __post_init__(self) -> None:
         """Refuse what the engine would refuse, all faults at once."""
         for name in ("open_for", "window"):
-            value: object = getattr(self, name)
-            if isinstance(value, timedelta):
-                object.__setattr__(self, name, value.total_seconds())
+            object.__setattr__(self, name, _seconds(getattr(self, name)))
         faults = [
             f"{name} must be {BOUNDS[name]}, not {shown(getattr(self, name))}"
             for name in _POLICY
@@ -119,6 +117,10 @@ _GENERAL = (Exception, HoldfastError)
 #: The numbers of a policy; each has the bound of the same name.
 _POLICY = ("failure_threshold", "open_for", "window", "failure_share", "probes", "success_threshold")
 assert set(_POLICY) < {field.name for field in fields(Circuit)}  # noqa: S101 - guards the line above
+
+
+def _seconds(length: Any) -> Any:
+    return length.total_seconds() if isinstance(length, timedelta) else length
 
 
 def _is_criterion(counts: Any) -> bool:

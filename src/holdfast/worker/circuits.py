@@ -278,5 +278,5 @@ class Circuits:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 return await statement
         except (HoldfastError, TimeoutError) as fault:
-            _log.debug("circuits: %s", fault)
+            _log.warning("circuit breakers: %s", fault or "the database did not answer in time")
             return None

@@ -15,7 +15,7 @@ as $$
 #variable_conflict use_column
 declare
   circuit circuits;
-  gate    text := gate_of('circuit', circuit_key(try_probe.tenant, try_probe.name), null);
+  line    text := gate_of('circuit', circuit_key(try_probe.tenant, try_probe.name), null);
   slots   integer[];
 begin
   perform half_open_circuits();
@@ -36,12 +36,16 @@ begin
   then
     granted := exists (
       select from permits p
-      where p.gate = try_probe.gate and p.job_id = try_probe.job_id and p.attempt = try_probe.attempt);
+      where p.gate = line and p.job_id = try_probe.job_id and p.attempt = try_probe.attempt);
     if not granted then
-      slots := grab(gate, circuit.probes, null, 1, '{}');
+      -- As many as claims admit: the policy may have changed since.
+      slots := grab(line, (
+        select c.limit_count
+        from controls c
+        where c.kind = 'circuit' and c.name = circuit_key(circuit.tenant, circuit.name)), null, 1, '{}');
       update permits p
       set job_id = try_probe.job_id, attempt = try_probe.attempt, granted_at = clock_timestamp()
-      where p.gate = try_probe.gate and p.slot = any (slots);
+      where p.gate = line and p.slot = any (slots);
       granted := found;
     end if;
   end if;
@@ -53,7 +57,7 @@ $$;
 -- Record how a probe ended: with success, with a failure, or (null) with neither. It counts only if its attempt still
 -- has the permit, in the generation in which it began. Answers the state of the circuit now.
 create or replace function end_probe(
-  worker text, job_id uuid, attempt integer, tenant text, name text, generation bigint, succeeded boolean, error text
+  worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text
 ) returns table (
   state text, generation bigint, wait_seconds double precision, spread_seconds double precision)
 language plpgsql security definer
@@ -67,7 +71,7 @@ begin
   from circuits c
   where c.tenant = end_probe.tenant and c.name = end_probe.name
   for no key update;
-  if circuit.state = 'half_open' and circuit.generation = end_probe.generation
+  if circuit.state = 'half_open' and circuit.generation = end_probe.begun_in
     and exists (
       select from leases l
       where l.job_id = end_probe.job_id and l.attempt = end_probe.attempt and l.worker = end_probe.worker)
