@@ -9,7 +9,14 @@ import asyncpg
 
 from tests.sql.factories import claim, enqueue, enqueue_copies
 
-POLICY = {"failure_threshold": 5, "open_for": 10, "window": 60, "failure_share": 0.5, "probes": 1, "success_threshold": 1}
+POLICY = {
+    "failure_threshold": 5,
+    "open_for": 10,
+    "window": 60,
+    "failure_share": 0.5,
+    "probes": 1,
+    "success_threshold": 1,
+}
 
 
 async def report(
@@ -35,9 +42,7 @@ async def due(conn: asyncpg.Connection) -> None:
 
 
 async def probe(conn: asyncpg.Connection, lease: Any, worker: str = "w1") -> asyncpg.Record:
-    row = await conn.fetchrow(
-        "select * from try_probe($1, $2, $3, '', 'mail')", worker, lease.job_id, lease.attempt
-    )
+    row = await conn.fetchrow("select * from try_probe($1, $2, $3, '', 'mail')", worker, lease.job_id, lease.attempt)
     assert row is not None
     return row
 

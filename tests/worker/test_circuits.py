@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Circuit, CircuitOpen, Context, Fatal, Holdfast, Retry, RetryPolicy, Snooze, SyncContext
+from holdfast import Circuit, Context, Holdfast, RetryPolicy
 from tests.harness.inprocess import working
 from tests.harness.waiting import until
 

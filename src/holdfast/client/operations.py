@@ -14,6 +14,7 @@ from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.client.bulk import Bulks
 from holdfast.client.by_hand import ByHand
+from holdfast.client.circuits import CircuitBreakers
 from holdfast.client.keyring import Keys
 from holdfast.client.letters import DeadLetters
 from holdfast.client.steering import Steering
@@ -56,6 +57,7 @@ class Operations(Steering, ByHand):
         self.keys = Keys(KeyStore(database))
         self.dead = DeadLetters(database, browsing, self._searching, acceptance)
         self.bulk = Bulks(database, browsing, self._searching)
+        self.circuits = CircuitBreakers(database)
 
     async def search(
         self, query: str, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50

@@ -67,8 +67,9 @@ class Circuit:
         ]
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= 200 or not is_printable(self.name):
             faults.insert(0, "its name must have 1 to 200 characters, and no control characters")
-        if not isinstance(self.per_tenant, bool):
-            faults.append(f"per_tenant must be true or false, not {shown(self.per_tenant)}")
+        per_tenant: object = self.per_tenant
+        if not isinstance(per_tenant, bool):
+            faults.append(f"per_tenant must be true or false, not {shown(per_tenant)}")
         if not _is_criterion(self.counts):
             faults.append(f"counts must be exception types or a function, not {shown(self.counts)}")
         if faults:

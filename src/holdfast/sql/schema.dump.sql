@@ -2082,6 +2082,7 @@ CREATE TABLE holdfast.circuits (
     CONSTRAINT circuits_state_check CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'half_open'::text])))
 );
 ALTER TABLE holdfast.circuits OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.circuits IS 'Circuit breakers: what is open, since when, and when it is tried again.';
 CREATE FUNCTION holdfast.circuit_text(circuit holdfast.circuits, only_tenant text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3617,7 +3618,7 @@ end
 $$;
 ALTER FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) IS 'Forget what is left of a bulk operation that was stopped, some of it at a time.';
-CREATE FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, generation bigint, succeeded boolean, error text) RETURNS TABLE(state text, generation bigint, wait_seconds double precision, spread_seconds double precision)
+CREATE FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) RETURNS TABLE(state text, generation bigint, wait_seconds double precision, spread_seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -3629,7 +3630,7 @@ begin
   from circuits c
   where c.tenant = end_probe.tenant and c.name = end_probe.name
   for no key update;
-  if circuit.state = 'half_open' and circuit.generation = end_probe.generation
+  if circuit.state = 'half_open' and circuit.generation = end_probe.begun_in
     and exists (
       select from leases l
       where l.job_id = end_probe.job_id and l.attempt = end_probe.attempt and l.worker = end_probe.worker)
@@ -3658,8 +3659,8 @@ begin
   where c.tenant = end_probe.tenant and c.name = end_probe.name;
 end
 $$;
-ALTER FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, generation bigint, succeeded boolean, error text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, generation bigint, succeeded boolean, error text) IS 'Record how a probe ended: with success, with a failure, or (null) with neither.';
+ALTER FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) IS 'Record how a probe ended: with success, with a failure, or (null) with neither.';
 CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer, duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text, error_type text, error_message text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6116,7 +6117,7 @@ CREATE TABLE holdfast.controls (
     CONSTRAINT controls_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000)::double precision)))
 );
 ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.controls IS 'What operators paused, limited or weighted.';
+COMMENT ON TABLE holdfast.controls IS 'What operators paused, limited or weighted, and circuits that are not closed.';
 CREATE FUNCTION holdfast.limits_by(decided holdfast.controls, declared holdfast.job_types) RETURNS TABLE(limit_count integer, rate_count integer, rate_seconds real, key_limit_count integer, key_rate_count integer, limit_key text, rate_key text, keyed boolean, limited boolean)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -8087,14 +8088,14 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
     and excluded.version >= t.version;
   -- Older releases declare no circuit. The statement above has locked the rows, in the order of their names.
   update job_types t
-  set circuit = definition ->> 'circuit', circuit_per_tenant = (definition -> 'circuit_per_tenant')::boolean,
+  set circuit = definition ->> 'circuit', circuit_per_tenant = (definition ->> 'circuit_per_tenant')::boolean,
     updated_at = now()
   from jsonb_array_elements(definitions) as definition
   where t.name = definition ->> 'name'
     and definition ? 'circuit'
     and (definition ->> 'version')::integer >= t.version
     and (t.circuit, t.circuit_per_tenant)
-      is distinct from (definition ->> 'circuit', (definition -> 'circuit_per_tenant')::boolean)
+      is distinct from (definition ->> 'circuit', (definition ->> 'circuit_per_tenant')::boolean)
 $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.publish_types(definitions jsonb) IS 'Publish what the code of a worker declares about its job types.';
@@ -11483,7 +11484,7 @@ CREATE FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, te
 #variable_conflict use_column
 declare
   circuit circuits;
-  gate    text := gate_of('circuit', circuit_key(try_probe.tenant, try_probe.name), null);
+  line    text := gate_of('circuit', circuit_key(try_probe.tenant, try_probe.name), null);
   slots   integer[];
 begin
   perform half_open_circuits();
@@ -11504,12 +11505,16 @@ begin
   then
     granted := exists (
       select from permits p
-      where p.gate = try_probe.gate and p.job_id = try_probe.job_id and p.attempt = try_probe.attempt);
+      where p.gate = line and p.job_id = try_probe.job_id and p.attempt = try_probe.attempt);
     if not granted then
-      slots := grab(gate, circuit.probes, null, 1, '{}');
+      -- As many as claims admit: the policy may have changed since.
+      slots := grab(line, (
+        select c.limit_count
+        from controls c
+        where c.kind = 'circuit' and c.name = circuit_key(circuit.tenant, circuit.name)), null, 1, '{}');
       update permits p
       set job_id = try_probe.job_id, attempt = try_probe.attempt, granted_at = clock_timestamp()
-      where p.gate = try_probe.gate and p.slot = any (slots);
+      where p.gate = line and p.slot = any (slots);
       granted := found;
     end if;
   end if;
@@ -12200,6 +12205,7 @@ CREATE TABLE holdfast.circuit_counts (
     reported_at timestamp with time zone DEFAULT now() NOT NULL
 );
 ALTER TABLE holdfast.circuit_counts OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.circuit_counts IS 'How many calls each worker has seen succeed and fail lately, per circuit breaker.';
 CREATE VIEW holdfast.circuit_breakers AS
  SELECT c.name AS service_name,
     c.state,
@@ -13091,8 +13097,8 @@ GRANT ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) TO 
 REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, generation bigint, succeeded boolean, error text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, generation bigint, succeeded boolean, error text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) FROM PUBLIC;

@@ -11,7 +11,7 @@ from holdfast.model.circuit import CircuitState, Ending
 from holdfast.model.provenance import provenance
 from holdfast.store.database import Session
 
-__all__ = ["Answer", "CircuitDesk", "CircuitStore", "Key", "Owner"]
+__all__ = ["CircuitAnswer", "CircuitDesk", "CircuitStore", "Key", "Owner"]
 
 #: The tenant (empty for all) and the name of a circuit.
 Key = tuple[str, str]
@@ -21,7 +21,7 @@ Owner = tuple[UUID, int]
 _SUCCEEDED: Mapping[Ending, bool | None] = {"success": True, "failure": False, "neither": None}
 
 
-class Answer(NamedTuple):
+class CircuitAnswer(NamedTuple):
     """How a circuit is. A job that may not call waits for `wait_seconds`, and up to `spread_seconds` more."""
 
     state: str
@@ -39,11 +39,11 @@ class CircuitStore:
     def __init__(self, session: Session, worker: str) -> None:
         self._session, self._worker = session, worker
 
-    async def sync(self, reports: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Answer]:
+    async def sync(self, reports: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], CircuitAnswer]:
         """Report what was counted, and learn how these circuits (tenant, name) are."""
         rows = await self._session.rows("sync_circuits", self._worker, json.dumps(list(reports)))
         return {
-            (row["tenant"], row["name"]): Answer(
+            (row["tenant"], row["name"]): CircuitAnswer(
                 row["state"],
                 row["generation"],
                 row["wait_seconds"],
@@ -54,18 +54,18 @@ class CircuitStore:
             for row in rows
         }
 
-    async def try_probe(self, owner: Owner, circuit: Key) -> Answer:
+    async def try_probe(self, owner: Owner, circuit: Key) -> CircuitAnswer:
         """Whether an attempt may call while the circuit is not closed."""
         (row,) = await self._session.rows("try_probe", self._worker, *owner, *circuit)
-        return Answer(row[0], row[1], row[3], row[4], granted=row[2])
+        return CircuitAnswer(row[0], row[1], row[3], row[4], granted=row[2])
 
     async def end_probe(
         self, owner: Owner, circuit: Key, generation: int, ending: Ending, error: str | None
-    ) -> Answer | None:
+    ) -> CircuitAnswer | None:
         """Record how a probe ended; None if the circuit is gone."""
         told = *owner, *circuit, generation, _SUCCEEDED[ending], error
         for row in await self._session.rows("end_probe", self._worker, *told):
-            return Answer(*row)
+            return CircuitAnswer(*row)
         return None
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 from holdfast.errors import CircuitOpen, HoldfastError, InvalidInput
 from holdfast.model.circuit import Circuit, Ending
-from holdfast.store.circuits import Answer, CircuitStore, Key, Owner
+from holdfast.store.circuits import CircuitAnswer, CircuitStore, Key, Owner
 from holdfast.worker.own_attempt import OwnAttempt
 
-__all__ = ["Call", "Circuits"]
+__all__ = ["Circuits", "ServiceCall"]
 
 #: For how long an answer of the database is relied on, and never longer than half of what the circuit stays open.
 _TRUST_SECONDS = 2.0
@@ -38,7 +38,7 @@ _BUCKETS = 12
 _log = logging.getLogger("holdfast")
 
 
-class Call:
+class ServiceCall:
     """A call of a service that is under way."""
 
     __slots__ = ("done", "generation", "key", "narrowed", "owner", "probe")
@@ -106,7 +106,7 @@ class _Known:
         said |= {"successes": successes, "failures": failures}
         return said if self.joined else {**said, "policy": self.circuit.policy}
 
-    def learn(self, answer: Answer, asked_at: float) -> None:
+    def learn(self, answer: CircuitAnswer, asked_at: float) -> None:
         """Take over what the database has said; an older answer than the last one is dropped."""
         if asked_at < self.checked_at or answer.generation < self.generation:
             return
@@ -136,7 +136,7 @@ class Circuits:
     def __init__(self, store: CircuitStore, declared: Iterable[Circuit] = ()) -> None:
         self._store = store
         self._known: dict[Key, _Known] = {}
-        self._calls: dict[Owner, list[Call]] = {}
+        self._calls: dict[Owner, list[ServiceCall]] = {}
         self._exchanging = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopped = False
@@ -178,14 +178,14 @@ class Circuits:
                     await self._wake.wait()
             self._wake.clear()
 
-    async def enter(self, attempt: OwnAttempt, circuit: Circuit) -> Call:
+    async def enter(self, attempt: OwnAttempt, circuit: Circuit) -> ServiceCall:
         """Begin a call. Raises CircuitOpen if it may not be made now."""
         key = circuit.tenant(attempt.facts.tenant), circuit.name
         owner = attempt.job_id, attempt.attempt
         for outer in self._calls.get(owner, ()):
             if outer.key == key and not outer.done:
                 outer.narrowed = True
-                return self._begin(Call(key, owner, outer.generation, probe=outer.probe))
+                return self._begin(ServiceCall(key, owner, outer.generation, probe=outer.probe))
         known = self._known.get(key) or self._know(circuit, key, declared=False)
         known.used_at = time.monotonic()
         if known.stale:
@@ -205,9 +205,9 @@ class Circuits:
             probe = answer is not None and answer.granted
             if not probe and known.state != "closed":
                 raise known.refusal()
-        return self._begin(Call(key, owner, known.generation, probe=probe))
+        return self._begin(ServiceCall(key, owner, known.generation, probe=probe))
 
-    async def leave(self, call: Call, ending: Ending, error: str | None = None) -> None:
+    async def leave(self, call: ServiceCall, ending: Ending, error: str | None = None) -> None:
         """End a call. Returns once a failure, or the outcome of a probe, is stored."""
         if call.done:
             return
@@ -239,11 +239,11 @@ class Circuits:
             else:
                 self._end(call)
 
-    def _begin(self, call: Call) -> Call:
+    def _begin(self, call: ServiceCall) -> ServiceCall:
         self._calls.setdefault(call.owner, []).append(call)
         return call
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: ServiceCall) -> None:
         call.done = True
         calls = self._calls.get(call.owner, [])
         if call in calls:

@@ -28,7 +28,7 @@ from holdfast.model.circuit import Circuit
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.model.progress import Report
-from holdfast.worker.circuits import Call, Circuits
+from holdfast.worker.circuits import Circuits, ServiceCall
 from holdfast.worker.claimed import Claimed
 from holdfast.worker.context import LOST, SendReport
 from holdfast.worker.endings import SIGNALS, LeaseOver, Misfit, ProcessDied, RemoteFailure
@@ -73,7 +73,7 @@ class Talk:
         self._child, self._claimed, self._job_type, self._service = child, claimed, job_type, service
         self._number = next(child.numbers)
         self._strays = self._answered = self._reusable = False
-        self._calls: list[Call] = []
+        self._calls: list[ServiceCall] = []
         self._questions = {
             "record": self._recorded,
             "report": self._reported,
