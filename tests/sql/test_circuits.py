@@ -9,14 +9,7 @@ import asyncpg
 
 from tests.sql.factories import claim, enqueue, enqueue_copies
 
-POLICY = {
-    "failure_threshold": 5,
-    "open_for": 10,
-    "window": 60,
-    "failure_share": 0.5,
-    "probes": 1,
-    "success_threshold": 1,
-}
+POLICY = {"failure_threshold": 5, "open_for": 10, "window": 60, "failure_share": 0.5, "probes": 1}
 
 
 async def report(
@@ -163,7 +156,8 @@ async def declare(conn: asyncpg.Connection, name: str = "work", *, per_tenant: b
     told = {
         "name": name, "queue": "default", "lane": "general", "max_attempts": None, "backoff_base": 1,
         "backoff_factor": 2, "backoff_max": 300, "backoff_jitter": 0.1, "timeout_seconds": None, "lease_seconds": None,
-        "on_failure": "retry", "version": 1, "payload_schema": None, "circuit": "mail", "circuit_per_tenant": per_tenant,
+        "on_failure": "retry", "version": 1, "payload_schema": None, "circuit": "mail",
+        "circuit_per_tenant": per_tenant,
     }  # fmt: skip
     await conn.execute("select publish_types($1::jsonb)", json.dumps([told]))
 
@@ -231,7 +225,8 @@ async def test_the_view_has_the_columns_of_a_plain_table(conn: asyncpg.Connectio
     await report(conn, 3, 5)
     for schema in ("holdfast", "holdfast_views"):
         row = await conn.fetchrow(
-            "select service_name, state, failure_count, success_count, last_failure_at, opened_at, half_opened_at, updated_at"
+            "select service_name, state, failure_count, success_count, last_failure_at, opened_at, half_opened_at,"
+            " updated_at"
             f" from {schema}.circuit_breakers where state != 'closed'"
         )
         assert row is not None

@@ -69,12 +69,8 @@ def reset(name: str, tenant: str | None, reason: str | None) -> None:
 def open_(name: str, tenant: str | None, length: timedelta | None, reason: str | None) -> None:
     """Open a circuit by hand: its jobs wait until it is tried again. An unknown circuit is made."""
     found = asked(lambda ops: ops.circuits.open(name, tenant=tenant, seconds=length, by=operator(), reason=reason))
-    until = (
-        "until somebody resets it"
-        if found.next_probe_at is None
-        else f"until {found.next_probe_at:%Y-%m-%d %H:%M:%S %Z}"
-    )
-    echo(f"circuit {name} open {until}")
+    probe = found.next_probe_at
+    echo(f"circuit {name} open until {'somebody resets it' if probe is None else f'{probe:%Y-%m-%d %H:%M:%S %Z}'}")
 
 
 def _row(circuit: CircuitState) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class Circuits:
         self._exchanging = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopped = False
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[Any]] = set()
         #: Policies as job types declare them; `ctx.circuit("name")` without numbers means the same.
         self._declared = {circuit.name: circuit for circuit in declared}
         for circuit in self._declared.values():
@@ -207,14 +207,18 @@ class Circuits:
                 raise known.refusal()
         return self._begin(ServiceCall(key, owner, known.generation, probe=probe))
 
-    async def leave(self, call: ServiceCall, ending: Ending, error: str | None = None) -> None:
-        """End a call. Returns once a failure, or the outcome of a probe, is stored."""
+    async def leave(self, call: ServiceCall, ending: Ending, error: str | None = None) -> CircuitOpen | None:
+        """End a call. Returns once a failure, or the outcome of a probe, is stored.
+
+        If the call has failed and the circuit is open now, the answer is what the job should wait for instead of
+        failing: a probe, and whoever called at the same time as those that opened it, spends no attempt.
+        """
         if call.done:
-            return
+            return None
         self._end(call)
         known = self._known.get(call.key)
         if known is None or call.narrowed:
-            return
+            return None
         if call.probe:
             asked_at = time.monotonic()
             told = self._store.end_probe(call.owner, call.key, call.generation, ending, error)
@@ -228,6 +232,7 @@ class Circuits:
                 async with self._exchanging:
                     if known.dirty:
                         await self._exchange([k for k in self._known.values() if k.dirty])
+        return known.refusal() if ending == "failure" and known.state != "closed" else None
 
     def ended(self, attempt: OwnAttempt, *, timed_out: bool) -> None:
         """Note that an attempt is over. A call in which its time ran out has failed."""

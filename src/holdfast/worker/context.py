@@ -233,7 +233,8 @@ class Context(Generic[R]):
         """Call a service within this block: `async with ctx.circuit("email-service", failure_threshold=5): ...`.
 
         Exceptions that leave the block are failures of the service; what `policy` may say is described at `Circuit`.
-        While the circuit is open, entering the block raises `CircuitOpen`, which puts the job off at no cost.
+        While the circuit is open, entering the block raises `CircuitOpen`, which puts the job off at no cost. So does
+        leaving it with a failure, if the circuit is open by then; `__cause__` is that failure.
         """
         return self._protected(circuit, policy)
 

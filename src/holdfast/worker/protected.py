@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol
 
+from holdfast.errors import CircuitOpen
 from holdfast.lifecycle.portal import in_loop
 from holdfast.model.circuit import Circuit, Ending
 from holdfast.model.foreign import message_of, name_of
@@ -24,7 +25,7 @@ class Breaker(Protocol):
     """Who says whether a call may be made: the worker's `Circuits`, or in a child process the worker from afar."""
 
     async def enter(self, attempt: OwnAttempt, circuit: Circuit, /) -> Any: ...  # noqa: D102 - see Circuits
-    async def leave(self, call: Any, ending: Ending, error: str | None = None, /) -> None: ...  # noqa: D102 - see Circuits
+    async def leave(self, call: Any, ending: Ending, error: str | None = None, /) -> CircuitOpen | None: ...  # noqa: D102 - see Circuits
     def policy(self, name: str, /) -> Circuit | None: ...  # noqa: D102 - see Circuits
 
 
@@ -50,7 +51,9 @@ class Protected:
         told = None
         if error is not None:
             told = clean(f"{name_of(error)}: {message_of(error)}", _ERROR_LIMIT)
-        await self._breaker.leave(self._call, ending, told)
+        refusal = await self._breaker.leave(self._call, ending, told)
+        if refusal is not None and isinstance(error, Exception):
+            raise refusal from error
 
 
 @contextmanager

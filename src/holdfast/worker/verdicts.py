@@ -46,10 +46,11 @@ class Verdicts:
         match signal_of(error):
             case Hold():
                 return _failed(claimed, error, failure="hold")
+            case CircuitOpen(delay_seconds=float(delay), circuit=circuit):
+                return self.interrupted(claimed) or Outcome.snoozed(delay, str(error), circuit=circuit or None)
             case Snooze(delay_seconds=float(delay)):
                 reason = _failed(claimed, error).message
-                circuit = cast("CircuitOpen", error).circuit if issubclass(type(error), CircuitOpen) else None
-                return self.interrupted(claimed) or Outcome.snoozed(delay, reason or "", circuit=circuit or None)
+                return self.interrupted(claimed) or Outcome.snoozed(delay, reason or "")
             case Fatal():
                 return _failed(claimed, error, failure="fatal")
             case Retry(delay_seconds=delay):

@@ -84,20 +84,17 @@ def ops_circuits_router(state: AppState) -> APIRouter:
         "",
         response_model=CircuitPage,
         summary="Circuit breakers, by name",
+        dependencies=[may_manage],
         operation_id="list_circuits",
         openapi_extra=secured("admin"),
     )
-    async def listed(
-        limit: Limit = 50, cursor: NameCursor = None, tenant: Whose = None, caller: Caller = may_manage
-    ) -> CircuitPage:
+    async def listed(limit: Limit = 50, cursor: NameCursor = None, tenant: Whose = None) -> CircuitPage:
         before = names_before(cursor, 2)
         after = None if before is None else (before[0], before[1])
         found = await (await state.operations()).circuits.list(tenant=tenant, after=after, limit=limit + 1)
         page = [CircuitDetails.model_validate(each) for each in found[:limit]]
-        more = len(found) > limit
-        return CircuitPage(
-            items=page, next_cursor=cursor_behind(page[-1].name, page[-1].tenant or "") if more else None
-        )
+        following = cursor_behind(page[-1].name, page[-1].tenant or "") if len(found) > limit else None
+        return CircuitPage(items=page, next_cursor=following)
 
     @router.post(
         "/{name:path}/reset",

@@ -94,9 +94,12 @@ class RemoteBreaker:
             raise CircuitOpen(circuit.name, delay=answer["delay_seconds"])
         return int(answer["call"])
 
-    async def leave(self, call: int, ending: Ending, error: str | None = None) -> None:
-        """End a call."""
-        await self._ask({"kind": "leave circuit", "call": call, "ending": ending, "error": error})
+    async def leave(self, call: int, ending: Ending, error: str | None = None) -> CircuitOpen | None:
+        """End a call. The answer is what the job should wait for instead of failing."""
+        answer = await self._ask({"kind": "leave circuit", "call": call, "ending": ending, "error": error})
+        if "delay_seconds" not in answer:
+            return None
+        return CircuitOpen(answer["circuit"], delay=answer["delay_seconds"])
 
 
 class _NoSession:

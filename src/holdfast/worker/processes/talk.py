@@ -216,7 +216,9 @@ class Talk:
             ending = frame["ending"]
             if ending == "neither" and self._claimed.timed_out:
                 ending = "failure"
-            await self._service.breaker.leave(self._calls[frame["call"]], ending, frame["error"])
+            refusal = await self._service.breaker.leave(self._calls[frame["call"]], ending, frame["error"])
+            if refusal is not None:
+                return {"circuit": refusal.circuit, "delay_seconds": refusal.delay_seconds}
         return {}
 
     def _ended(self, answer: Frame) -> Any:
