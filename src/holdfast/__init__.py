@@ -6,6 +6,7 @@ from holdfast.client.new_job import NewJob
 from holdfast.config import Config
 from holdfast.errors import (
     AlreadyFinal,
+    CircuitOpen,
     ConfigError,
     Conflict,
     DatabaseUnavailable,
@@ -28,6 +29,7 @@ from holdfast.errors import (
     Snooze,
     WaitTimeout,
 )
+from holdfast.model.circuit import Circuit
 from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.progress import Item, Reported
@@ -42,6 +44,8 @@ from holdfast.worker.middleware import Middleware
 __all__ = [
     "AlreadyFinal",
     "Attempt",
+    "Circuit",
+    "CircuitOpen",
     "Client",
     "Config",
     "ConfigError",

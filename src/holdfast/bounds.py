@@ -59,6 +59,14 @@ BOUNDS = {
     "slots": Bound(0, 1_000_000, whole=True),
     "term": Bound(0.001, _DAY),
     "elapsed": Bound(0, 36_500 * _DAY),
+    "circuits": Bound(1, 10_000, whole=True),
+    "circuit_forced": Bound(0.1, 365 * _DAY),
+    "failure_threshold": Bound(1, 1_000_000, whole=True),
+    "failure_share": Bound(0.001, 1),
+    "window": Bound(1, _DAY),
+    "open_for": Bound(0.1, _DAY),
+    "probes": Bound(1, 1000, whole=True),
+    "success_threshold": Bound(1, 1000, whole=True),
 }
 
 

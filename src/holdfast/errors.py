@@ -27,6 +27,7 @@
         ├── Fatal              fatal              the job is dead at once
         ├── Retry              retry              the job is retried after the given delay
         ├── Snooze             snooze             the job runs again later, at no cost
+        │   └── CircuitOpen    circuit-open       a circuit is open: the job runs again when it is tried, at no cost
         └── Hold               hold               the job is held for a person, who may resume it
 
     Interrupted                (not an Exception: raised in a process handler that has to stop, so that it can clean up)
@@ -46,6 +47,7 @@ from holdfast.bounds import BOUNDS, delay_of, shown
 
 __all__ = [
     "AlreadyFinal",
+    "CircuitOpen",
     "ConfigError",
     "Conflict",
     "DatabaseBusy",
@@ -285,6 +287,21 @@ class Snooze(HandlerSignal):
     def __init__(self, delay: timedelta | float, message: str = "snoozed") -> None:
         super().__init__(message)
         self.delay_seconds = _seconds("Snooze", delay)
+
+
+class CircuitOpen(Snooze):
+    """The circuit breaker of a service is open, so the call was not made.
+
+    Uncaught, it puts the job off until the service is tried again.
+    """
+
+    code = "circuit-open"
+    #: The name of the circuit.
+    circuit: str = ""
+
+    def __init__(self, circuit: str, delay: timedelta | float = 0) -> None:
+        super().__init__(delay, f'the circuit "{circuit}" is open')
+        self.circuit = circuit
 
 
 class Interrupted(BaseException):

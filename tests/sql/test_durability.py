@@ -27,6 +27,7 @@ VOLATILE = {
     "walks": "what a crash takes back is walked over again, together with what was noted on the way",
     "erasures": "what is to be erased is erased again",
     "pending_decisions": "written beside jobs",
+    "circuit_counts": "counts of the last seconds, which every worker reports again",
     "repairs": "counts what was mended, beside the mending",
     "workers": "heartbeats: a worker that is unknown registers again",
     "payload_shapes": "published again by every worker that starts; without them everything is accepted",

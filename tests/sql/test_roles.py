@@ -34,6 +34,7 @@ WORKERS = EVERYBODY | {
     "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
     "add_failures", "drop_recovered", "forget_fingerprints", "read_letters", "note_held",
     "advance_bulk", "forget_bulks", "turn_bulk",
+    "sync_circuits", "try_probe", "end_probe", "put_off",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
@@ -49,6 +50,7 @@ OPERATORS = EVERYBODY | {
     "list_targets", "show_targets", "explain", "act_by_hand",
     "search_letters", "get_letters", "acknowledge_letters", "requeue_letters",
     "is_maintained", "preview_bulk", "start_bulk", "stop_bulk", "list_bulks",
+    "list_circuits", "reset_circuit", "open_circuit",
 }  # fmt: skip
 CLIENTS = {
     "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",
@@ -58,7 +60,7 @@ CLIENTS = {
 }  # fmt: skip
 #: What may be read beside functions, by role.
 READABLE = {role: {"schema_steps"} for role in ROLES}
-READABLE["operator"] = {"schema_steps", "dead_letter_jobs", "job_queue_health"}
+READABLE["operator"] = {"schema_steps", "dead_letter_jobs", "job_queue_health", "circuit_breakers"}
 #: What touches nothing, and needs no rights of its own.
 PURE = {"readable"}
 GRANTED = {

@@ -23,6 +23,7 @@ from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
 from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidInput, NotOpen, SchemaError
 from holdfast.lifecycle.importing import refuse_while_importing
+from holdfast.model.circuit import Circuit
 from holdfast.model.ctrl_c import never_raised
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
@@ -142,12 +143,14 @@ class Holdfast(Verbs):
         version: int = 1,
         limit: Limit | int | None = None,
         rate: Rate | str | None = None,
+        circuit: Circuit | str | None = None,
     ) -> Callable[[Callable[Concatenate[C, P], R]], Handler[P, R]]:
         """Declare a job type: an `async def` (runs in the event loop) or a `def` (runs in a thread, or in a separate
         process with `executor="process"`).
 
         `limit` is how many run at once on all workers; `rate` is how many start per time, such as "10/s". Both can
-        apply per value of a payload field: `limit=Limit(2, key="customer")`.
+        apply per value of a payload field: `limit=Limit(2, key="customer")`. While the circuit breaker `circuit` is
+        open, no job of this type is started, except for those that try the service again.
         """
 
         if not isinstance(name, str):
@@ -167,6 +170,7 @@ class Holdfast(Verbs):
                 version=version,
                 limit=limit,
                 rate=rate,
+                circuit=circuit,
             )
             _refuse_missing_context(name, function)
             self.registry.add(job_type)

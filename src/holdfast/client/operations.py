@@ -14,6 +14,7 @@ from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.client.bulk import Bulks
 from holdfast.client.by_hand import ByHand
+from holdfast.client.circuits import CircuitBreakers
 from holdfast.client.keyring import Keys
 from holdfast.client.letters import DeadLetters
 from holdfast.client.settings import EngineSettings
@@ -59,6 +60,7 @@ class Operations(Steering, ByHand):
         self.settings = EngineSettings(SettingStore(database))
         self.dead = DeadLetters(database, browsing, self._searching, acceptance)
         self.bulk = Bulks(database, browsing, self._searching)
+        self.circuits = CircuitBreakers(database)
 
     async def search(
         self, query: str, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50

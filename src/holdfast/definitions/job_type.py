@@ -10,6 +10,7 @@ from typing import Any, Literal
 from holdfast.bounds import BOUNDS, shown
 from holdfast.definitions.payload import Payload
 from holdfast.errors import InvalidInput
+from holdfast.model.circuit import Circuit
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.visible import is_printable
@@ -38,6 +39,7 @@ class JobType:
     version: int
     limit: Limit | None
     rate: Rate | None
+    circuit: Circuit | None = None
 
     def published(self) -> dict[str, Any]:
         """The row that workers publish."""
@@ -61,6 +63,8 @@ class JobType:
             "rate_count": self.rate and self.rate.count,
             "rate_seconds": self.rate and self.rate.per,
             "rate_key": self.rate and self.rate.key,
+            "circuit": self.circuit and self.circuit.name,
+            "circuit_per_tenant": self.circuit and self.circuit.per_tenant,
         }
 
 
@@ -78,6 +82,7 @@ def declare(
     version: int = 1,
     limit: Limit | int | None = None,
     rate: Rate | str | None = None,
+    circuit: Circuit | str | None = None,
 ) -> JobType:
     """Create a job type from its declaration. Raises InvalidInput with all faults at once."""
     _refuse_unfit(name, handler)
@@ -141,6 +146,7 @@ def declare(
         version=version,
         limit=concurrency,
         rate=starts,
+        circuit=Circuit.of(circuit),
     )
 
 

@@ -42,6 +42,8 @@ class Outcome:
     message: str | None = None
     traceback: str | None = None
     delay_seconds: float | None = None
+    #: The circuit that was open, if the job is put off for that reason.
+    circuit: str | None = None
 
     @classmethod
     def success(cls, result: str | None) -> Outcome:
@@ -92,9 +94,9 @@ class Outcome:
         return cls(kind="timeout", error_type="Timeout", message=f"the handler ran longer than {seconds:g} s")
 
     @classmethod
-    def snoozed(cls, delay_seconds: float, reason: str) -> Outcome:
-        """The handler wants to run later."""
-        return cls(kind="snoozed", delay_seconds=delay_seconds, message=clean(reason, MESSAGE_LIMIT))
+    def snoozed(cls, delay_seconds: float, reason: str, *, circuit: str | None = None) -> Outcome:
+        """The handler wants to run later, or the circuit that it needs is open."""
+        return cls(kind="snoozed", delay_seconds=delay_seconds, message=clean(reason, MESSAGE_LIMIT), circuit=circuit)
 
     @classmethod
     def handed_back(cls, reason: str) -> Outcome:

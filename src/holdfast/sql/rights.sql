@@ -35,7 +35,8 @@ grant execute on function
   holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,
   holdfast.offer, holdfast.serve_ready, holdfast.forget_streams,
   holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.note_held,
-  holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks
+  holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks,
+  holdfast.sync_circuits, holdfast.try_probe, holdfast.end_probe, holdfast.put_off
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
@@ -69,10 +70,16 @@ grant execute on function
   holdfast.is_maintained
 to holdfast_operator;
 
+-- Circuit breakers.
+grant execute on function
+  holdfast.list_circuits, holdfast.reset_circuit, holdfast.open_circuit
+to holdfast_operator;
+
 -- What operators read with psql.
 grant usage on schema holdfast_views to holdfast_operator;
 grant select on
-  holdfast.dead_letter_jobs, holdfast.job_queue_health, holdfast_views.dead_letter_jobs, holdfast_views.job_queue_health,
+  holdfast.dead_letter_jobs, holdfast.job_queue_health, holdfast.circuit_breakers,
+  holdfast_views.dead_letter_jobs, holdfast_views.job_queue_health, holdfast_views.circuit_breakers,
   holdfast_views.jobs, holdfast_views.job_attempts
 to holdfast_operator;
 

@@ -83,3 +83,10 @@ select h.type, h.status, h.count, h.oldest_at, h.oldest_minutes
 from holdfast.job_queue_health h;
 comment on view holdfast_views.job_queue_health is
   'How many jobs of each type wait, run, failed or died, and since when the oldest of them does.';
+
+create or replace view holdfast_views.circuit_breakers as
+select c.service_name, c.state, c.failure_count, c.success_count, c.last_failure_at, c.opened_at, c.half_opened_at,
+  c.updated_at, c.tenant
+from holdfast.circuit_breakers c;
+comment on view holdfast_views.circuit_breakers is
+  'Circuit breakers: their state, and what all workers have counted within their windows.';

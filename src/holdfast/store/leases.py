@@ -229,7 +229,8 @@ class LeaseStore:
     async def _snooze(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:
         delays = [entry.outcome.delay_seconds for entry in batch]
         reasons = [entry.outcome.message for entry in batch]
-        rows = await self._database.rows("snooze", self._worker, *_keys(batch), delays, reasons)
+        circuits = [entry.outcome.circuit for entry in batch]
+        rows = await self._database.rows("snooze", self._worker, *_keys(batch), delays, reasons, circuits)
         return {(row[0], row[1]): row[2] for row in rows}
 
     async def _hand_back(self, batch: Sequence[Settlement]) -> dict[tuple[UUID, int], str]:

@@ -30,6 +30,7 @@ from holdfast.web.health import Probes, Readiness, health_router
 from holdfast.web.metrics import Metrics
 from holdfast.web.ops.bulk import ops_bulk_router
 from holdfast.web.ops.by_hand import ops_by_hand_router
+from holdfast.web.ops.circuits import ops_circuits_router
 from holdfast.web.ops.failures import ops_failures_router
 from holdfast.web.ops.jobs import ops_jobs_router
 from holdfast.web.ops.keys import ops_keys_router
@@ -100,6 +101,7 @@ def create_app(
         ops_by_hand_router(state),
         ops_bulk_router(state),
         ops_settings_router(state),
+        ops_circuits_router(state),
         metrics_router(state),
         pages_router(),
     ):

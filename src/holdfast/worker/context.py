@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from holdfast.client.job_ref import JobRef
 from holdfast.definitions.items import encode_cursor, encode_items
 from holdfast.errors import HoldfastError, InvalidInput, LeaseLost
 from holdfast.lifecycle.portal import immediately, in_loop
+from holdfast.model.circuit import Circuit, Policy
 from holdfast.model.foreign import message_of, name_of
 from holdfast.model.names import refuse_unknown
 from holdfast.model.options import Options
@@ -22,6 +24,7 @@ from holdfast.model.progress import DONE_REASONS, DoneReason, Report, Reported
 from holdfast.store.foreign import is_blocking
 from holdfast.store.transactions import Transactions
 from holdfast.worker.own_attempt import ENDED, OwnAttempt
+from holdfast.worker.protected import Breaker, Protected, blocking
 from holdfast.worker.transaction import JobTransaction, blocking_transaction
 
 if TYPE_CHECKING:
@@ -77,11 +80,13 @@ class Context(Generic[R]):
         transactions: Transactions | None = None,
         *,
         send: SendReport | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self._claimed = claimed
         self._client = client
         self._transactions = transactions
         self._send = send
+        self._breaker = breaker
         #: What the app's `lifespan` yielded, None without one.
         self.resources: R = resources
 
@@ -224,6 +229,23 @@ class Context(Generic[R]):
         """
         return JobTransaction(self._claimed, self._own_transactions(), conn)
 
+    def circuit(self, circuit: Circuit | str, **policy: Unpack[Policy]) -> AbstractAsyncContextManager[None]:
+        """Call a service within this block: `async with ctx.circuit("email-service", failure_threshold=5): ...`.
+
+        Exceptions that leave the block are failures of the service; what `policy` may say is described at `Circuit`.
+        While the circuit is open, entering the block raises `CircuitOpen`, which puts the job off at no cost. So does
+        leaving it with a failure, if the circuit is open by then; `__cause__` is that failure.
+        """
+        return self._protected(circuit, policy)
+
+    def _protected(self, circuit: Circuit | str, policy: Policy) -> Protected:
+        self._refuse_ended()
+        if isinstance(circuit, Circuit):
+            return Protected(self._breaker, self._claimed, replace(circuit, **policy))
+        declared = None if self._breaker is None else self._breaker.policy(circuit)
+        asked = Circuit(circuit, **policy) if declared is None else replace(declared, **policy)
+        return Protected(self._breaker, self._claimed, asked)
+
     def _refuse_ended(self) -> None:
         if self._claimed.over:
             raise HoldfastError(ENDED)
@@ -250,8 +272,9 @@ class SyncContext(Context[R]):
         transactions: Transactions | None = None,
         *,
         send: SendReport | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
-        super().__init__(claimed, client, resources, transactions, send=send)
+        super().__init__(claimed, client, resources, transactions, send=send, breaker=breaker)
         self._loop = loop
 
     def items(  # type: ignore[override]
@@ -280,6 +303,12 @@ class SyncContext(Context[R]):
     def transaction(self, conn: Any = None) -> AbstractContextManager[Any]:  # type: ignore[override]
         """The same as for coroutines, but blocking: `with ctx.transaction() as conn: conn.execute(...)`."""
         return blocking_transaction(self._claimed, self._own_transactions(), conn, self._loop)
+
+    def circuit(  # type: ignore[override]
+        self, circuit: Circuit | str, **policy: Unpack[Policy]
+    ) -> AbstractContextManager[None]:
+        """The same as for coroutines, but blocking: `with ctx.circuit("email-service"): ...`."""
+        return blocking(self._protected(circuit, policy), self._loop)
 
     def _wait(self, call: Coroutine[Any, Any, T]) -> T:
         return in_loop(call, self._loop())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from holdfast.errors import HandlerSignal, HoldfastError, InvalidInput
+from holdfast.errors import CircuitOpen, HandlerSignal, HoldfastError, InvalidInput
 from holdfast.model.outcome import FailureKind
 
 __all__ = [
@@ -26,7 +26,8 @@ __all__ = [
 ]
 
 #: What a handler can raise to decide what becomes of its job, by name: processes tell each other in text.
-SIGNALS = {
+#: The most specific ones come first.
+SIGNALS: dict[str, type[HandlerSignal]] = {CircuitOpen.__name__: CircuitOpen} | {
     kind.__name__: kind for kind in HandlerSignal.__subclasses__() if kind.__module__ == HandlerSignal.__module__
 }
 

@@ -26,6 +26,7 @@ from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import Outcome
 from holdfast.store.transactions import Transactions
 from holdfast.worker.calls import Calls, StoppedBefore
+from holdfast.worker.circuits import Circuits
 from holdfast.worker.claimed import Claimed
 from holdfast.worker.context import Context, SendReport, SyncContext
 from holdfast.worker.copies import Original
@@ -38,6 +39,7 @@ from holdfast.worker.middleware import Middleware
 from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.pool import ProcessPool
 from holdfast.worker.processes.talk import ChildService
+from holdfast.worker.protected import Protected
 from holdfast.worker.starts import Starts
 from holdfast.worker.surroundings import Surroundings
 from holdfast.worker.threads import Threads, call_and_tell
@@ -73,12 +75,13 @@ class Execution:
         starts: Starts | None = None,
         payloads: Payloads | None = None,
         elsewhere: Elsewhere | None = None,
+        circuits: Circuits | None = None,
     ) -> None:
         self._config, self._worker = config, worker
         self._starts, self._payloads, self._elsewhere = starts, payloads, elsewhere
         self._result_limit = result_limit or (lambda: config.result_max_bytes)
         self._client, self._resources, self._transactions = client, resources, transactions
-        self._send = send
+        self._send, self._circuits = send, circuits
         self._middleware = middleware
         self._processes = ProcessPool()
         self._deadlines = Deadlines(stuck_after_seconds)
@@ -92,6 +95,8 @@ class Execution:
     async def run(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Outcome:
         """Run one attempt to its end."""
         outcome = await self._outcome(claimed, job_type, timeout)
+        if self._circuits is not None:
+            self._circuits.ended(claimed, timed_out=claimed.timed_out)
         if not claimed.completed:
             return outcome
         # The database decides, and it said success.
@@ -146,6 +151,13 @@ class Execution:
 
     async def call(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
         """Run the handler by its executor. Returns its value; raises its exception, Misfit, Late or ProcessDied."""
+        # A child enters the circuit by itself: only there are its exceptions more than text.
+        if job_type.circuit is None or job_type.executor == "process":
+            return await self._call(claimed, job_type, timeout)
+        async with Protected(self._circuits, claimed, job_type.circuit):
+            return await self._call(claimed, job_type, timeout)
+
+    async def _call(self, claimed: Claimed, job_type: JobType, timeout: float | None) -> Any:
         if job_type.executor == "async":
             arguments = fit(job_type.payload.call_arguments, claimed.claim.payload, "hold")
             if claimed.claim.last_chance and self._starts is not None:
@@ -223,7 +235,9 @@ class Execution:
         return encode_result(value, job_type.name, self._result_limit())
 
     def _context(self, claimed: Claimed) -> Context:
-        return Context(claimed, self._client, self._resources, self._transactions, send=self._send)
+        return Context(
+            claimed, self._client, self._resources, self._transactions, send=self._send, breaker=self._circuits
+        )
 
     def ended_in_its_thread(self, claimed: Claimed) -> Outcome | None:
         """How a handler in a thread ended without its blocked event loop knowing it; None if middleware must see it."""
@@ -254,6 +268,7 @@ class Execution:
             began=None if starts is None else partial(starts.pass_on_soon, claimed),
             record=self._client.record,
             send=self._send,
+            breaker=self._circuits,
             log=self._context(claimed).logger.log,
             worker=self._worker,
             config=self._config,
@@ -266,7 +281,15 @@ class Execution:
     ) -> Any:
         """Run a handler in a thread and wait until it returns, even past cancellation and timeout."""
         loop = asyncio.get_running_loop()
-        context = SyncContext(claimed, self._client, self._resources, lambda: loop, self._transactions, send=self._send)
+        context = SyncContext(
+            claimed,
+            self._client,
+            self._resources,
+            lambda: loop,
+            self._transactions,
+            send=self._send,
+            breaker=self._circuits,
+        )
         call = partial(contextvars.copy_context().run, partial(job_type.handler, context, **arguments))
         encode = partial(self._encode, job_type)
         if claimed.claim.last_chance and self._starts is not None:

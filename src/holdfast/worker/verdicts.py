@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import cast
 
-from holdfast.errors import Fatal, Hold, Retry, Snooze
+from holdfast.errors import CircuitOpen, Fatal, Hold, Retry, Snooze
 from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.worker.claimed import Claimed, Interrupt
 from holdfast.worker.endings import Late, NotBegun, RemoteFailure, bare, signal_of
@@ -46,6 +46,8 @@ class Verdicts:
         match signal_of(error):
             case Hold():
                 return _failed(claimed, error, failure="hold")
+            case CircuitOpen(delay_seconds=float(delay), circuit=circuit):
+                return self.interrupted(claimed) or Outcome.snoozed(delay, str(error), circuit=circuit or None)
             case Snooze(delay_seconds=float(delay)):
                 reason = _failed(claimed, error).message
                 return self.interrupted(claimed) or Outcome.snoozed(delay, reason or "")

@@ -22,6 +22,7 @@ from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable
 from holdfast.lifecycle.service import Service
 from holdfast.model.outcome import Outcome
+from holdfast.store.circuits import CircuitStore
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.store.reports import ReportStore
@@ -33,6 +34,7 @@ from holdfast.telemetry.events import WorkerChanged
 from holdfast.telemetry.narrator import narrate
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.blockage import Blockage, Blocker
+from holdfast.worker.circuits import Circuits
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.copies import alone_in_its_loop
 from holdfast.worker.deadlines import time_over
@@ -150,6 +152,8 @@ class Worker:
             transactions.result_limit = self._result_limit
             reports = ReportStore(self._config, self.id)
             stack.push_async_callback(reports.close)
+            declared = [t.circuit for t in self._types.values() if t.circuit is not None]
+            self._circuits = Circuits(CircuitStore(self._database, self.id), declared)
             self._execution = Execution(
                 self._config,
                 self.id,
@@ -166,6 +170,7 @@ class Worker:
                 starts=Starts(self._store, self._bus),
                 payloads=Payloads(self._store, self._bus),
                 elsewhere=Elsewhere(self._store, stand_back=self._stand_back),
+                circuits=self._circuits,
             )
             aside = self._aside = Aside(self._bus)
             self._blockage = Blockage(
@@ -254,6 +259,8 @@ class Worker:
             self._on_duty(payload)
         else:
             self._intake.heard(payload)
+            if not payload:
+                self._circuits.heard()
 
     async def _work(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -263,6 +270,7 @@ class Worker:
         beginnings = asyncio.create_task(self._intake.beginnings.run(), name="beginnings")
         services = [asyncio.create_task(s.run(), name=s.name) for s in self._services]
         watch = asyncio.create_task(self._lookout.run(), name="lookout")
+        circuits = asyncio.create_task(self._circuits.run(), name=self._circuits.name)
         try:
             drained = asyncio.create_task(self._drain.begun.wait(), name="drain")
             await asyncio.wait(
@@ -282,7 +290,7 @@ class Worker:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_GOODBYE_SECONDS)
             # Nobody needs work that is still under way, and its connection would be waited for.
-            under_way = [watch, intake, settlement, beginnings, *services, *self._tasks]
+            under_way = [watch, circuits, intake, settlement, beginnings, *services, *self._tasks]
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)

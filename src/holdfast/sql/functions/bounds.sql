@@ -32,7 +32,15 @@ as $$
     ('key_lifetime', 0.001, 3153600000, false),
     ('slots', 0, 1000000, true),
     ('term', 0.001, 86400, false),
-    ('elapsed', 0, 3153600000, false)
+    ('elapsed', 0, 3153600000, false),
+    ('circuits', 1, 10000, true),
+    ('circuit_forced', 0.1, 31536000, false),
+    ('failure_threshold', 1, 1000000, true),
+    ('failure_share', 0.001, 1, false),
+    ('window', 1, 86400, false),
+    ('open_for', 0.1, 86400, false),
+    ('probes', 1, 1000, true),
+    ('success_threshold', 1, 1000, true)
 $$;
 
 -- The highest value that a bound allows.

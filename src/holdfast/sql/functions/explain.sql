@@ -89,6 +89,18 @@ begin
       text := due_text(job.run_at, case code
         when 'snoozed' then 'was put off by its handler until %s' else 'is scheduled for %s' end);
       culprit := jsonb_build_object('kind', 'time', 'until', job.run_at);
+      select a.error_message into why
+      from job_attempts a
+      where code = 'snoozed' and a.job_id = job.id and a.attempt = job.attempt and a.error_type = 'CircuitOpen';
+      if found then
+        code := 'circuit';
+        text := due_text(job.run_at, format('waits for circuit %s%s, and is tried again at %%s',
+          replace(quoted(why), '%', '%%'), replace(coalesce(
+            (select circuit_text(c, only_tenant) from circuits c
+             where c.name = why and c.tenant in ('', job.tenant) and c.state <> 'closed'
+             order by c.tenant desc limit 1), ''), '%', '%%')));
+        culprit := jsonb_build_object('kind', 'circuit', 'name', why, 'until', job.run_at);
+      end if;
     when 'retry' then
       code := 'retry';
       text := due_text(job.run_at, format(
@@ -198,6 +210,16 @@ begin
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
+  return query
+  select 'circuit', format('waits for circuit %s%s', quoted(c.name), circuit_text(c, only_tenant)),
+    jsonb_strip_nulls(jsonb_build_object('kind', 'circuit', 'name', c.name, 'state', c.state, 'since', c.opened_at,
+      'until', nullif(c.next_probe_at, 'infinity')))
+  from job_types t
+  join circuits c on circuit_key(c.tenant, c.name) = circuit_of(t, job.tenant) and c.state <> 'closed'
+  where t.name = job.type;
+  if found then
+    return;
+  end if;
   return query select f.code, f.text, f.culprit from full_gate(job) f;
   if found then
     return;
@@ -213,6 +235,23 @@ begin
   return query
   select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq, only_tenant) b;
 end
+$$;
+
+-- What a circuit that is not closed is doing, as the rest of a sentence; tenants are not told who opened it.
+create or replace function circuit_text(circuit circuits, only_tenant text) returns text
+language sql stable
+set search_path from current
+as $$
+  select case
+    when circuit.state = 'half_open' then ', which is tried with a few jobs now'
+    when circuit.next_probe_at = 'infinity' then format(', which was opened by hand%s until somebody resets it', by_hand.who)
+    when circuit.forced_by is not null then
+      format(', which was opened by hand%s and is tried again at %s', by_hand.who, moment(circuit.next_probe_at))
+    else format(', which is open since %s and is tried again at %s', moment(circuit.opened_at), moment(circuit.next_probe_at))
+  end
+  from (
+    select case when only_tenant is null then
+      told(left(circuit.forced_by, 500), null, left(circuit.forced_note, 1000)) end as who) by_hand
 $$;
 
 -- The first limit or rate that has no permit left for the job; no row if there is none. Jobs that were running when a

@@ -137,6 +137,24 @@ as $$
   cross join lateral limits_of(subject.kind, subject.name) l
   cross join lateral (values (l.limit_count, null::real), (l.rate_count, l.rate_seconds)) as g (capacity, seconds)
   where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
+  union all
+  -- A circuit that has opened again since the streams were looked at lets nothing through.
+  select gate_of(c.kind, c.name, null), case when c.paused_at is null then c.limit_count else 0 end, null, c.kind, c.name,
+    null
+  from streams s
+  join job_types t on t.name = s.type
+  join controls c on c.kind = 'circuit' and c.name = circuit_of(t, s.tenant)
+  where s.id = gates_of.stream
+$$;
+
+-- The key of the circuit that a job type names, for the jobs of a tenant; null without one.
+create or replace function circuit_of(declared job_types, tenant text) returns text
+language sql immutable parallel safe
+as $$
+  select case
+    when declared.circuit is not null then
+      circuit_key(case when declared.circuit_per_tenant then tenant else '' end, declared.circuit)
+  end
 $$;
 
 -- The gates of a job whose type is limited per value of a field of its payload. Jobs without the field share one gate.
@@ -156,7 +174,7 @@ as $$
   where g.capacity is not null
 $$;
 
--- Which of the streams are shut: paused, or at a limit or rate. This looks without locking; open streams are checked
+-- Which of the streams are shut: paused, at a limit or rate, or of a type whose circuit is open or has no probe left. This looks without locking; open streams are checked
 -- again when their permits are locked. A forgotten stream counts as shut until it is served again. Thousands of tenants
 -- may have limits, and a claim may ask for thousands of streams: rules are matched by hash, never one by one.
 create or replace function shut_streams(asked integer[]) returns integer[]
@@ -201,6 +219,14 @@ begin
       where rule.limit_count <= coalesce(b.running, 0)
       union all
       select used_up.kind, used_up.name from used_up
+      union all
+      select c.kind, c.name
+      from controls c
+      where c.kind = 'circuit' and c.limit_count <= (
+        select count(*)
+        from permits p
+        cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, null, now()) state
+        where p.gate = gate_of(c.kind, c.name, null) and not state.free)
     )
     select line.id
     from unnest(asked) as line (id)
@@ -212,7 +238,13 @@ begin
     left join job_types t on t.name = s.type
     cross join lateral pausable_by(s.tenant, s.queue, s.type, t.lane) subject
     join shut on shut.kind = subject.kind and shut.name = subject.name
-    where not starts_with(s.type, 'holdfast.'));
+    where not starts_with(s.type, 'holdfast.')
+    union
+    select s.id
+    from unnest(asked) as line (id)
+    join streams s on s.id = line.id
+    join job_types t on t.name = s.type
+    join shut on shut.kind = 'circuit' and shut.name = circuit_of(t, s.tenant));
 end
 $$;
 
@@ -220,7 +252,7 @@ $$;
 -- So the session that sets it waits until those claims have ended, and new claims wait for its commit. It waits for
 -- less time than claims do, so that they do not fail because of it; and it must not keep them waiting by idling in its
 -- transaction. A limit that is set where there was none starts without permits, so that jobs which run by then are
--- found.
+-- found. The probes of a circuit do not need that: every job asks before it calls (see circuit_probes.sql).
 create or replace function begin_limit() returns trigger
 language plpgsql security definer
 set search_path from current
@@ -231,6 +263,9 @@ declare
   anew   boolean := after ->> 'limit_count' is not null
     and (before ->> 'limit_count' is null or before -> 'limit_key' is distinct from after -> 'limit_key');
 begin
+  if after ->> 'kind' = 'circuit' then
+    return null;
+  end if;
   -- A type for which operators set no limit has the one that its code declares.
   if anew or new.limit_count < (before ->> 'limit_count')::integer
     or (new.limit_count is null and before ->> 'limit_count' is not null and after ->> 'kind' = 'type') then

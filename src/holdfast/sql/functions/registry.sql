@@ -194,7 +194,17 @@ as $$
         excluded.backoff_factor, excluded.backoff_max, excluded.backoff_jitter, excluded.timeout_seconds,
         excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema,
         excluded.limit_count, excluded.limit_key, excluded.rate_count, excluded.rate_seconds, excluded.rate_key)
-    and excluded.version >= t.version
+    and excluded.version >= t.version;
+  -- Older releases declare no circuit. The statement above has locked the rows, in the order of their names.
+  update job_types t
+  set circuit = definition ->> 'circuit', circuit_per_tenant = (definition ->> 'circuit_per_tenant')::boolean,
+    updated_at = now()
+  from jsonb_array_elements(definitions) as definition
+  where t.name = definition ->> 'name'
+    and definition ? 'circuit'
+    and (definition ->> 'version')::integer >= t.version
+    and (t.circuit, t.circuit_per_tenant)
+      is distinct from (definition ->> 'circuit', (definition ->> 'circuit_per_tenant')::boolean)
 $$;
 
 -- Refuse a declaration that is incomplete, or whose numbers or texts are out of bounds, and name it.
@@ -263,11 +273,16 @@ begin
     select format('job type %s: %s', definition ->> 'name', case
         when definition ->> 'on_failure' not in ('retry', 'hold') then 'on_failure must be retry or hold'
         when length(definition ->> 'payload_shape') > 131072 then 'payload_shape must have at most 131072 characters'
+        when definition ->> 'circuit' is not null then coalesce(
+          circuit_name_fault(definition ->> 'circuit', ''), 'circuit_per_tenant must be true or false')
         else 'payload_schema must have at most 1048576 characters'
       end) into wrong
     from jsonb_array_elements(definitions) as definition
     where definition ->> 'on_failure' not in ('retry', 'hold') or length(definition ->> 'payload_schema') > 1048576
       or length(definition ->> 'payload_shape') > 131072
+      or (definition ->> 'circuit' is not null and (
+        circuit_name_fault(definition ->> 'circuit', '') is not null
+        or jsonb_typeof(definition -> 'circuit_per_tenant') is distinct from 'boolean'))
     limit 1;
   end if;
   if wrong is not null then
@@ -299,7 +314,7 @@ language sql security definer stable
 set search_path from current
 as $$
   with line as materialized (
-    select s.id, s.tenant, s.queue, s.type, t.lane
+    select s.id, s.tenant, s.queue, s.type, t.lane, circuit_of(t, s.tenant) as circuit
     from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
     left join job_types t on t.name = s.type
   ), rule as materialized (
@@ -312,12 +327,13 @@ as $$
       select c.kind, c.name from controls c where c.paused_at is not null or c.limit_count = 0
     ) stop on stop.kind = subject.kind and stop.name = subject.name
   )
-  select line.id, line.tenant, line.queue, line.type, num_nonnulls(of_type.name, of_queue.name, of_tenant.name) > 0,
-    coalesce(of_type.keyed, false)
+  select line.id, line.tenant, line.queue, line.type,
+    num_nonnulls(of_type.name, of_queue.name, of_tenant.name, of_circuit.name) > 0, coalesce(of_type.keyed, false)
   from line
   left join rule of_type on of_type.kind = 'type' and of_type.name = line.type
   left join rule of_queue on of_queue.kind = 'queue' and of_queue.name = line.queue
   left join rule of_tenant on of_tenant.kind = 'tenant' and of_tenant.name = line.tenant
+  left join controls of_circuit on of_circuit.kind = 'circuit' and of_circuit.name = line.circuit
   where not exists (select from shut where shut.id = line.id)
 $$;
 

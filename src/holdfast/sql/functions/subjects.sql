@@ -8,7 +8,7 @@ create or replace function list_steering() returns setof controls
 language sql security definer stable
 set search_path from current
 as $$
-  select c.* from controls c order by c.kind, c.name
+  select c.* from controls c where c.kind <> 'circuit' order by c.kind, c.name
 $$;
 
 -- Who paused something and why, as far as the caller may know it. A tenant sees who of its own operators paused it and

@@ -8,9 +8,11 @@ comment on table bulk_found is 'Open jobs that bulk operations have still to loo
 comment on table bulk_jobs is 'What is left to do of bulk operations.';
 comment on table bulks is 'Bulk operations: one action on all jobs that fit a filter, and how far it is.';
 comment on table calls is 'Targets whose head is to be looked at, written by enqueueing.';
+comment on table circuit_counts is 'How many calls each worker has seen succeed and fail lately, per circuit breaker.';
+comment on table circuits is 'Circuit breakers: what is open, since when, and when it is tried again.';
 comment on table clock_steps is 'By how much the clock of the database jumped, and when.';
 comment on table closed_types is 'Job types that take no new jobs, with who closed them and why.';
-comment on table controls is 'What operators paused, limited or weighted.';
+comment on table controls is 'What operators paused, limited or weighted, and circuits that are not closed.';
 comment on table dead_letters is 'A row for each dead job, until somebody has acknowledged it and retention deletes it.';
 comment on table due is 'Scheduled and retrying jobs, by the moment at which they become eligible.';
 comment on table erasures is 'How far jobs are erased whose rows are too many for one call.';

@@ -77,7 +77,7 @@ from holdfast.fail($1, $2::uuid[], $3::integer[], $4::text[], $5::text[], $6::te
 -- name: snooze
 -- running → scheduled | queued.
 select job_id, attempt, state
-from holdfast.snooze($1, $2::uuid[], $3::integer[], $4::double precision[], $5::text[]);
+from holdfast.put_off($1, $2::uuid[], $3::integer[], $4::double precision[], $5::text[], $6::text[]);
 
 -- name: release
 -- running → queued.

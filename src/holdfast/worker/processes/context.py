@@ -7,13 +7,14 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Unpack
 from uuid import UUID
 
 from holdfast.client.job_ref import JobRef
-from holdfast.errors import HoldfastError
+from holdfast.errors import CircuitOpen, HoldfastError
+from holdfast.model.circuit import Circuit, Ending
 from holdfast.model.job import Enqueued, HandlerFacts
 from holdfast.model.options import Intent, Options
 from holdfast.model.outcome import EXCERPT_LIMIT, TRACEBACK_LIMIT, clean
@@ -23,11 +24,12 @@ from holdfast.store.disk import DiskWatch
 from holdfast.store.jobs import JobStore
 from holdfast.worker.claimed import whole_ms
 from holdfast.worker.context import SendReport, SyncContext
+from holdfast.worker.own_attempt import OwnAttempt
 from holdfast.worker.processes.frames import Frame
 from holdfast.worker.processes.interruption import Interruption
 from holdfast.worker.processes.line import Line
 
-__all__ = ["ChildAttempt", "ProcessContext", "forward_lines", "remote_store", "reporting", "set_level"]
+__all__ = ["ChildAttempt", "ProcessContext", "RemoteBreaker", "forward_lines", "remote_store", "reporting", "set_level"]
 
 _log = logging.getLogger("holdfast.job")
 
@@ -71,6 +73,33 @@ def reporting(ask: Callable[[Frame], Awaitable[Frame]]) -> SendReport:
         return Reported(**answer["reported"])
 
     return send
+
+
+class RemoteBreaker:
+    """The worker's circuit breakers, for its child."""
+
+    def __init__(self, ask: Callable[[Frame], Awaitable[Frame]], declared: Iterable[Circuit]) -> None:
+        self._ask = ask
+        self._declared = {circuit.name: circuit for circuit in declared}
+
+    def policy(self, name: str) -> Circuit | None:
+        """What a job type declares about a circuit."""
+        return self._declared.get(name)
+
+    async def enter(self, _attempt: OwnAttempt, circuit: Circuit) -> int:
+        """Begin a call. Raises CircuitOpen if it may not be made now."""
+        asked = {"name": circuit.name, "policy": circuit.policy, "per_tenant": circuit.per_tenant}
+        answer = await self._ask({"kind": "enter circuit", **asked})
+        if "delay_seconds" in answer:
+            raise CircuitOpen(circuit.name, delay=answer["delay_seconds"])
+        return int(answer["call"])
+
+    async def leave(self, call: int, ending: Ending, error: str | None = None) -> CircuitOpen | None:
+        """End a call. The answer is what the job should wait for instead of failing."""
+        answer = await self._ask({"kind": "leave circuit", "call": call, "ending": ending, "error": error})
+        if "delay_seconds" not in answer:
+            return None
+        return CircuitOpen(answer["circuit"], delay=answer["delay_seconds"])
 
 
 class _NoSession:

@@ -12,13 +12,13 @@ import dataclasses
 import os
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.definitions.json_text import encode_result
-from holdfast.errors import Interrupted, InvalidInput
+from holdfast.errors import CircuitOpen, Interrupted, InvalidInput
 from holdfast.lifecycle.importing import variables_for_a_while
 from holdfast.lifecycle.portal import Portal
 from holdfast.model.foreign import described, name_of, traceback_of
@@ -29,6 +29,7 @@ from holdfast.worker.processes.addresses import HandlerAddress, find
 from holdfast.worker.processes.context import (
     ChildAttempt,
     ProcessContext,
+    RemoteBreaker,
     forward_lines,
     remote_store,
     reporting,
@@ -98,6 +99,8 @@ class _Child:
             self._line.say(attempt.order, {"kind": "began"})
             self._leftovers.begin()
             call = partial(handler.job_type.handler, context, **arguments)
+            if handler.job_type.circuit is not None:
+                call = partial(_within, context.circuit(handler.job_type.circuit), call)
             try:
                 value = contextvars.copy_context().run(call)
             finally:
@@ -131,7 +134,10 @@ class _Child:
             # The connection is opened when a handler asks for it, and kept for the next one.
             self._transactions = Transactions(handler.app.config, order["worker"], size=1)
         self._transactions.result_limit = lambda: int(order["result_limit"])
-        return ProcessContext(attempt, client, self._resources, self._loop, self._transactions, send=reporting(ask))
+        breaker = RemoteBreaker(ask, (t.circuit for t in handler.app.registry if t.circuit is not None))
+        return ProcessContext(
+            attempt, client, self._resources, self._loop, self._transactions, send=reporting(ask), breaker=breaker
+        )
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         self._line.check()  # a copy of this process has no such thread
@@ -154,6 +160,11 @@ class _Child:
 
     async def _left(self, lifespan: AbstractAsyncContextManager[Any]) -> None:
         await lifespan.__aexit__(None, None, None)
+
+
+def _within(block: AbstractContextManager[None], call: Callable[[], Any]) -> Any:
+    with block:
+        return call()
 
 
 def _end_copy(error: BaseException | None) -> NoReturn:
@@ -194,4 +205,5 @@ def _raised(error: BaseException) -> Frame:
         "message": clean(message, MESSAGE_LIMIT),
         "traceback": clean(traceback, TRACEBACK_LIMIT),
         "delay_seconds": None if signal is None else signal.delay_seconds,
+        "circuit": signal.circuit if isinstance(signal, CircuitOpen) else None,
     }

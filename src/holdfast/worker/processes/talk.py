@@ -16,6 +16,7 @@ from uuid import UUID
 from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.errors import (
+    CircuitOpen,
     HoldfastError,
     Interrupted,
     InvalidInput,
@@ -23,9 +24,11 @@ from holdfast.errors import (
     LeaseLost,
     ResultTooLarge,
 )
+from holdfast.model.circuit import Circuit
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.model.progress import Report
+from holdfast.worker.circuits import Circuits, ServiceCall
 from holdfast.worker.claimed import Claimed
 from holdfast.worker.context import LOST, SendReport
 from holdfast.worker.endings import SIGNALS, LeaseOver, Misfit, ProcessDied, RemoteFailure
@@ -39,12 +42,15 @@ __all__ = ["ChildService", "Talk"]
 _END_SECONDS = 2.0
 #: Frames that only a handler that has begun can cause.
 _OF_THE_HANDLER = ("ending", "completed", "in doubt", "returned")
-_ON_THE_WAY = ("begin", "began", "log", "record", "report", "ending", "completed", "in doubt")
+_ON_THE_WAY = (
+    "begin", "began", "log", "record", "report", "enter circuit", "leave circuit", "ending", "completed", "in doubt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildService:
-    """What the worker does for a handler in a child: it records its jobs, stores its reports and logs its lines.
+    """What the worker does for a handler in a child: it records its jobs, stores its reports, asks circuit breakers and
+    logs its lines.
 
     With `begin`, the handler has to wait for it; `began` is called when it runs.
     """
@@ -53,6 +59,7 @@ class ChildService:
     began: Callable[[], Any] | None
     record: Callable[[list[Intent]], Awaitable[list[Enqueued]]]
     send: SendReport | None
+    breaker: Circuits | None
     log: Callable[[int, str], None]
     worker: str
     config: Config
@@ -66,6 +73,13 @@ class Talk:
         self._child, self._claimed, self._job_type, self._service = child, claimed, job_type, service
         self._number = next(child.numbers)
         self._strays = self._answered = self._reusable = False
+        self._calls: list[ServiceCall] = []
+        self._questions = {
+            "record": self._recorded,
+            "report": self._reported,
+            "enter circuit": self._entered,
+            "leave circuit": self._left,
+        }
         #: Done when the handler could begin.
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: Done when it may begin.
@@ -164,10 +178,8 @@ class Talk:
                 self._claimed.in_doubt = True
             case "log":
                 self._service.log(frame["level"], frame["text"])
-            case "record":
-                await self._answer(frame, self._recorded)
-            case "report":
-                await self._answer(frame, self._reported)
+            case question:
+                await self._answer(frame, self._questions[question])
 
     async def _answer(self, frame: Frame, serve: Callable[[Frame], Awaitable[Frame]]) -> None:
         try:
@@ -188,6 +200,26 @@ class Talk:
         report = Report(**frame["report"])
         reported = await self._service.send(self._claimed.job_id, self._claimed.attempt, int(frame["seq"]), report)
         return {"reported": dataclasses.asdict(reported)}
+
+    async def _entered(self, frame: Frame) -> Frame:
+        if self._service.breaker is None:
+            return {"call": -1}
+        circuit = Circuit(frame["name"], **frame["policy"], per_tenant=frame["per_tenant"])
+        try:
+            self._calls.append(await self._service.breaker.enter(self._claimed, circuit))
+        except CircuitOpen as refusal:
+            return {"delay_seconds": refusal.delay_seconds}
+        return {"call": len(self._calls) - 1}
+
+    async def _left(self, frame: Frame) -> Frame:
+        if self._service.breaker is not None:
+            ending = frame["ending"]
+            if ending == "neither" and self._claimed.timed_out:
+                ending = "failure"
+            refusal = await self._service.breaker.leave(self._calls[frame["call"]], ending, frame["error"])
+            if refusal is not None:
+                return {"circuit": refusal.circuit, "delay_seconds": refusal.delay_seconds}
+        return {}
 
     def _ended(self, answer: Frame) -> Any:
         """The value of an answer; raises the exception that it describes."""
@@ -236,6 +268,8 @@ def _rebuilt(answer: Frame) -> BaseException:
         return remote
     error = SIGNALS[answer["meaning"]].passed_on(answer["message"], answer["delay_seconds"])
     error.__cause__ = remote
+    if isinstance(error, CircuitOpen):
+        error.circuit = str(answer["circuit"])
     return error
 
 
