@@ -241,3 +241,17 @@ async def test_nonsense_is_refused(conn: asyncpg.Connection) -> None:
             assert fault.sqlstate == "HF002"  # noqa: PT017 - one of many
         else:
             raise AssertionError(policy)
+
+
+async def test_a_control_without_its_circuit_is_an_offence(conn: asyncpg.Connection) -> None:
+    await report(conn, 0, 5)
+    assert await conn.fetch("select * from verify()") == []
+    await conn.execute("delete from controls")
+    (offence,) = await conn.fetch("select * from verify()")
+    assert offence["invariant"] == "a circuit shuts its types while it is not closed"
+    await conn.execute("update circuits set state = 'closed'")
+    assert await conn.fetch("select * from verify()") == []
+    await conn.execute(
+        "insert into controls (kind, name, paused_at, updated_by) values ('circuit', 'x', now(), 'a test')"
+    )
+    assert len(await conn.fetch("select * from verify()")) == 1
