@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import asyncpg
 
+from tests.conftest import ConnectAs
+from tests.harness.waiting import until
 from tests.sql.factories import claim, enqueue, enqueue_copies
 
 POLICY = {"failure_threshold": 5, "open_for": 10, "window": 60, "failure_share": 0.5, "probes": 1}
@@ -89,6 +92,8 @@ async def test_a_probe_closes_it(conn: asyncpg.Connection) -> None:
     assert not await conn.fetchval("select exists (select from controls)")
     assert await conn.fetchval("select failures from circuit_counts") == 5
     assert (await report(conn, 0, 5, generation=1))["state"] == "closed"
+    generation = (await circuit(conn))["generation"]
+    assert (await report(conn, 0, 1, worker="w2", generation=generation))["state"] == "closed"
 
 
 async def test_a_failed_probe_opens_it_for_twice_as_long_up_to_a_quarter_of_an_hour(conn: asyncpg.Connection) -> None:
@@ -168,6 +173,7 @@ async def test_the_streams_of_a_type_are_shut_while_its_circuit_is_open(conn: as
     await enqueue_copies(conn, 2, "other")
     await report(conn, 0, 5)
     assert await claim(conn, limit=10) == []
+    assert await conn.fetchval("select shut_streams(array(select id from streams where type = 'work'))")
     assert len(await claim(conn, "other", limit=10)) == 2
     await due(conn)
     await report(conn, 0, 0, probes=2)
@@ -241,3 +247,56 @@ async def test_nonsense_is_refused(conn: asyncpg.Connection) -> None:
             assert fault.sqlstate == "HF002"  # noqa: PT017 - one of many
         else:
             raise AssertionError(policy)
+
+
+async def test_a_control_without_its_circuit_is_an_offence(conn: asyncpg.Connection) -> None:
+    await report(conn, 0, 5)
+    assert await conn.fetch("select * from verify()") == []
+    await conn.execute("delete from controls")
+    (offence,) = await conn.fetch("select * from verify()")
+    assert offence["invariant"] == "a circuit shuts its types while it is not closed"
+    await conn.execute("update circuits set state = 'closed'")
+    assert await conn.fetch("select * from verify()") == []
+    await conn.execute(
+        "insert into controls (kind, name, paused_at, updated_by) values ('circuit', 'x', now(), 'a test')"
+    )
+    assert len(await conn.fetch("select * from verify()")) == 1
+
+
+async def test_a_probe_of_the_round_before_takes_nobodys_place(conn: asyncpg.Connection) -> None:
+    await enqueue_copies(conn, 4)
+    leases = await claim(conn, limit=4)
+    generation = await half_opened(conn, probes=2)
+    assert [(await probe(conn, lease))["granted"] for lease in leases[:2]] == [True, True]
+    assert await end(conn, leases[0], generation, False) == "open"
+    await due(conn)
+    again = [(await probe(conn, lease))["granted"] for lease in (leases[2], leases[3], leases[1])]
+    assert again == [True, True, False]
+    assert await end(conn, leases[1], generation, True) == "half_open"
+
+
+async def test_a_probe_whose_attempt_was_taken_back_decides_nothing(conn: asyncpg.Connection) -> None:
+    await enqueue(conn)
+    (lease,) = await claim(conn)
+    generation = await half_opened(conn)
+    assert (await probe(conn, lease))["granted"]
+    await conn.execute("update leases set worker = 'w2'")
+    assert await end(conn, lease, generation, False) == "half_open"
+    await conn.execute("delete from leases")
+    assert await end(conn, lease, generation, False) == "half_open"
+    assert not (await probe(conn, lease))["granted"]
+
+
+async def test_two_workers_that_open_it_at_once_open_it_once(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
+    other = await connect_as("worker")
+    await report(conn, 0, 1)
+    async with asyncio.TaskGroup() as both:
+        async with conn.transaction():
+            assert (await report(conn, 0, 5))["state"] == "open"
+            said = {"tenant": "", "name": "mail", "generation": 1, "successes": 0, "failures": 6}
+            second = both.create_task(other.fetchval("select state from sync_circuits('w2', $1)", json.dumps([said])))
+            waits = "select exists (select from pg_locks where not granted)"
+            await until(lambda: conn.fetchval(waits), what="the second one waits for the first")
+    assert await second == "open"
+    row = await circuit(conn)
+    assert (row["openings"], row["generation"]) == (1, 2)

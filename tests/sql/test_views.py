@@ -213,7 +213,7 @@ async def test_nothing_can_be_changed_through_views_and_only_operators_read(
     psql: asyncpg.Connection, connect_as: ConnectAs
 ) -> None:
     names = views()
-    assert names == ["dead_letter_jobs", "job_attempts", "job_queue_health", "jobs"]
+    assert names == ["circuit_breakers", "dead_letter_jobs", "job_attempts", "job_queue_health", "jobs"]
     for name in names:
         for statement in (f"delete from {name}", f"insert into {name} default values", f"update {name} set id = null"):
             with pytest.raises(asyncpg.PostgresError):

@@ -207,6 +207,32 @@ async def test_handlers_in_processes_have_circuits_too(
     assert (await circuit(conn))["state"] == "closed"
 
 
+async def test_neither_a_probe_nor_what_opens_the_circuit_spends_an_attempt(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    """The same jobs are first in line for every probe: an outage would bury them."""
+    down = True
+    causes: list[BaseException | None] = []
+
+    @hf.job("send", retry=RetryPolicy(max_attempts=1))
+    async def send(ctx: Context) -> None:
+        try:
+            async with ctx.circuit("mail", failure_threshold=1, open_for=0.1):
+                if down:
+                    raise Down
+        except CircuitOpen as refusal:
+            causes.append(refusal.__cause__)
+            raise
+
+    job = await send.enqueue()
+    async with working(hf):
+        await until(lambda: _openings(conn, 3))
+        down = False
+        ended = await hf.wait(job.id, timeout=30)
+    assert (ended.state, ended.failures) == ("success", 0)
+    assert sum(isinstance(cause, Down) for cause in causes) >= 3
+
+
 async def test_only_what_counts_is_a_failure(hf: Holdfast, conn: asyncpg.Connection) -> None:
     errors: list[BaseException] = [
         Retry("r", delay=3600), Snooze(3600), Fatal("f"), ValueError("v"), Down("d"),

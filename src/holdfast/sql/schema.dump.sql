@@ -11176,6 +11176,9 @@ begin
       return next;
       continue;
     end if;
+    if circuit.used_at < now() - interval '1 hour' then
+      update circuits c set used_at = now() where c.tenant = wish.tenant and c.name = wish.name;
+    end if;
     troubled := is_troubled(circuit);
     if circuit.state = 'closed' and circuit.generation = wish.generation
       and (wish.failures > 0 or (troubled and wish.successes > 0))
@@ -11940,6 +11943,12 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
      and not exists (
        select from idempotency_keys k
        where k.tenant = j.tenant and k.key = j.idempotency_key and k.job_id = j.id)
+   limit max_offences)
+  union all
+  (select 'a circuit shuts its types while it is not closed', null, format('%s: it is %s', replace(c.name, chr(31), '/'), coalesce(b.state, 'missing'))
+   from controls c
+   full join circuits b on c.kind = 'circuit' and c.name = circuit_key(b.tenant, b.name)
+   where (c.kind = 'circuit' and coalesce(b.state, 'closed') = 'closed') or (c.name is null and b.state <> 'closed')
    limit max_offences)
 $$;
 ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;

@@ -34,6 +34,11 @@ _PATIENCE_SECONDS = 2.0
 #: A circuit that is closed and was not used for so long is looked at no more.
 _IDLE_SECONDS = 120.0
 _BUCKETS = 12
+#: For how long the answer of one statement may overtake that of another. After that, an older generation is the truth:
+#: the circuit was made anew, or a standby that lagged behind has taken over.
+_OVERTAKEN_SECONDS = 5.0
+#: How many circuits one look is about.
+_PORTION = 500
 
 _log = logging.getLogger("holdfast")
 
@@ -87,7 +92,7 @@ class _Known:
         self.trust = max(_LEAST_TRUST_SECONDS, min(_TRUST_SECONDS, circuit.policy["open_for"] / 2))
         self.state, self.generation = "closed", 0
         self.wait_until = self.spread = 0.0
-        self.checked_at = float("-inf")
+        self.checked_at = self.changed_at = float("-inf")
         self.used_at = time.monotonic()
         #: The database knows it, with its policy.
         self.joined = self.dirty = False
@@ -108,7 +113,9 @@ class _Known:
 
     def learn(self, answer: CircuitAnswer, asked_at: float) -> None:
         """Take over what the database has said; an older answer than the last one is dropped."""
-        if asked_at < self.checked_at or answer.generation < self.generation:
+        if asked_at < self.checked_at:
+            return
+        if answer.generation < self.generation and time.monotonic() - self.changed_at < _OVERTAKEN_SECONDS:
             return
         self.fault = answer.fault
         self.joined = answer.state != "unknown"
@@ -118,7 +125,7 @@ class _Known:
             if self.generation:
                 self.window.clear()
                 _log.info("circuit %s is %s", self.key[1], answer.state.replace("_", " "))
-            self.generation = answer.generation
+            self.generation, self.changed_at = answer.generation, time.monotonic()
         self.state, self.checked_at = answer.state, asked_at
         self.wait_until, self.spread = time.monotonic() + answer.wait_seconds, answer.spread_seconds
 
@@ -169,8 +176,10 @@ class Circuits:
                 if known.state == "closed" and not known.declared:
                     del self._known[known.key]
             if self._known or self._declared:
-                async with self._exchanging:
-                    await self._exchange(list(self._known.values()))
+                everything = list(self._known.values())
+                for start in range(0, max(1, len(everything)), _PORTION):
+                    async with self._exchanging:
+                        await self._exchange(everything[start : start + _PORTION])
             tick = min((k.trust for k in self._known.values()), default=_TRUST_SECONDS) / 2
             idle = not self._known and not self._declared
             with contextlib.suppress(TimeoutError):

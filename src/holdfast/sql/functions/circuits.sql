@@ -67,6 +67,9 @@ begin
       return next;
       continue;
     end if;
+    if circuit.used_at < now() - interval '1 hour' then
+      update circuits c set used_at = now() where c.tenant = wish.tenant and c.name = wish.name;
+    end if;
     troubled := is_troubled(circuit);
     if circuit.state = 'closed' and circuit.generation = wish.generation
       and (wish.failures > 0 or (troubled and wish.successes > 0))

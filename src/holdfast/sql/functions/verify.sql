@@ -140,4 +140,10 @@ as $$
        select from idempotency_keys k
        where k.tenant = j.tenant and k.key = j.idempotency_key and k.job_id = j.id)
    limit max_offences)
+  union all
+  (select 'a circuit shuts its types while it is not closed', null, format('%s: it is %s', replace(c.name, chr(31), '/'), coalesce(b.state, 'missing'))
+   from controls c
+   full join circuits b on c.kind = 'circuit' and c.name = circuit_key(b.tenant, b.name)
+   where (c.kind = 'circuit' and coalesce(b.state, 'closed') = 'closed') or (c.name is null and b.state <> 'closed')
+   limit max_offences)
 $$;
